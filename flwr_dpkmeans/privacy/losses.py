@@ -132,8 +132,6 @@ def _arguments(epsilon: float, mu: float) -> tuple[float, float]:
 def _delta_between(x: float, y: float, mu: float) -> float:
     """Return the module's formula."""
     density = math.exp(-0.5 * x * x) / _SQRT_TWO_PI
-    if density == 0.0 and x > 0.0:
-        return 0.0
     if mu < _QUADRATURE_BELOW:
         half, middle = 0.5 * mu, x + 0.5 * mu
         return density * half * math.fsum([weight * _mills_slope(middle + half * node) for node, weight in _QUADRATURE])

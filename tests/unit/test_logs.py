@@ -422,3 +422,8 @@ def test_what_a_client_holds_is_not_in_its_reprs() -> None:
         assert repr(float(value)) not in told
     assert isinstance(client, KMeansClient)
     assert np.asarray(client._points).size == 40
+
+
+def test_a_message_of_another_party_has_four_thousand_characters_at_most() -> None:
+    assert printable("x" * 4000) == "x" * 4000
+    assert printable("x" * 4001) == "x" * 4000 + "..."

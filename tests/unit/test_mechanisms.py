@@ -6,6 +6,7 @@ import copy
 import math
 import pickle
 from dataclasses import replace
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -14,9 +15,11 @@ from pydantic import TypeAdapter
 
 from flwr_dpkmeans.errors import LocalMisuseError, PlanError
 from flwr_dpkmeans.privacy.noise import (
+    Closeness,
     NoiseKind,
     discrete_gaussian_closeness,
     discrete_gaussian_sum_log_ratio,
+    joint_closeness,
     noise_source,
 )
 from flwr_dpkmeans.privacy.release import (
@@ -28,9 +31,14 @@ from flwr_dpkmeans.privacy.release import (
     Norm,
     PrivacyUnit,
     ReleasedSum,
+    SampledGaussianRelease,
     Sensitivity,
     as_released,
+    dominating_release,
     draw_noise,
+    product_at_least,
+    round_events,
+    theorem,
     vector_length,
 )
 from flwr_dpkmeans.secagg.keys import encode
@@ -205,3 +213,102 @@ def test_released_arrays_cannot_be_replaced() -> None:
 def test_release_of_another_length_is_refused(length: int) -> None:
     with pytest.raises(PlanError, match=f"a release has {length} entries, but the plan has 6"):
         as_released(np.zeros(length, dtype=np.uint64), [block(shape=(2, 3))], BITS)
+
+
+# -- numbers by hand ----------------------------------------------------------------------------------------------
+
+
+def test_deviations_of_each_noise() -> None:
+    assert block(multiplier=2.0, bound=1.5).standard_deviation == 3.0
+    assert block(noise=NoiseShape.LAPLACE, multiplier=2.0, bound=1.5).standard_deviation == pytest.approx(3.0 * 2**0.5)
+    assert block(shape=()).size == 1
+    assert block(shape=(2, 0)).size == 0
+
+
+@pytest.mark.parametrize("n_shares", [1, 2, 3])
+def test_closeness_of_an_event_is_that_of_its_grid_and_of_its_shares(n_shares: int) -> None:
+    """A deviation of 3/4 is one of 3/2 half steps; the shares of n clients have 1.5 / sqrt(n) each."""
+    event = block(multiplier=0.5, bound=1.5).event(1, n_shares)
+    expected = discrete_gaussian_closeness(1.5, 6)
+    if n_shares > 1:
+        expected = expected.widened(discrete_gaussian_sum_log_ratio(1.5 / math.sqrt(n_shares), n_shares, 6))
+        assert expected != discrete_gaussian_closeness(1.5, 6)
+    assert event == GaussianRelease("sums", 0.5, expected)
+
+
+def test_a_round_over_a_sample_is_one_release() -> None:
+    """Multipliers of 3 and 4 are one of 2.4; a rate of 1 leaves them apart."""
+    blocks = [block("sums", multiplier=3.0), block("counts", (2,), multiplier=4.0)]
+    both = round_events(blocks, BITS, 1)
+    assert [event.name for event in both] == ["sums", "counts"]
+    assert round_events(blocks, BITS, 1, 1.0) == both
+    (joint,) = round_events(blocks, BITS, 1, 0.25)
+    assert isinstance(joint, SampledGaussianRelease)
+    assert (joint.name, joint.sampling_rate) == ("sums and counts", 0.25)
+    assert joint.noise_multiplier == pytest.approx(2.4)
+    assert joint.closeness == joint_closeness(event.closeness for event in both)
+    for noise in (NoiseShape.LAPLACE, NoiseShape.NONE):
+        other = block(noise=noise)
+        assert len(round_events([other], BITS, 1, 1.0)) == 1
+        with pytest.raises(PlanError, match="amplification by sampling is accounted for Gaussian noise only"):
+            round_events([other], BITS, 1, math.nextafter(1.0, 0.0))
+
+
+def test_what_a_theorem_says() -> None:
+    gaussian = replace(
+        block(), sensitivity=Sensitivity(Norm.L2, 1.0, PrivacyUnit.RECORD, "S2: one row is in one cluster")
+    )
+    said = "one row is in one cluster; Gaussian mechanism, (1/multiplier)-GDP (Dong, Roth, Su 2022, Theorem 1)"
+    assert theorem(gaussian) == f"{said} [S2, M1, M3]."
+    assert theorem(gaussian, shared_noise=True) == f"{said} [S2, M1, M3, M4]."
+    sampled = (
+        "; all arrays of the aggregation are one release over a Poisson sample of the clients (rate 0.5), priced by "
+        "its privacy-loss distribution (Zhu, Dong, Wang 2022, Theorem 11)"
+    )
+    assert theorem(gaussian, shared_noise=True, sampling_rate=0.5) == f"{said}{sampled} [S2, M1, M3, M4, M5]."
+    laplace = replace(block(noise=NoiseShape.LAPLACE), sensitivity=Sensitivity(Norm.L1, 1.0, PrivacyUnit.RECORD, "so"))
+    assert theorem(laplace) == "so; Laplace mechanism, (1/multiplier)-DP (Dwork et al. 2006) [M2]."
+    assert theorem(replace(gaussian, noise=NoiseShape.NONE)) == (
+        "no noise: the exact sum is released, and nothing is proved [M7]."
+    )
+
+
+def test_rates_of_releases_end_at_one() -> None:
+    assert SampledGaussianRelease("rows", 2.0, 1.0).sampling_rate == 1.0
+    with pytest.raises(LocalMisuseError, match=r"sampling_rate is 1\.0000000000000002, but it must be at most 1"):
+        SampledGaussianRelease("rows", 2.0, math.nextafter(1.0, 2.0))
+
+
+def test_a_product_is_rounded_up() -> None:
+    """0.1 is above a tenth as a double, and so is its product with 3 before it is rounded: 0.30000000000000004."""
+    for factors in ((0.1, 3.0), (0.1, 0.1), (1.0 / 3.0, 3.0), (2.0, 0.25), (1e-8, 1.1, 7.3)):
+        exact = math.prod(Fraction(factor) for factor in factors)
+        found = product_at_least(*factors)
+        assert Fraction(found) >= exact > Fraction(math.nextafter(found, 0.0))
+
+
+def test_a_dominating_release_of_two_rounds_by_hand() -> None:
+    """Multipliers of 3 and 4 together are 2.4, stronger than one of 2.5; of the closeness each part is the largest."""
+    strong = [GaussianRelease("a", 3.0, Closeness(0.1, 0.2, 1e-9)), GaussianRelease("b", 4.0, Closeness(0.1, 0.0, 0.0))]
+    found = dominating_release([strong, [GaussianRelease("c", 2.5, Closeness(0.3, 0.1, 1e-8))]])
+    assert isinstance(found, GaussianRelease)
+    assert found.noise_multiplier == pytest.approx(2.4 * (1.0 - 2.0**-40), rel=1e-15)
+    assert found.closeness == Closeness(0.3, 0.2, 1e-8)
+    sampled = dominating_release([[SampledGaussianRelease("a", 3.0, 0.5)], [SampledGaussianRelease("b", 2.0, 0.5)]])
+    assert isinstance(sampled, SampledGaussianRelease)
+    assert (sampled.sampling_rate, sampled.noise_multiplier) == (0.5, pytest.approx(2.0, rel=1e-11))
+    for rounds in ([], [[]], [[LaplaceRelease("a", 2.0)]], [[strong[0], LaplaceRelease("a", 2.0)]]):
+        with pytest.raises(LocalMisuseError):
+            dominating_release(rounds)
+    with pytest.raises(LocalMisuseError, match=r"rounds have the sampling rates \[0\.5, 1\.0\]"):
+        dominating_release([[strong[0]], [SampledGaussianRelease("a", 3.0, 0.5)]])
+
+
+def test_seeded_noise_is_rounded_and_a_difference_of_two_waits() -> None:
+    source = noise_source(NoiseKind.SEEDED, 3)
+    generator = np.random.default_rng(3)
+    expected = np.rint(generator.normal(0.0, 5.0, 20))
+    np.testing.assert_array_equal(source.discrete_gaussian(5.0, 20), expected)
+    success = 1.0 - math.exp(-1.0 / 5.0)
+    expected = generator.geometric(success, 20) - generator.geometric(success, 20)
+    np.testing.assert_array_equal(source.discrete_laplace(5.0, 20), expected)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import math
 import os
 import re
 import sys
@@ -351,3 +352,26 @@ def test_a_connection_without_a_key_is_a_note_and_no_error() -> None:
     options = SimpleNamespace(host="127.0.0.1", insecure=False, superlink="example.org:9092", key=None)
     with pytest.raises(node_command._NoteError, match="no key: whoever reaches the SuperLink can be a node"):
         node_command._connection(cast(Any, options))
+
+
+@pytest.mark.parametrize(
+    ("anything", "run", "total", "noted"),
+    [(True, 1.0, math.inf, True), (True, math.inf, 2.0, True), (True, 1.0, 2.0, False), (False, math.inf, 1.0, False)],
+)
+def test_a_policy_that_leaves_everything_open_is_a_note(
+    anything: bool, run: float, total: float, noted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checked: list[Any] = []
+    policy = SimpleNamespace(
+        allow_anything=anything, max_epsilon_per_run=run, max_epsilon_total=total,
+        require_complete=lambda: checked.append("complete"), check_columns=checked.append,
+    )  # fmt: skip
+    monkeypatch.setattr(node_command.ClientPolicy, "from_toml", lambda path, base: policy)
+    monkeypatch.setattr(node_command, "_unchangeable", checked.append)
+    options: Any = SimpleNamespace(policy="p.toml", columns=("a",))
+    if noted:
+        with pytest.raises(node_command._NoteError, match="allows anything and leaves epsilon open"):
+            node_command._policy(options)
+    else:
+        assert node_command._policy(options) == f"at most epsilon {run:g} for a run, {total:g} in all"
+    assert checked == ["p.toml", "complete", ("a",)]

@@ -13,6 +13,7 @@ from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.planner import PlanningRequest, make_forecast, present
 from flwr_dpkmeans.planner.forecast import Forecast, notes_on
 from flwr_dpkmeans.planner.simulate import Excess
+from flwr_dpkmeans.privacy.report import Provenance, ReleaseLine
 from flwr_dpkmeans.results import picture
 from flwr_dpkmeans.results.writer import RunResult
 from flwr_dpkmeans.sums.draft import draft_plan
@@ -34,6 +35,216 @@ def figure_of(result: RunResult, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(picture, "png_of", lambda figure: kept.append(figure) or b"")
     picture.draw_summary(result)
     return kept[0]
+
+
+def described(figure: Any) -> list[str]:
+    """One line for everything that a figure was told to show, with where, how large and how shaded, to three digits."""
+
+    def told(*values: Any) -> str:
+        return " ".join(f"{float(x):.3g}" for value in values for x in np.ravel(value))
+
+    def of_text(text: Any) -> str:
+        how = (text.get_ha(), text.get_va(), text.get_color())
+        numbers = told(text.get_position(), text.get_rotation(), text.get_fontsize())
+        return f"text {numbers} {' '.join(how)}: {text.get_text()}"
+
+    def of_line(line: Any) -> str:
+        how = (line.get_label(), line.get_color(), line.get_linestyle(), line.get_marker())
+        numbers = told(line.get_linewidth(), line.get_markersize())
+        return f"line {' '.join(map(str, how))} {numbers}: {told(line.get_xdata())}; {told(line.get_ydata())}"
+
+    lines = [f"figure {told(figure.get_size_inches(), figure.dpi)}"]
+    for part in (figure, *figure.subfigs):
+        lines += [f"part {told(part.bbox_relative.bounds)}"] if part is not figure else []
+        lines += [of_text(text) for text in part.texts if text.get_text()]
+        for axis in part._localaxes:
+            grid = axis.get_subplotspec().get_gridspec()
+            lines.append(f"axes {told(grid.get_geometry(), grid.get_width_ratios(), axis.axison, axis.margins())}")
+            texts = (axis.title, axis.xaxis.label, axis.yaxis.label, *axis.texts)
+            lines += [of_text(text) for text in texts if text.get_text()]
+            lines += [f"from {told(axis.get_ylim()[0])}"] if axis.lines else []
+            lines += [of_line(line) for line in axis.lines]
+            lines += [f"bar {told(bar.get_bbox().bounds, bar.get_facecolor())}" for bar in axis.patches]
+            for many in axis.collections:
+                lines.append(
+                    f"dots {told(many.get_offsets())}; {told(many.get_sizes())}; {told(many.get_linewidths())}"
+                )
+                lines.append(f"  in {told(many.get_facecolors())}")
+            lines += [f"image {told(image.get_array(), image.get_clim())}" for image in axis.images]
+            legend = axis.get_legend()
+            lines += [of_text(text) for text in legend.texts] if legend is not None else []
+    return lines
+
+
+def release(index: int, attempt: int, name: str, cost: float, array: str, radius: float | None = None) -> ReleaseLine:
+    how = ("l2", 1.0, "oblivious", "gaussian", 20.0, 20.0, "[M1]")
+    return ReleaseLine(index, attempt, name, array, *how, cost, radius)
+
+
+TOLD = Provenance("7", "server", "ab" * 32)
+BELOW = """\
+axes 1 2 1 1 1 0.05 0.05
+text 0.5 1 0 10 center baseline black: Privacy cost after each release
+text 0.5 0 0 10 center top black: round ({rounds}' marks a repeated attempt)
+text 0 0.5 90 10 center bottom black: epsilon so far
+{costs}
+axes 1 2 1 1 1 0.05 0.05
+text 0.5 1 0 10 center baseline black: {title} per round
+text 0.5 0 0 10 center top black: round
+text 0 0.5 90 10 center bottom black: distance (box [-1, 1])
+{moves}part 0 0 1 {last}"""
+TITLE = "text 0.5 0.98 0 11 center top black: proxy_lloyd, 4 clients, {}, delta 1.1e-05 per record, trust 'oblivious'"
+SCATTER = f"""\
+figure 11 7.5 110
+{TITLE.format("private: epsilon 1.5")}
+text 0.5 0.01 0 7 center bottom #999999: {TOLD}
+part 0 0.475 1 0.525
+axes 1 2 0.853 0.147 1 0.12 0.12
+text 0.5 1 0 10 center baseline black: Centroids, area by noisy count of the last release
+text 0.5 0 0 10 center top black: age
+text 0 0.5 90 10 center bottom black: height
+text -0.5 0 0 7 center center black: 0
+text 0.5 0 0 7 center center black: 1
+text 0 0.75 0 7 center center black: 2
+text 0.25 1 0 7 center center black: 3
+dots -0.5 0 0.5 0 0 0.75 0.25 1; 660 64.4 210 64.5; 0.6
+  in 0 0.447 0.698 0.55 0.6 0.6 0.6 0.55 0 0.447 0.698 0.55 0 0.447 0.698 0.55
+axes 1 2 0.853 0.147 0 0.05 0.05
+text 0 1 0 8 left top black: 0: n ~ 8000
+text 0 0.95 0 8 left top black: 1: n ~ 59, mostly noise
+text 0 0.9 0 8 left top black: 2: n ~ 2000
+text 0 0.85 0 8 left top black: 3: n ~ 60
+part 0 0.0546 1 0.42
+"""
+COSTS = """\
+from 0
+line epsilon asked for #E69F00 -- None 1.5 6: 0 1; 1.5 1.5
+bar -0.4 0 0.8 0.25 0 0.62 0.451 1
+bar 0.6 0 0.8 0.5 0 0.62 0.451 1
+bar 1.6 0 0.8 0.75 0 0.62 0.451 1
+bar 2.6 0 0.8 1 0 0.62 0.451 1
+bar 3.6 0 0.8 2 0 0.62 0.451 1
+text 0 0 0 8 left baseline black: epsilon asked for"""
+MOVES = """\
+from 0
+line radius #0072B2 - o 1.5 6: 1 2; 2 0.5
+line largest movement #E69F00 - s 1.5 6: 1 2; 0.5 0.25
+text 0 0 0 8 left baseline black: radius
+text 0 0 0 8 left baseline black: largest movement
+"""
+
+
+def test_everything_in_a_summary(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Counts have a noise of 20, so fewer than 60 are mostly noise; round 1 was sent twice."""
+    result = result_of([[-0.5, 0.0], [0.5, 0.0], [0.0, 0.75], [0.25, 1.0]], [8000.0, 59.0, 2000.0, 60.0])
+    releases = (
+        release(-1, 0, "ranges", 0.25, "counts"),
+        release(1, 1, "lloyd-1", 0.5, "counts", 2.0),
+        release(1, 2, "lloyd-1", 0.75, "counts", 2.0),
+        release(2, 3, "lloyd-2", 1.0, "sums", 0.5),
+        release(3, 4, "evaluation", 2.0, "sums"),
+    )
+    report = replace(result.report, releases=releases, warnings=("One.", "Two."), provenance=TOLD)
+    result = replace(result, feature_names=("age", "height"), movements=(0.5, 0.25), report=report)
+    below = BELOW.format(rounds="-1: ranges; ", costs=COSTS, title="Radius and movement", moves=MOVES, last=0.0546)
+    cautions = "text 0.01 0.5 0 8 left center #A00000: WARNING  One.\nWARNING  Two."
+    assert "\n".join(described(figure_of(result, monkeypatch))) == "\n".join((SCATTER + below, cautions))
+
+
+def test_everything_in_a_summary_of_images_without_noise(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nine images in two rows of five, shaded alike, and a place that stays empty; no cost can be drawn."""
+    result = result_of(np.arange(9.0)[:, None] * [0.1, 0.0], np.arange(9) * 10.0, image_shape=(1, 2))
+    releases = (release(1, 0, "lloyd-1", np.inf, "counts"), release(2, 1, "lloyd-2", np.inf, "counts"))
+    report = replace(result.report, releases=releases, epsilon=np.inf, is_private=False)
+    head = ["figure 11 7.5 110", TITLE.format("NOT PRIVATE: epsilon infinite"), "part 0 0.447 1 0.553"]
+    head += ["text 0.5 0.98 0 10 center top black: Centroids, with noisy counts of the last release"]
+    for j in range(9):
+        caution = ", mostly noise" if j < 6 else ""
+        head += ["axes 2 5 1 1 1 1 1 0 0.05 0.05"]
+        head += [f"text 0.5 1 0 9 center baseline black: {j}: n ~ {10 * j}{caution}", f"image {j / 10:g} 0 0 0.8"]
+    head += ["axes 2 5 1 1 1 1 1 0 0.05 0.05", "part 0 0.00442 1 0.442"]
+    costs = "text 0.5 0.5 0 10 center baseline black: no noise was added: epsilon is infinite"
+    below = BELOW.format(rounds="", costs=costs, title="Movement", moves="", last=0.00442)
+    assert described(figure_of(replace(result, report=report, movements=()), monkeypatch)) == [
+        *head,
+        *below.splitlines(),
+    ]
+
+
+def test_a_release_without_a_cost_has_no_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside one with a cost; one feature without a name, and counts below zero, whose dots are the smallest."""
+    result = result_of([[-0.5], [0.5]], [-5.0, -1.0])
+    releases = (release(1, 0, "lloyd-1", 1.0, "counts"), release(2, 1, "lloyd-2", np.inf, "counts"))
+    lines = described(figure_of(replace(result, report=replace(result.report, releases=releases)), monkeypatch))
+    assert {
+        "text 0.5 0 0 10 center top black: feature 0",
+        "dots -0.5 0 0.5 0; 60 60; 0.6",
+        "bar -0.4 0 0.8 1 0 0.62 0.451 1",
+        "bar 0.6 0 0.8 0 0 0.62 0.451 1",
+        "text 0 4 90 10 center baseline black: infinite",
+    } <= set(lines)
+    assert sum("infinite" in line for line in lines) == 1
+
+
+def test_counts_stand_in_columns_of_twenty_and_sixty_are_the_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each character is 0.64% of the width, and the longest of these texts has twelve."""
+    result = result_of(np.linspace(-1.0, 1.0, 61)[:, None], [1000.0] * 61)
+    lines = described(figure_of(result, monkeypatch))
+    listed = [line.split(" 0 8 left top black: ") for line in lines if "left top" in line]
+    assert [listed[j] for j in (19, 20, 41, 59)] == [
+        ["text 0 0.05", "19: n ~ 1000"],
+        ["text 0.333 1", "20: n ~ 1000"],
+        ["text 0.667 0.95", "41: n ~ 1000"],
+        ["text 0.667 0.05", "59: n ~ 1000"],
+    ]
+    assert len(listed) == 60
+    assert "axes 1 2 0.77 0.23 1 0.12 0.12" in lines
+
+
+def test_fourteen_lines_of_caution_are_the_most_and_a_line_has_190_characters(monkeypatch: pytest.MonkeyPatch) -> None:
+    result = result_of(*THREE)
+    fitting = " ".join(["word"] * 35 + ["words."])  # with the mark in front 190 characters
+    report = replace(result.report, warnings=(fitting, fitting + ".", *map(str, range(20))))
+    below = figure_of(replace(result, report=report), monkeypatch).subfigs[2]
+    (text,) = below.texts
+    lines = text.get_text().splitlines()
+    whole, cut = f"WARNING  {fitting}", "WARNING  " + fitting.removesuffix(" words.")
+    assert lines[:4] == [whole, cut, " " * 16 + "words..", "WARNING  0"]
+    assert lines[-1] == "WARNING  10"
+    assert len(lines) == 14
+    assert below.bbox_relative.height == pytest.approx(0.85 / 3.1)
+
+
+def test_ticks_are_labelled_as_far_as_sixty_characters_reach() -> None:
+    """Each label has its own length and a gap: thirty of one digit fit, of 31 every second one does."""
+    seen: list[Any] = []
+    axis = SimpleNamespace(set_xticks=lambda places, labels: seen.append((list(places), labels)))
+    for number in (30, 31, 0):
+        picture._set_ticks(axis, range(number), ["x"] * number)
+    assert seen == [(list(range(30)), ["x"] * 30), (list(range(0, 31, 2)), ["x"] * 16), ([], [])]
+
+
+@pytest.mark.parametrize(("k", "elbow"), [(0, False), (1, True), (3, True), (4, False)])
+def test_everything_in_a_cost_curve(k: int, elbow: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept: list[Any] = []
+    monkeypatch.setattr(picture, "png_of", lambda figure: kept.append(figure) or b"")
+    picture.draw_cost_curve(np.array([4.0, 2.0, 1.0]), k, replace(result_of(*THREE).report, provenance=TOLD))
+    expected = [
+        "figure 6.5 4 110",
+        TITLE.format("private: epsilon 1.5").replace(" 11 ", " 9 "),
+        f"text 0.5 0.01 0 7 center bottom #999999: {TOLD}",
+        "axes 1 1 1 1 0.05 0.05",
+        "text 0.5 0 0 10 center top black: number of clusters k",
+        "text 0 0.5 90 10 center bottom black: k-means cost per row (projected)",
+        "from 0",
+        "line weighted server points #0072B2 - o 1.5 4: 1 2 3; 4 2 1",
+        f"line elbow: k = {k} #E69F00 -- None 1.5 6: {k} {k}; 0 1",
+        "text 0 0 0 10 left baseline black: weighted server points",
+        f"text 0 0 0 10 left baseline black: elbow: k = {k}",
+    ]
+    assert described(kept[0]) == [line for line in expected if elbow or "elbow" not in line]
+    ticks = kept[0].axes[0].get_xticks()
+    assert all(tick == round(tick) for tick in ticks)
 
 
 def axis_named(figure: Any, word: str) -> Any:
@@ -128,3 +339,71 @@ def test_a_band_reaches_one_standard_error_to_either_side_of_its_line(forecast: 
     curve = ((2.0, Excess(0.5, 0.125, 0.0, 1.0)), (4.0, Excess(0.25, 0.5, 0.0, 1.0)))
     present._draw_curve(axis, curve, forecast.algorithms[0], 0)
     assert seen == {"xs": [2.0, 4.0], "low": [37.5, 0.1], "high": [62.5, 75.0], "mean": [50.0, 25.0]}
+
+
+def test_everything_in_a_forecast(forecast: Forecast, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seven candidates go round six colours and markers and four dashes; the lowest of all values sets the axis."""
+    kept: list[Any] = []
+    monkeypatch.setattr(present, "png_of", lambda figure: kept.append(figure) or b"")
+    (one,) = forecast.algorithms
+    by_epsilon = ((0.5, Excess(0.5, 0.1, 0.0, 1.0)), (2.0, Excess(0.06, 0.0, 0.0, 1.0)))
+    one = replace(one, excess_by_epsilon=by_epsilon, excess_by_n_clusters=((3.0, Excess(0.03, 0.01, 0.0, 1.0)),))
+    found = tuple(replace(one, algorithm=f"method {i}") for i in (1, 0, 2, 3, 4, 5, 6))
+    present.draw_forecast(replace(forecast, algorithms=found))
+    (figure,) = kept
+    left, right = figure.axes
+    assert described(figure)[:3] == [
+        "figure 11 4.8 110",
+        "text 0.5 0.98 0 10 center top black: Simulated on 2 public synthetic data sets: N = 600, d = 2, 3 clients; "
+        "bands: standard error",
+        "axes 1 2 1 1 1 0.05 0.05",
+    ]
+    assert (left.get_title(), right.get_title()) == ("k = 3", "epsilon = 1")
+    assert (left.get_xlabel(), right.get_xlabel()) == (
+        "epsilon, total over the run (per record)",
+        "number of clusters k",
+    )
+    assert left.get_ylabel() == "expected cost above the optimum (%, 0.1 or more)"
+    for axis, xs, ys, asked in ((left, [0.5, 2.0], [50.0, 6.0], "epsilon 1"), (right, [3.0], [3.0], "k = 3")):
+        *lines, mark, target = axis.lines
+        colours = (*present._COLOURS, present._COLOURS[0])
+        shapes = zip(colours, "osD^vXo", ("-", "--", "-.", ":", "-", "--", "-."), strict=True)
+        expected = [(f"method {i}", *shape, 5.0, xs, ys) for i, shape in enumerate(shapes)]
+        assert [
+            (
+                *(line.get_label(), line.get_color(), line.get_marker(), line.get_linestyle(), line.get_markersize()),
+                *(list(line.get_xdata()), pytest.approx(line.get_ydata())),
+            )
+            for line in lines
+        ] == expected
+        assert (mark.get_label(), list(mark.get_xdata())) == (f"asked: {asked}", [float(asked.split()[-1])] * 2)
+        assert (mark.get_color(), mark._unscaled_dash_pattern, mark.get_linewidth()) == ("#555555", (0, (1, 2)), 1.4)
+        assert (target.get_label(), list(target.get_ydata())) == ("target: 10%", [10.0, 10.0])
+        assert (target.get_color(), target.get_linewidth(), target.get_alpha()) == ("#555555", 1.0, 0.7)
+        assert [(band.get_alpha(), band.get_linewidth().tolist()) for band in axis.collections] == [(0.15, [0.0])] * 7
+        assert {text.get_fontsize() for text in axis.get_legend().texts} == {8.0}
+        assert {line.get_alpha() for line in axis.get_xgridlines()} == {0.25}
+        assert (axis.title.get_fontsize(), axis.get_xscale(), axis.get_yscale()) == (10.0, "log", "log")
+        assert axis.yaxis.get_minor_locator()._subs.tolist() == [2.0, 5.0]
+    assert left.get_ylim()[0] == pytest.approx(2.0)
+    assert (right.get_xticks().tolist(), [tick.get_text() for tick in right.get_xticklabels()]) == ([3], ["3"])
+    formatters = (left.xaxis.get_major_formatter(), left.yaxis.get_major_formatter(), left.yaxis.get_minor_formatter())
+    assert [formatter(0.25, 0) for formatter in formatters] == ["0.25"] * 3
+
+
+def test_two_clear_centroids_make_the_axes_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They differ along one line; the third, which is mostly noise, lies beside it."""
+    centroids = [[0.8, 0.0, 0.0], [-0.8, 0.0, 0.0], [0.0, 0.0, 0.75]]
+    axis = axis_named(figure_of(result_of(centroids, [9000.0, 9000.0, 0.0]), monkeypatch), "Centroids, area")
+    assert axis.get_xlabel() == "principal axis 1 of the centroids (100%)"
+    places = np.asarray(axis.collections[0].get_offsets())
+    assert np.abs(places[:, 0]).tolist() == pytest.approx([0.8, 0.8, 0.0])
+
+
+def test_metrics_stand_below_the_title_in_lines_of_130_characters(monkeypatch: pytest.MonkeyPatch) -> None:
+    fitting = " ".join(["word"] * 25 + ["words"])
+    assert len(fitting) == 130
+    for told, lines in ((fitting, [fitting]), (fitting + ".", [fitting.removesuffix(" words"), "words."])):
+        result = replace(result_of(*THREE), evaluation=told)  # type: ignore[arg-type]
+        title = figure_of(result, monkeypatch)._suptitle.get_text()
+        assert title.splitlines()[1:] == lines

@@ -12,7 +12,14 @@ import pytest
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.accounting import compose_epsilon
 from flwr_dpkmeans.privacy.release import GaussianRelease
-from flwr_dpkmeans.privacy.report import PrivacyReport, Provenance, ReleaseLine
+from flwr_dpkmeans.privacy.report import (
+    NOT_PINNED,
+    PrivacyReport,
+    Provenance,
+    ReleaseLine,
+    faint_clusters,
+    signed_identities,
+)
 from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.statement import build_report, epsilon_after
@@ -235,3 +242,55 @@ def test_provenance_comes_back_from_a_file_and_leaves_out_what_is_new() -> None:
     read = json.loads(json.dumps(written.to_dict() | {"of a later version": 1}))
     assert Provenance.from_dict(read) == written
     assert (written.run_id, written.cohort) == ("7", ("2 (abcd)", "3 (ef01)"))
+
+
+def test_the_page_of_a_small_report_line_by_line() -> None:
+    report = REPORTS["fastlloyd"]
+    line = replace(report.releases[0], noise="none", epsilon_so_far=math.inf, array="counts", noise_scale=2.0)
+    line = replace(line, round_index=3, attempt=12, norm="l2", sensitivity=1.0)
+    whole = replace(
+        report,
+        is_private=False,
+        epsilon=math.inf,
+        epsilon_worst_case=math.inf,
+        releases=(line,),
+        epsilon_requested=1.23456,
+        delta=1.23456e-5,
+        n_examples=None,
+        warnings=("W.",),
+        assumptions=("A.",),
+        provenance=None,
+        n_clients=4,
+        n_attempts=13,
+        n_examples_source="not needed",
+    )
+    text = str(whole).splitlines()
+    assert text == [
+        f"NOT PRIVATE: {report.algorithm}, trust model {report.trust!r}, {report.noise} noise",
+        "  cost        epsilon infinite at delta 1.23e-05 (asked for 1.235; with all retries infinite)",
+        f"  unit        one record: {report.neighbours}",
+        f"  guarantee   {report.guarantee}",
+        "  cohort      4 clients, 13 aggregations, N = unknown (not needed)",
+        "  WARNING     W.",
+        "  assumes     A.",
+        "  releases    round/attempt  array               sensitivity     noise                epsilon so far",
+        "              3/12           counts              l2 1            none                 infinite",
+    ]
+    told = str(replace(whole, provenance=Provenance("7", "server", "ab" * 32), n_examples=5)).splitlines()
+    assert told[4] == "  cohort      4 clients, 13 aggregations, N = 5 (not needed)"
+    assert told[5].startswith("  from        run 7, server, plan abababababababab, provenance ")
+
+
+def test_faint_clusters_follow_from_the_last_release_of_counts() -> None:
+    """Of a scale of 20 after one of 5: fewer than 60 are mostly noise."""
+    report = REPORTS["fastlloyd"]
+    line = report.releases[0]
+    lines = [("counts", 5.0), ("counts", 20.0), ("sums", 1.0)]
+    releases = tuple(replace(line, array=array, noise_scale=scale) for array, scale in lines)
+    assert faint_clusters([59.9, 60.0, -1.0, 1e6], replace(report, releases=releases)) == (0, 2)
+    assert faint_clusters([-1.0], replace(report, releases=releases[2:])) == ()
+
+
+def test_what_a_server_says_of_identities() -> None:
+    assert signed_identities(0, 3) == f"No client signed its key. {NOT_PINNED}"
+    assert signed_identities(1, 3).startswith("1 of 3 clients signed their keys.")

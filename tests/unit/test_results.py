@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import io
 import itertools
 import json
 import math
@@ -11,7 +12,7 @@ import warnings
 import zlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -389,3 +390,99 @@ def test_infinite_epsilon_never_reaches_a_file_as_a_word(tmp_path: Path) -> None
     assert math.isinf(report.epsilon)
     for path in write_report(tmp_path, report):
         assert "Infinity" not in path.read_text()
+
+
+def test_who_reads_a_result_sees_no_private_number_by_accident() -> None:
+    """Whatever shows a result in a log or an error shows none of its released arrays."""
+    shown = {field.name for field in fields(RunResult) if field.repr}
+    assert shown == {"report", "bounds", "image_shape", "feature_names", "evaluation"}
+
+
+def test_costs_are_told_in_squared_units_where_all_features_have_one_width() -> None:
+    scaled = np.array([4.0, 1.0])
+    alone = result_of(2, 2)
+    assert alone.costs is None
+    for bounds, factor in ((((0.0,), (10.0,)), 25.0), (((0.0, 0.0), (10.0, 2.0)), 1.0)):
+        told = replace(alone, bounds=bounds, scaled_costs=scaled).costs
+        assert told is not None
+        assert told.tolist() == [4.0 * factor, factor]
+
+
+def test_a_chosen_number_of_clusters_comes_with_its_curve(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawings: list[tuple[Any, ...]] = []
+    monkeypatch.setattr(picture, "draw_summary", lambda result: b"summary")
+    monkeypatch.setattr(picture, "draw_cost_curve", lambda *asked: drawings.append(asked[:2]) or b"curve")
+    provenance = Provenance("7", "server", "ab" * 32)
+    result = result_of(3, 2, scaled_costs=np.array([4.0, 1.0]), bounds=((0.0,), (10.0,)))
+    files = result_files(replace(result, report=replace(result.report, provenance=provenance)))
+    assert list(files) == [*NAMES, "cost_curve.png"]
+    assert (files["summary.png"], files["cost_curve.png"]) == (b"summary", b"curve")
+    ((costs, k),) = drawings
+    assert (costs.tolist(), k) == ([100.0, 25.0], 3)
+    metrics = json.loads(files["metrics.json"])
+    assert (metrics["n_clusters"], metrics["costs"]) == (3, [100.0, 25.0])
+    assert metrics["provenance"] == provenance.to_dict()
+    with np.load(io.BytesIO(files["centroids.npz"])) as archive:
+        assert json.loads(str(archive["provenance"])) == provenance.to_dict()
+        assert set(archive) == {"centroids", "counts", "feature_names", "scaled", "bounds", "provenance"}
+        assert archive["bounds"].tolist() == [[0.0], [10.0]]
+    without = result_files(result_of(3, 2))
+    assert list(without) == NAMES
+    assert "provenance" not in json.loads(without["metrics.json"])
+
+
+def test_movements_belong_to_the_last_rounds_that_move_something() -> None:
+    """Rounds 0 and below and the evaluation do not; each round has the epsilon of its last attempt."""
+    line = report_of(3, 2).releases[0]
+    rounds = (
+        (-1, "ranges"),
+        (0, "count"),
+        (1, "look"),
+        (2, "lloyd-1"),
+        (2, "lloyd-1"),
+        (3, "lloyd-2"),
+        (4, "evaluation"),
+    )
+    lines = [
+        replace(line, round_index=index, round_name=name, array="a", noise_scale=float(i), epsilon_so_far=0.5 + i)
+        for i, (index, name) in enumerate(rounds)
+    ]
+    report = replace(report_of(3, 2), releases=tuple(lines), epsilon=math.inf)
+    metrics = metrics_of(report, np.array([1.0, 2.5]), (0.5, 0.25))
+    assert [(one["round"], one["epsilon"], one["noise_a"], one.get("movement")) for one in metrics["rounds"]] == [
+        *((-1, 0.5, 0.0, None), (0, 1.5, 1.0, None), (1, 2.5, 2.0, None)),
+        *((2, 4.5, 4.0, 0.5), (3, 5.5, 5.0, 0.25), (4, 6.5, 6.0, None)),
+    ]
+    assert metrics["rounds"][0]["radius"] == line.radius
+    assert (metrics["n_rounds"], metrics["n_iterations"], metrics["noisy_counts"]) == (4, 2, [1.0, 2.5])
+    assert metrics["epsilon"] is None
+    unmoved = metrics_of(report, None, ())
+    assert unmoved["n_iterations"] == 0
+    assert not any("movement" in one for one in unmoved["rounds"])
+
+
+def test_files_are_for_their_writer_alone_and_folders_are_made(tmp_path: Path) -> None:
+    place = write_whole(tmp_path / "a" / "b" / "c.json", b"1")
+    (other,) = write_folder(tmp_path / "d" / "e", {"f": b"2"})
+    assert [path.stat().st_mode & 0o777 for path in (place, other)] == [0o600, 0o600]
+    assert write_whole(place, b"3").read_bytes() == b"3"
+    (arrays, *_) = write_report(tmp_path / "d" / "g", result_named("digits").report, {"x": np.arange(3)})
+    assert arrays.name == "result.npz"
+    with np.load(arrays) as archive:
+        assert archive["x"].tolist() == [0, 1, 2]
+
+
+def test_a_place_for_results_is_looked_at_before_it_is_paid_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer.require_writable(tmp_path / "not" / "there" / "yet")
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "file").write_text("not a folder")
+    sentence = "is no folder that this user may write into"
+    with pytest.raises(LocalMisuseError, match=sentence):
+        writer.require_writable(tmp_path / "file" / "run-1")
+    asked: list[Any] = []
+    monkeypatch.setattr(writer.os, "access", lambda *how: bool(asked.append(how)))
+    with pytest.raises(LocalMisuseError, match=sentence):
+        writer.require_writable(tmp_path / "run-1")
+    assert asked == [(tmp_path, writer.os.W_OK | writer.os.X_OK)]

@@ -9,7 +9,12 @@ import numpy as np
 import pytest
 
 from flwr_dpkmeans.algorithms.feddp_kmeans import PROJECTION, _fits
-from flwr_dpkmeans.algorithms.kmeans_task import PROJECTED_CENTERS
+from flwr_dpkmeans.algorithms.kmeans_task import PROJECTED_CENTERS, _count_block, has_exact_centroids
+from flwr_dpkmeans.errors import ProtocolError
+from flwr_dpkmeans.options import parse_config
+from flwr_dpkmeans.privacy.release import PrivacyUnit
+from flwr_dpkmeans.sums.draft import draft_plan
+from flwr_dpkmeans.sums.task import ServerFacts
 
 # Three features, of which two axes are kept; points of the box are at most 2 sqrt(3) = 3.46 from a centre.
 KNOWN: Any = SimpleNamespace(n_features=3, config=SimpleNamespace(n_clusters=2))
@@ -46,3 +51,56 @@ def test_a_projection_and_projected_centres_that_fit() -> None:
 def test_each_one_alone_is_refused(axes: np.ndarray[Any, Any], points: np.ndarray[Any, Any]) -> None:
     """A row's statistic stays inside of its bound only where none of them passes."""
     assert not fits(axes, points)
+
+
+@pytest.mark.parametrize(
+    ("centroids", "counts", "exact"),
+    [
+        ([[1.0, -1.0]], [2.0**47], True),
+        ([[1.0 + 2.0**-16, 0.0]], [1.0], False),
+        ([[-1.0 - 2.0**-16, 0.0]], [1.0], False),
+        ([[0.5, 2.0**-17]], [1.0], False),
+        ([[0.5, 0.0]], [2.0**47 + 1.0], False),
+        ([[0.5, 0.0]], [-(2.0**47) - 1.0], False),
+        ([[0.5, 0.0]], [np.nan], False),
+    ],
+)
+def test_exact_centroids_are_in_the_box_and_counts_below_two_to_the_47(
+    centroids: list[list[float]], counts: list[float], exact: bool
+) -> None:
+    state: Any = SimpleNamespace(centroids=np.array(centroids), counts=np.array(counts))
+    assert has_exact_centroids(state) is exact
+    empty: Any = SimpleNamespace(centroids=np.zeros((0, 2)), counts=np.zeros(0))
+    assert has_exact_centroids(empty)
+
+
+def test_steps_of_k_means_are_taken_on_up_to_a_hundred_million_distances() -> None:
+    task = parse_config(n_clusters=10, bounds=((-1.0,), (1.0,)), algorithm="server_lloyd", n_init=10).task
+    for n_points, refused in ((10**6, False), (10**6 + 1, True)):
+        plan: Any = SimpleNamespace(public_points=SimpleNamespace(n_points=n_points))
+        if refused:
+            with pytest.raises(ProtocolError, match="for 100000100 distances in each step"):
+                task.require_bearable(plan)
+        else:
+            task.require_bearable(plan)
+
+
+@pytest.mark.parametrize(("unit", "bound"), [("record", 1.0), ("client", 30.0)])
+def test_a_private_count_is_one_number_that_a_unit_moves_by_its_rows(unit: str, bound: float) -> None:
+    config: Any = SimpleNamespace(settings=SimpleNamespace(unit=PrivacyUnit(unit), examples_per_client=30))
+    block = _count_block(config, 2.5)
+    assert (block.name, block.shape, block.noise_multiplier, block.entry_bound) == ("count", (1,), 2.5, bound)
+    assert (block.sensitivity.bound, block.sensitivity.unit.value) == (bound, unit)
+    assert block.sensitivity.nonnegative
+
+
+def test_the_whole_budget_of_a_choice_of_k_goes_to_two_rounds() -> None:
+    config = parse_config(
+        n_clusters=5, bounds=((-1.0,), (1.0,)), algorithm="feddp_choose_k", trust="distributed", choose_n_clusters=True,
+        n_examples=5_000, epsilon=2.0,
+    )  # fmt: skip
+    server = ServerFacts(100, (0.0, 0.0), 1.0, 1.0)
+    plan = draft_plan(config, run_id=1, n_clients=3, seed=1, n_features=2, server=server)
+    assert len(plan.rounds) == 2
+    assert 1.99 < plan.epsilon <= 2.0
+    assert plan.task.longest() is plan.task

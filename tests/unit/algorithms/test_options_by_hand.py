@@ -11,17 +11,18 @@ import pytest
 from numpy.typing import NDArray
 
 from flwr_dpkmeans import FederatedKMeans, FederatedNaiveBayes
-from flwr_dpkmeans.algorithms import proxy_rounds
-from flwr_dpkmeans.algorithms.feddp_kmeans import SpherePacking
+from flwr_dpkmeans.algorithms import ALGORITHMS, proxy_rounds
+from flwr_dpkmeans.algorithms.feddp_kmeans import FedDPKMeans, SpherePacking
 from flwr_dpkmeans.algorithms.naive_bayes import NaiveBayesOptions, _codes
 from flwr_dpkmeans.algorithms.proxy_plan import ProxyOptions
-from flwr_dpkmeans.errors import ConfigurationError, DataError
+from flwr_dpkmeans.errors import ConfigurationError, DataError, PlanError
 from flwr_dpkmeans.flower.engines import _require_same_labels
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.planner import PlanningRequest
 from flwr_dpkmeans.planner.simulate import SimulatedSize, simulated_size
 from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan
 from flwr_dpkmeans.sums.round import State
+from flwr_dpkmeans.sums.task import TASKS
 
 BOX = ((-1.0,), (1.0,))
 
@@ -113,3 +114,31 @@ def test_a_start_needs_at_least_one_restart(algorithm: str) -> None:
 def test_what_a_state_holds_is_not_printed() -> None:
     """Lines of a log may show one."""
     assert repr(State({"means": np.zeros((2, 3))}, (0.5,))) == "State()"
+
+
+def test_clusterings_are_those_tasks_that_cluster() -> None:
+    assert "moments" in TASKS
+    assert "moments" not in ALGORITHMS
+    with pytest.raises(KeyError):
+        ALGORITHMS["moments"]
+    assert len(ALGORITHMS) == len(list(ALGORITHMS)) < len(list(TASKS))
+    assert all(ALGORITHMS[name] is TASKS[name] for name in ALGORITHMS)
+
+
+@pytest.mark.parametrize(("k", "width", "given"), [(2, 3, False), (3, 3, True), (4, 3, True)])
+def test_a_projection_onto_as_many_directions_as_there_are_gives_points_away(k: int, width: int, given: bool) -> None:
+    task: Any = SimpleNamespace(n_clusters=k)
+    words = FedDPKMeans.server_points_words(task, SimpleNamespace(n_features=width))  # type: ignore[arg-type]
+    away = ", which gives them away" if given else ""
+    assert words.endswith(f"their projection onto at most {min(k, width)} of {width} directions{away}")
+
+
+def test_server_points_of_no_rows_are_no_start() -> None:
+    for server, refused in ((None, True), (SimpleNamespace(n_points=0), True), (SimpleNamespace(n_points=1), False)):
+        known: Any = SimpleNamespace(server=server)
+        task: Any = SimpleNamespace(name="feddp_kmeans")
+        if refused:
+            with pytest.raises(PlanError, match="starts from the server's own points"):
+                FedDPKMeans.facts(task, known)
+        else:
+            assert FedDPKMeans.facts(task, known) is server

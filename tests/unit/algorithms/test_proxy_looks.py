@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from support.flat import flat_estimator
 from test_proxy_formulas import SERVER, public_of
 
-from flwr_dpkmeans.algorithms.kmeans_task import cluster_state
+from flwr_dpkmeans.algorithms import proxy_rounds
+from flwr_dpkmeans.algorithms.kmeans_task import SERVER_POINTS, cluster_state
 from flwr_dpkmeans.algorithms.proxy_plan import (
     CENTRE,
     CLIP,
@@ -24,7 +25,7 @@ from flwr_dpkmeans.algorithms.proxy_plan import (
     Setting,
     derive_plan,
 )
-from flwr_dpkmeans.algorithms.proxy_rounds import before_looks, build, look_round
+from flwr_dpkmeans.algorithms.proxy_rounds import before_looks, build, location_round, look_round
 from flwr_dpkmeans.kmeans.proxies import N_DISTANCES, distance_counts, squared_edges
 from flwr_dpkmeans.privacy.calibration import gaussian_noise_multiplier
 from flwr_dpkmeans.privacy.release import Block, NoiseShape, Norm, PrivacyUnit, Sensitivity, as_released
@@ -196,3 +197,51 @@ def test_small_data_are_found_wherever_they_lie(scale: float, place: float, outl
         ).fit(parts)
         distances = np.sqrt(np.square(truth[:, None] - km.cluster_centers_[None]).sum(axis=2)).min(axis=1)
         assert distances.max() < 0.1 * scale
+
+
+@pytest.mark.parametrize("noise", [40.0, 1_000.0, 2_000.0])
+def test_one_round_that_looks_for_the_location_by_hand(noise: float) -> None:
+    """Centre by James and Stein, variance by precision with the prior, as in a look; the noise is in squared clips."""
+    public = public_of(2, 3, N)
+    options = ProxyOptions()
+    planned = location_round(Setting(public, derive_plan(public, options), options))
+    sensitivity = Sensitivity(Norm.L2, 1.0, PrivacyUnit.RECORD)
+    step = planned.with_noise(
+        tuple(Block(part.name, part.shape, sensitivity, NoiseShape.GAUSSIAN, noise, 1.0) for part in planned.parts)
+    )
+    clip, mean, square = options.location_clip * math.sqrt(2.0), np.array([0.3, 0.1]), 0.5
+    values = np.concatenate([mean * N, [square * N]])
+    words = np.rint(values * GRID).astype(np.int64).view(np.uint64)
+    found = step.advance(first_state(), as_released(words, step.blocks, 16)).extras
+    offset = mean * clip * (1.0 - (noise / N) ** 2 / 0.05)
+    assert found[CENTRE] == pytest.approx(offset, abs=2 / GRID)
+    own, prior = noise / N * clip**2 / 2, (0.2, 0.15)
+    measured = (square * clip**2 - offset @ offset) / 2
+    variance = (measured * prior[1] ** 2 + prior[0] * own**2) / (prior[1] ** 2 + own**2)
+    assert found[SPREAD].item() == pytest.approx(math.sqrt(2 * variance), abs=4 / GRID)
+
+
+@pytest.mark.parametrize("given", [False, True])
+def test_a_servers_points_say_something_of_the_shape_too(given: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In residuals from the centre over the clip bound, the longest of length 1."""
+    asked: list[Any] = []
+    monkeypatch.setattr(
+        proxy_rounds, "shrink_to_server", lambda matrix, rows, noise: asked.append(rows) or (matrix, noise)
+    )
+    public, options = public_of(2, 3, N), ProxyOptions()
+    planned = proxy_rounds.covariance_round(Setting(public, derive_plan(public, options), options))
+    sensitivity = Sensitivity(Norm.L2, 1.0, PrivacyUnit.RECORD)
+    step = planned.with_noise(
+        tuple(Block(part.name, part.shape, sensitivity, NoiseShape.GAUSSIAN, 1.0, 1.0) for part in planned.parts)
+    )
+    state = first_state(
+        **{CENTRE: np.array([0.5, 0.0]), SPREAD: np.array([0.25]), EXTENT: np.array([1.0]), "seed": np.ones(1)}
+    )
+    clip = options.covariance_clip * 0.25
+    if given:
+        state = state.changed(**{SERVER_POINTS: np.array([[0.5, 0.125 * clip], [0.5, 2.0 * clip]])})
+    words = np.rint(np.array([0.5, 0.0, 0.25]) * N * GRID).astype(np.int64).view(np.uint64)
+    step.advance(state, as_released(words, step.blocks, 16))
+    assert len(asked) == given
+    if given:
+        assert asked[0] == pytest.approx(np.array([[0.0, 0.125], [0.0, 1.0]]), abs=2 / GRID)

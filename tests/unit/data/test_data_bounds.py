@@ -267,3 +267,11 @@ def test_file_errors(tmp_path: Path) -> None:
     assert "has 2 rows for the feature 'a', but it must have one: remove the others." in failure(twice)
     uneven = write(tmp_path, "uneven.json", '{"feature": ["a", "b"], "lower": [0, 0, 0], "upper": [1, 1, 1]}')
     assert "has 2 features, 3 lower and 3 upper values, but each feature needs one of both" in failure(uneven)
+
+
+def test_a_single_number_on_one_side_is_repeated() -> None:
+    assert parse_bounds((0.0, (1.0, 2.0))) == Bounds((0.0, 0.0), (1.0, 2.0))
+    assert parse_bounds(((0.0, -1.0), 2.0)) == Bounds((0.0, -1.0), (2.0, 2.0))
+    assert parse_bounds(((0.0, -1.0), (2.0, 3.0))) == Bounds((0.0, -1.0), (2.0, 3.0))
+    assert parse_bounds((0.0, 1.0)) == Bounds((0.0,), (1.0,))
+    assert "the bounds have 2 lower and 3 upper values" in failure(((0.0, 1.0), (2.0, 3.0, 4.0)))

@@ -154,3 +154,37 @@ def test_labels_are_packed_into_scores_while_every_bit_fits(n_centroids: int, mo
     for bound, fits in ((np.nextafter(2.0**most_bits, 0.0), True), (2.0**most_bits, False)):
         found = lloyd._LabelCode.of(centroids, np.full(n_centroids, -bound))
         assert (found is not None) is fits
+
+
+def test_scores_and_labels_share_a_binade_by_hand() -> None:
+    """Of three centroids the largest score is 1.5 + 0.625, below 4: binade [8, 16), two bits for labels."""
+    centroids = np.array([[1.0, -0.5], [0.0, 0.0], [0.25, 0.25]])
+    code = lloyd._LabelCode.of(centroids, -0.5 * np.square(centroids).sum(axis=1))
+    unit = 2.0**-49
+    assert code == lloyd._LabelCode(2, 2, unit, 12.0, 48.0)
+    assert code.terms(3).tolist() == [12.0 + 3 * unit, 12.0 + 2 * unit, 12.0 + unit]
+    labels, scores = code.decode(np.array([12.5 + 3 * unit, 11.0 + 2 * unit, 15.75 + unit]))
+    assert (labels.tolist(), scores.tolist()) == ([0, 1, 2], [0.5, -1.0, 3.75])
+    for best, covered in (
+        ([8.0, np.nextafter(16.0, 0.0)], True),
+        ([np.nextafter(8.0, 0.0), 9.0], False),
+        ([9.0, 16.0], False),
+        ([9.0, np.nan], False),
+    ):
+        assert code.covers(np.array(best)) is covered
+
+
+def test_scores_beyond_the_bits_of_a_float_have_no_code() -> None:
+    """Floats below 2^20 are multiples of 2^-33, which scores on the grid are; labels fit below their last bit."""
+    for bound, known in ((2.0**18 - 1.0, True), (2.0**18, False), (np.nan, False), (np.inf, False)):
+        assert (lloyd._LabelCode.of(np.array([[bound]]), np.zeros(1)) is not None) is known
+    # In the lowest binade floats are multiples of 2^-51; scores on the grid, of 2^-33: 18 bits are free.
+    for n_labels, known in ((1 << 18, True), ((1 << 18) + 1, False)):
+        assert (lloyd._LabelCode.of(np.zeros((n_labels, 1)), np.zeros(n_labels)) is not None) is known
+    single = lloyd._LabelCode.of(np.array([[0.0]]), np.zeros(1))
+    assert single == lloyd._LabelCode(0, 0, 2.0**-51, 3.0, 3.0)
+
+
+def test_no_squared_distance_is_negative() -> None:
+    block = lloyd.AssignedBlock(0, np.array([[1.0], [1.0]]), np.zeros(2, dtype=np.int32), np.array([0.6, 0.25]))
+    assert block.squared_distances().tolist() == [0.0, 0.5]

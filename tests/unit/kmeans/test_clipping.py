@@ -182,3 +182,8 @@ def test_no_more_is_lost_than_a_trillionth_and_rounding(order: int) -> None:
         assert bound - loss - 1e-9 <= norm <= bound
         # Its direction is the vector's own.
         assert clipped / norm == pytest.approx(vector / np.linalg.norm(vector, 1 if order == 1 else 2), abs=1e-4)
+
+
+def test_a_row_at_a_point_of_the_grid_is_pulled_to_the_one_before_it() -> None:
+    """A half itself would be kept; what is computed to be there may be a last digit too long."""
+    assert clip_rows(np.array([[2.0, 0.0], [0.5, 0.0]]), 0.5).tolist() == [[0.5 - 2.0**-16, 0.0], [0.5, 0.0]]

@@ -302,3 +302,36 @@ def test_directions_that_stand_out_are_counted_under_noise(n_strong: int) -> Non
     assert standing_out(diagonal, 0.0, 1) == 1
     # Noise alone never leaves nothing.
     assert standing_out(symmetric_noise(1, 200.0), 200.0, 12) == 1
+
+
+def test_a_servers_matrix_is_averaged_by_hand() -> None:
+    """Of two rows on the axes, sampling has a variance of 1/64 on average, and the noise of 0.1 one of 0.0075."""
+    matrix, rows = np.diag([0.3, 0.2]), np.array([[0.5, 0.0], [0.0, 0.5]])
+    found, left = projected.shrink_to_server(matrix, rows, 0.1)
+    weight = 0.0075 / (0.0075 + 4.0 / 64.0)
+    assert found == pytest.approx(np.diag([0.3 - 0.05 * weight, 0.2 + 0.05 * weight]))
+    assert left == pytest.approx(0.1 * (1.0 - weight))
+    # Ten times as far apart: 0.125 of mismatch, less what both variances explain.
+    far, left = projected.shrink_to_server(np.diag([1.0, -0.5]), rows, 0.1)
+    mismatch = (0.75**2 + 0.75**2) / 4.0 - 1.0 / 64.0 - 0.0075
+    weight = 0.0075 / (0.0075 + 4.0 * (1.0 / 64.0 + mismatch))
+    assert far == pytest.approx(np.diag([1.0 - 0.75 * weight, -0.5 + 0.75 * weight]))
+    for other, server in ((np.diag([0.3, -0.3]), rows), (matrix, 0.0 * rows), (np.array([[1.0]]), rows[:, :1])):
+        kept, noise = projected.shrink_to_server(other, server, 0.1)
+        assert (kept.tolist(), noise) == (other.tolist(), 0.1)
+        assert kept is not other
+
+
+def test_sums_of_products_are_exact_however_few_rows_are_added_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = np.array([[0.5, 0.25], [1.0, -1.0], [0.75, 0.0]])
+    expected = projected.outer_product_triangle(rows)
+    assert expected == pytest.approx([1.8125, (0.125 - 1.0) * math.sqrt(2.0), 1.0625])
+    for exact in (0.5, 1.0, 4.0):
+        monkeypatch.setattr(projected, "_EXACT_SUM", exact)
+        assert projected.outer_product_triangle(rows).tolist() == expected.tolist()
+
+
+def test_huge_matrices_do_not_overflow_on_the_way_to_their_leading_axes() -> None:
+    matrix = np.diag(np.arange(100.0, 0.0, -1.0)) * 1e200
+    basis = projected._leading_range(matrix)
+    assert basis == pytest.approx(projected._leading_range(matrix / 1e200))

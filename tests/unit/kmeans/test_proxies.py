@@ -360,3 +360,12 @@ def test_far_samples_fill_the_box_in_octaves_around_the_centre() -> None:
         return (math.log(bound / 0.01) + 0.5 * (1.0 - (bound / 0.5) ** 2)) / total
 
     assert shares == pytest.approx([below(0.02), below(0.08), below(0.32)], abs=0.05)
+
+
+def test_what_just_equals_the_threshold_is_not_heard() -> None:
+    assert module.farthest_heard(np.array([0.0, 3.0, 0.0, 0.0]), 3.0) == 0
+    assert module.farthest_heard(np.array([0.0, 3.5, 0.0, 0.0]), 3.0) == 1
+    # Two together stand out that none alone does; four are not looked at inside of what one has shown.
+    assert module.farthest_heard(np.array([0.0, 2.5, 2.5, 0.0]), 3.0) == 1
+    assert module.farthest_heard(np.array([0.0, 0.0, 2.5, 5.0]), 3.0) == 3
+    assert module.farthest_heard(np.array([0.0, 2.5, 2.5, 5.0]), 3.0) == 1

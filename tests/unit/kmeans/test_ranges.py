@@ -10,6 +10,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy.stats import norm
 
+from flwr_dpkmeans.kmeans import ranges
 from flwr_dpkmeans.kmeans.ranges import (
     BULK_DEVIATIONS,
     COARSE_FAILURE,
@@ -334,3 +335,25 @@ def test_real_ranges_are_found() -> None:
         width = most - least
         assert least - 0.25 * width < low <= least + 0.01 * width
         assert most - 0.01 * width <= high < most + 0.25 * width
+
+
+def test_a_mirrored_range_reaches_as_far_as_its_farther_end() -> None:
+    """From 2 to 32 was heard, and a third of it on the other side."""
+    noise = 400.0 / noise_threshold(1, 1.0)
+    found = find_coarse_ranges(released((3.0, 1000.0), (20.0, 1000.0), (-3.0, 350.0), (-20.0, 350.0)), WIDE, noise)
+    assert found.ranges == Ranges((-64.0,), (64.0,))
+
+
+def test_what_columns_share_may_be_two_octaves() -> None:
+    """With zero they are three bins: 3 * 10 * sqrt(3) = 51.96 are needed."""
+    counts = np.repeat(released((3.0, 500.0), (5.0, 500.0)), 9, axis=0)
+    for each, unheard in ((27.0, ()), (25.5, (8,))):
+        counts[8] = released((3.0, each), (5.0, each))
+        found = find_coarse_ranges(counts, NINE, 10.0)
+        assert found.unheard == unheard
+        assert (found.ranges.lower[8], found.ranges.upper[8]) == ((-WIDEST, WIDEST) if unheard else (-1.0, 11.0))
+
+
+def test_windows_are_as_wide_as_a_quarter_of_the_bins() -> None:
+    widths = [ranges._window_widths(n_bins) for n_bins in (2, 4, 7, 8, 32, 121)]
+    assert widths == [[1], [1], [1], [1, 2], [1, 2, 4, 8], [1, 2, 4, 8, 16]]

@@ -154,3 +154,15 @@ def test_arguments_are_not_changed() -> None:
     relative_update(centroids, sums, counts, clip_radius=0.1, post_processing=PostProcessing.FOLD)
     clip_steps(sums, 0.1)
     assert (centroids.item(), sums.item(), counts.item()) == (0.5, 30.0, 2.0)
+
+
+def test_steps_so_short_that_squares_vanish_are_clipped_as_well() -> None:
+    found = clip_steps([[3e-200, 4e-200], [3e200, 4e200], [0.0, 0.0], [0.3, 0.4]], 1e-200)
+    assert found.tolist() == [pytest.approx(row, rel=1e-12, abs=0.0) for row in ([6e-201, 8e-201],) * 2] + [
+        [0.0, 0.0],
+        pytest.approx([6e-201, 8e-201], rel=1e-12, abs=0.0),
+    ]
+    assert clip_steps([[3e200, 4e200]], 1e200)[0] == pytest.approx([6e199, 8e199], rel=1e-12)
+    # Radii below 2^-1000 leave nothing.
+    assert clip_steps([[3.0, 4.0]], 2.0**-1000).tolist() == [[0.0, 0.0]]
+    assert clip_steps([[3.0, 4.0]], 2.0**-999)[0] == pytest.approx([0.6 * 2.0**-999, 0.8 * 2.0**-999])

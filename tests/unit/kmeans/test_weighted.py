@@ -188,3 +188,19 @@ def test_far_clusters_are_counted(n_clusters: int) -> None:
     assert elbow(costs) == n_clusters
     nearest = np.linalg.norm(centers[n_clusters - 1][:, None] - corners[None], axis=2).min(axis=0)
     assert nearest.max() < 0.2
+
+
+@pytest.mark.parametrize(
+    ("costs", "linear", "logarithmic"),
+    [
+        ([8e-3, 3e-3, 1.6e-3, 1e-3, 1e-4, 9.5e-5, 9e-5, 8.5e-5], 3, 5),
+        ([8.0, 1.0, 0.5], 2, 2),
+        ([1.0, 5.0, 3.0], 1, 1),
+        ([8.0, 2.0], 1, 1),
+        ([], 1, 1),
+        # Zero is a millionth of the largest: in logarithms 8, 0.02, 1e-4 and 8e-6 bend at the third.
+        ([8.0, 2e-2, 1e-4, 0.0], 2, 3),
+    ],
+)
+def test_elbows_by_hand(costs: list[float], linear: int, logarithmic: int) -> None:
+    assert (elbow(costs), elbow(costs, logarithmic=True)) == (linear, logarithmic)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,8 +12,10 @@ import pytest
 from support.flat import flat_estimator
 
 from flwr_dpkmeans.algorithms.lloyd_family import GLloyd
+from flwr_dpkmeans.algorithms.proxy_plan import ProxyOptions
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.flower.engines import InProcessGrid
+from flwr_dpkmeans.planner import forecast
 from flwr_dpkmeans.planner.forecast import (
     CentroidNoise,
     centroid_noise,
@@ -240,3 +243,124 @@ def test_minutes_are_start_up_and_polling() -> None:
     deployment = deployment_of(request_of(max_iter=4).draft("fastlloyd"))
     assert (deployment.n_rounds, deployment.n_round_trips, deployment.n_messages) == (4, 6, 36)
     assert deployment.minutes == pytest.approx((20.0 + 6 * 6.0) / 60.0)
+
+
+@pytest.mark.parametrize(
+    ("trust", "max_silent", "boxes"), [("central", 0, 0), ("oblivious", 0, 120), ("oblivious", 1, 180)]
+)
+def test_bytes_are_those_of_six_kinds_of_messages(
+    trust: str, max_silent: int, boxes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Four rounds of eight numbers, a plan of 1,000 bytes; two or three authors, each with a box for three others."""
+    monkeypatch.setattr(forecast, "dump_plan", lambda plan: b"x" * 1_000)
+    plan = request_of(clients=4, max_iter=4, trust=trust, max_silent=max_silent).draft("glloyd")
+    assert {planned.length for planned in plan.rounds} == {8}
+    found = deployment_of(plan)
+    assert (found.n_rounds, found.n_round_trips, found.n_messages) == (4, 6, 48)
+    assert found.bytes_down == 1_000 + 280 + 250 + 4 * 40 + 3 * (64 + 772) + 64 + 749 + boxes
+    assert found.bytes_up == 380 + 4 * (64 + 773) + 249 + boxes
+    counted = deployment_of(request_of(clients=4, max_iter=4, trust=trust, private_count=True).draft("glloyd"))
+    # The plan once more without its rounds, and a number as a sum of its own.
+    assert counted.bytes_down == 2 * 1_280 + 410 + (8 + 772) + 3 * 836 + 64 + 749 + min(boxes, 120)
+    assert counted.n_rounds == 4
+
+
+@pytest.mark.parametrize(
+    ("name", "fitting", "refused"),
+    [
+        ("n_examples", (3, np.int64(4)), (2, True, 3.0, "3")),
+        ("n_features", (1, 2), (0, True, 1.5)),
+        ("n_clients", (2, 3), (1, False, None)),
+        ("seeds", (2, 1_000), (1, 1_001, 2.0)),
+        ("spread", (5e-324, 1, 1.0), (0.0, 1.0000001, math.nan, True, "0.1")),
+        ("target_excess", (5e-324, 1e300, 2), (0.0, -1.0, math.inf, math.nan, False)),
+    ],
+)
+def test_where_the_ranges_of_a_request_end(name: str, fitting: tuple[Any, ...], refused: tuple[Any, ...]) -> None:
+    shape: dict[str, Any] = {"n_examples": 100, "n_features": 2, "n_clients": 3}
+    for value in fitting:
+        options = {"n_clusters": 1, "bounds": (-1.0, 1.0)}
+        assert getattr(PlanningRequest(**shape | {"options": options, name: value}), name) == value
+    for value in refused:
+        with pytest.raises(ConfigurationError, match=f"{name} is {re.escape(repr(value))}, but it must be a"):
+            PlanningRequest(**shape | {"options": {"n_clusters": 1, "bounds": (-1.0, 1.0)}, name: value})
+
+
+def test_what_a_request_says_of_itself() -> None:
+    plain = request_of(900, algorithms=("glloyd",), spread=0.25).to_dict()
+    assert plain == {
+        "n_examples": 900,
+        "n_features": 3,
+        "n_clusters": 2,
+        "n_clients": 3,
+        "epsilon": 1.0,
+        "unit": "record",
+        "trust": None,
+        "bounds": [[0.0], [10.0]],
+        "target_excess": 0.1,
+        "spread": 0.25,
+        "seeds": 2,
+        "private_count": False,
+        "private_bounds": False,
+    }
+    assert request_of(900, bounds=None).to_dict()["bounds"] is None
+    with pytest.raises(ConfigurationError, match="bounds are not 'private'"):
+        request_of(900, bounds=None, bounds_domain=(-5.0, 5.0))
+    private = request_of(900, bounds="private", bounds_domain=(-5.0, 5.0), trust="central").to_dict()
+    assert (private["bounds"], private["private_bounds"], private["trust"]) == ([[-5.0], [5.0]], True, "central")
+
+
+def test_what_is_declared_for_a_candidate() -> None:
+    """At client level the rows of a client are what an average one has; whatever is counted is not declared."""
+    assert request_of(900).config("glloyd").n_examples == 900
+    assert request_of(900, private_count=True).config("glloyd").n_examples is None
+    request = request_of(901, clients=30, unit="client", algorithms=("sphere_packing",))
+    assert (request.config("sphere_packing").n_examples, request.draft("sphere_packing").n_examples) == (None, None)
+    assert request.config("sphere_packing").settings.examples_per_client == 30
+    few = request_of(29, clients=30, unit="client", algorithms=("sphere_packing",))
+    assert few.config("sphere_packing").settings.examples_per_client == 1
+    stated = request_of(901, clients=30, unit="client", examples_per_client=7, algorithms=("sphere_packing",))
+    assert stated.config("sphere_packing").settings.examples_per_client == 7
+    drafted = request_of(900, private_count=True).draft("glloyd")
+    assert (drafted.n_examples, drafted.run_id, drafted.n_clients, drafted.seed) == (900, 1, 3, 0)
+    assert request_of(900).draft("glloyd", seed=5, max_iter=2).seed == 5
+    box = request_of(900, bounds="private", bounds_domain=(-5.0, 5.0)).draft("glloyd").box
+    assert box == ((-5.0,) * 3, (5.0,) * 3)
+    assert request_of(900).draft("glloyd").box is None
+    # Five clients of two rows, which fall into three clusters: 5 (1 - (2/3)^2).
+    sparse = request_of(10, clients=5, unit="client", n_clusters=3, algorithms=("sphere_packing",))
+    assert sparse.units_per_cluster() == pytest.approx(25.0 / 9.0)
+
+
+def test_the_share_of_counts_in_noise_and_the_least_cluster() -> None:
+    noise = CentroidNoise(3.0, 2.0, relative=False)
+    assert noise.total_std == pytest.approx(math.sqrt(9.0 + 4.0 / 3.0))
+    assert noise.per_coordinate(4.0) == pytest.approx(noise.total_std / 4.0)
+    # A quotient that is whole but for its last digits is not rounded up, one that is larger is; none is below 1.
+    assert CentroidNoise(0.3, 0.0, relative=True).smallest_cluster(0.1) == 3
+    assert CentroidNoise(0.3 * (1.0 + 1e-11), 0.0, relative=True).smallest_cluster(0.1) == 4
+    assert CentroidNoise(0.0, 0.0, relative=True).smallest_cluster(0.1) == 1
+    assert CentroidNoise(0.0, 0.6, relative=True).smallest_cluster(0.1) == 2
+
+
+def test_noise_of_residuals_is_in_radii_of_a_cluster() -> None:
+    """The radius of a cluster of the spread's rows is 1.6 spread sqrt(d), with three features."""
+    width = ProxyOptions().residual_width
+    residuals = centroid_noise(plan_with("residual_sums", NoiseShape.GAUSSIAN), 0.25)
+    assert residuals is not None
+    assert residuals == CentroidNoise(pytest.approx(4.0 * width * 0.25 * math.sqrt(3.0)), 6.0, relative=True)
+
+
+def test_half_a_cluster_that_just_survives(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half of 900 / 2 rows is 225."""
+    request = request_of(900)
+    for least, survives in ((225.0, True), (226.0, False)):
+        monkeypatch.setattr(forecast, "centroid_noise", lambda *asked, at=least: CentroidNoise(at * 0.15, 0.0, True))
+        assert half_survives(request, "glloyd", 2) is survives
+    monkeypatch.setattr(forecast, "centroid_noise", lambda *asked: None)
+    assert not half_survives(request, "glloyd", 2)
+    assert largest_n_clusters(request, "glloyd") == 0
+    monkeypatch.setattr(forecast, "half_survives", lambda request, algorithm, k: k <= 30)
+    assert largest_n_clusters(request, "glloyd") == 30
+    monkeypatch.setattr(forecast, "half_survives", lambda *asked: True)
+    assert [largest_n_clusters(request_of(n), "glloyd") for n in (900, 1_001)] == [900, 1_000]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import subprocess
@@ -12,20 +13,23 @@ from typing import Any
 
 import numpy as np
 import pytest
+import rich.console
 from support.flat import flat_estimator
 
 from flwr_dpkmeans import FederatedKMeans
 from flwr_dpkmeans.algorithms.kmeans_task import cluster_state
 from flwr_dpkmeans.errors import ConfigurationError, LocalMisuseError
 from flwr_dpkmeans.kmeans.lloyd import cost_per_point, round_to_grid
-from flwr_dpkmeans.planner import Forecast, PlanningRequest, make_forecast, simulate
+from flwr_dpkmeans.planner import Forecast, PlanningRequest, cli, make_forecast, simulate
+from flwr_dpkmeans.planner import forecast as forecasts
 from flwr_dpkmeans.planner.cli import main
-from flwr_dpkmeans.planner.forecast import centroid_noise
+from flwr_dpkmeans.planner.forecast import AlgorithmForecast, Deployment, _plain, centroid_noise, notes_on
 from flwr_dpkmeans.planner.simulate import (
     Excess,
     Simulator,
     draw_mixture,
     epsilon_for_target,
+    expected_points,
     n_clusters_grid,
     optimal_cost,
     run_plan,
@@ -302,3 +306,326 @@ def test_the_module_runs_and_opens_no_table(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     assert "Recommended: glloyd" in done.stdout
     assert list(tmp_path.iterdir()) == []
+
+
+# -- what is said and counted, number by number ---------------------------------------------------------------------
+
+FAIR = Excess(0.0994, 0.0021, 0.08, 0.12)
+
+
+def one_of(algorithm: str, **changes: Any) -> AlgorithmForecast:
+    known: dict[str, Any] = {
+        "algorithm": algorithm,
+        "title": "",
+        "trust": "oblivious",
+        "epsilon": 1.0,
+        "delta": 1e-5,
+        "epsilon_worst_case": 1.25,
+        "max_retries": 2,
+        "noise_per_centroid": (0.0125,),
+        "scaled_noise_per_centroid": 0.0125,
+        "excess_of_noise": 0.0125,
+        "smallest_cluster": 1234,
+        "survives": True,
+        "largest_n_clusters": 7,
+        "excess": FAIR,
+        "excess_by_epsilon": ((1.0, FAIR),),
+        "excess_by_n_clusters": ((3.0, FAIR),),
+        "epsilon_for_target": 0.987,
+        "deployment": Deployment(4, 6, 1036, 12_345, 6_789, 0.96),
+    }
+    return AlgorithmForecast(**known | changes)
+
+
+TEXT = """\
+N = 12,345, d = 8, k = 3, 5 clients, epsilon 1.5 per record
+┏━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━┳━━━━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━┳━━━━━━━━━━━┓
+┃                                           ┃ glloyd (best) ┃      fastlloyd ┃   sulloyd ┃
+┡━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━╇━━━━━━━━━━━━━━━╇━━━━━━━━━━━━━━━━╇━━━━━━━━━━━┩
+│ expected excess cost, ± standard error    │   9.9% ± 0.2% │      10% ± 10% │   unknown │
+│   of which noise of the last release      │          1.2% │      all of it │   unknown │
+│ epsilon for an excess of 10%              │          0.99 │   out of reach │      0.99 │
+│ noise per centroid coordinate, 4,115 rows │        0.0125 │ 0.0001 to 0.25 │   unknown │
+│ smallest cluster that survives, rows      │         1,234 │        unknown │     1,234 │
+│ largest k that the noise allows           │             7 │  1,000 or more │   unknown │
+│ epsilon with all retries (2)              │          1.25 │       infinite │      1.25 │
+│ delta                                     │         1e-05 │          1e-05 │     1e-05 │
+│ iterations, round trips                   │          4, 6 │           4, 6 │      4, 6 │
+│ messages                                  │         1,036 │          1,036 │     1,036 │
+│ kB per client down, up                    │     12.3, 6.8 │      12.3, 6.8 │ 12.3, 6.8 │
+│ minutes in deployment, without computing  │           1.0 │            1.0 │       1.0 │
+└───────────────────────────────────────────┴───────────────┴────────────────┴───────────┘
+Recommended: glloyd. Sensible k, as far as noise goes: 2 to 7. For an excess of 10% it needs epsilon 0.99.
+Left out: proxy_lloyd: Because.
+Note: One.
+Note: Two."""
+
+
+def test_everything_that_a_forecast_says() -> None:
+    options = {"n_clusters": 3, "bounds": (-1.0, 1.0), "epsilon": 1.5}
+    request = PlanningRequest(12_345, 8, 5, options, seeds=2, algorithms=("glloyd", "fastlloyd"))
+    noisy: dict[str, Any] = {"epsilon_worst_case": math.inf, "noise_per_centroid": (0.01, 0.25, 0.0001)}
+    noisy |= {"excess_of_noise": 0.0995, "excess": Excess(0.0995, 0.1, 0.0, 1.0), "epsilon_for_target": None}
+    second = one_of("fastlloyd", smallest_cluster=None, largest_n_clusters=1000, **noisy)
+    third = one_of("sulloyd", noise_per_centroid=(), excess_of_noise=None, excess=None, largest_n_clusters=None)
+    found = Forecast(request, (one_of("glloyd"), second, third), (("proxy_lloyd", "Because."),), ("One.", "Two."))
+    assert str(found) == TEXT
+    for least, allowed in ((None, None), (1, None), (2, (2, 2))):
+        alone = replace(found, algorithms=(one_of("glloyd", largest_n_clusters=least, epsilon_for_target=None),))
+        assert alone.n_clusters_range == allowed
+        assert "(best)" not in str(alone)
+        said = " ".join(str(alone).split())
+        assert "An excess of 10% is out of its reach. Left out" in said
+        assert ("Sensible k, as far as noise goes: 2 to 2." in said) is (allowed is not None)
+        assert ("No number of clusters is sensible at this budget: raise epsilon or add data." in said) is not allowed
+
+
+def test_clients_are_named_where_they_are_the_unit() -> None:
+    request = PlanningRequest(600, 2, 30, {"n_clusters": 2, "bounds": (-1, 1), "unit": "client"}, seeds=2)
+    text = str(Forecast(request, (one_of("proxy_lloyd"),), (), ()))
+    for part in ("epsilon 1 per client", "noise per centroid coordinate, 30 clients", "that survives, clients"):
+        assert part in text
+
+
+def notes_of(request: PlanningRequest, *found: AlgorithmForecast) -> list[str]:
+    """Those that depend on what was found: after the two that are always there, before the plan's own cautions."""
+    return [" ".join(note.split()[:6]) for note in notes_on(request, found)[2:]]
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, []),
+        ({"n": 20_000}, []),
+        ({"n": 20_001}, ["10000 rows were simulated and each"]),
+        ({"clients": 500, "unit": "client", "n": 5_000}, []),
+        ({"clients": 501, "unit": "client", "n": 5_010}, ["250 clients were simulated and each"]),
+        ({"private_count": True}, ["The number of rows is counted"]),
+        ({"bounds": None}, ["No bounds were given: noise is"]),
+        (
+            {"bounds": "private", "private_count": True},
+            ["The number of rows is counted", "Bounds are found privately, at a"],
+        ),
+    ],
+)
+def test_notes_say_what_was_simulated_and_what_is_unknown(
+    changes: dict[str, Any], expected: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(forecasts, "plan_cautions", lambda plan: ())
+    monkeypatch.setattr(forecasts, "half_survives", lambda *asked: True)
+    given = {"n": 600, "clients": 3, "private_count": False} | changes
+    n, clients, counted = (given.pop(name) for name in ("n", "clients", "private_count"))
+    options = {name: value for name, value in ({"n_clusters": 3, "bounds": (-1, 1)} | given).items() if value}
+    algorithm = "proxy_lloyd" if "unit" in given else "glloyd"
+    request = PlanningRequest(n, 2, clients, options, seeds=2, algorithms=(algorithm,), private_count=counted)
+    found = one_of(algorithm)
+    assert notes_of(request, found) == expected
+    assert "over 2 synthetic data sets: 3 Gaussian clusters" in notes_on(request, [found])[0]
+    if n == 20_001:
+        assert "each row counted 2 times" in notes_on(request, [found])[2]
+
+
+def test_notes_say_where_candidates_are_alike_and_where_a_target_or_a_cluster_is_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(forecasts, "plan_cautions", lambda plan: ("Careful.",))
+    asked: list[Any] = []
+    monkeypatch.setattr(forecasts, "half_survives", lambda *values: bool(asked.append(values[1:])))
+    best = one_of("glloyd", excess=Excess(0.5, 0.25, 0.0, 1.0), excess_of_noise=0.05)
+    others = [one_of("fastlloyd", excess=Excess(mean, 0.0, 0.0, 1.0)) for mean in (0.75, 0.76)]
+    others.append(one_of("sulloyd", excess=None))
+    assert notes_on(request_of(), [replace(best, largest_n_clusters=None), *others])[2:] == (
+        "Within the simulation's standard error as good as glloyd: fastlloyd.",
+        "Careful.",
+    )
+    assert notes_on(request_of(), [replace(best, excess=None, largest_n_clusters=None), *others])[2:] == ("Careful.",)
+    lost = replace(best, epsilon_for_target=None, largest_n_clusters=2)
+    assert notes_on(request_of(), [lost])[2:] == (
+        "Not even epsilon 8 brings 'glloyd' within 10% of the optimum.",
+        "With 3 clusters those of half the average size drown: choose at most 2 clusters or a larger epsilon.",
+        "Careful.",
+    )
+    lost = replace(lost, excess_by_epsilon=(), largest_n_clusters=1)
+    assert notes_on(request_of(), [lost])[2:] == (
+        "With 3 clusters those of half the average size drown: choose a larger epsilon.",
+        "Careful.",
+    )
+    assert asked == [("glloyd", 3)] * 2
+
+
+def test_what_strict_json_cannot_hold_is_none_at_any_depth() -> None:
+    given = {"a": (1, math.inf, [math.nan, -math.inf, 0.5, "inf", None, True])}
+    assert _plain(given) == {"a": [1, None, [None, None, 0.5, "inf", None, True]]}
+
+
+def test_the_order_and_the_steps_of_a_forecast(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A candidate without an excess comes last; steps are told once for each point and at the end."""
+    means = {"fastlloyd": 0.5, "glloyd": 0.25, "sulloyd": None}
+
+    def made(request: PlanningRequest, name: str, plan: Any, simulator: Simulator) -> AlgorithmForecast:
+        for _ in range(9):
+            simulator._on_point()
+        mean = means[name]
+        return one_of(name, excess=None if mean is None else Excess(mean, 0.0, 0.0, 1.0))
+
+    monkeypatch.setattr(forecasts, "_forecast_one", made)
+    options = {"n_clusters": 3, "bounds": (-1.0, 1.0)}
+    request = PlanningRequest(600, 2, 3, options, seeds=2, algorithms=("sulloyd", "fastlloyd", "glloyd"))
+    steps: list[tuple[int, int]] = []
+    found = make_forecast(request, lambda done, total: steps.append((done, total)))
+    assert [one.algorithm for one in found.algorithms] == ["glloyd", "fastlloyd", "sulloyd"]
+    # Three times seven epsilons, four numbers of clusters (2, 3, 6, 12) and four of a search.
+    assert expected_points(request, 3) == 45
+    assert steps == [(done, 45) for done in range(1, 28)] + [(45, 45)]
+    steps.clear()
+    monkeypatch.setattr(forecasts, "expected_points", lambda *asked: 20)
+    make_forecast(request, lambda done, total: steps.append((done, total)))
+    assert steps == [(min(done, 20), 20) for done in range(1, 28)] + [(20, 20)]
+
+
+@pytest.mark.parametrize(
+    ("n", "d", "clients", "k", "unit", "expected"),
+    [
+        (20_000, 100, 5, 3, "record", (1, 20_000, 1)),
+        (20_001, 100, 5, 3, "record", (1, 10_000, 2)),
+        (20_000, 101, 5, 3, "record", (1, 10_000, 2)),  # at most 2,000,000 cells
+        (30_000, 101, 5, 1_000, "record", (1, 15_000, 2)),  # and at least 20 rows for each cluster
+        (2_000, 2, 500, 3, "client", (500, 4, 1)),
+        (2_000, 2, 501, 3, "client", (250, 3, 2)),
+        (50_000, 2, 500, 3, "client", (500, 40, 1)),
+        (400_000, 2, 1_500, 3, "client", (500, 40, 3)),
+        (400_000, 2_000, 1_500, 3, "client", (500, 20, 3)),  # and 20 rows for each client, if it has them
+    ],
+)
+def test_how_many_rows_are_drawn_and_how_often_each_counts(
+    n: int, d: int, clients: int, k: int, unit: str, expected: tuple[int, int, int]
+) -> None:
+    options = {"n_clusters": k, "bounds": (-1.0, 1.0), "unit": unit}
+    request = PlanningRequest(n, d, clients, options, algorithms=("proxy_lloyd",))
+    size = simulated_size(request)
+    assert (size.n_parts, size.rows_per_part, size.repeats) == expected
+
+
+def test_the_mixture_is_drawn_as_described() -> None:
+    request = request_of(40, seeds=3)
+    data = draw_mixture(request, 4, 9)
+    generator = np.random.default_rng([9, 4, 2])
+    centres = generator.uniform(-0.7, 0.7, (4, 2))
+    labels = generator.integers(0, 4, 40)
+    rows = centres[labels] + generator.normal(0.0, 0.15, (40, 2))
+    np.testing.assert_array_equal(data.centres, centres)
+    np.testing.assert_array_equal(data.points, round_to_grid(np.clip(rows, -1.0, 1.0)))
+    wide = replace(request, spread=1.0)
+    assert np.abs(draw_mixture(wide, 4, 9).points).max() == 1.0
+
+
+def test_no_cost_at_all_is_the_smallest_one_that_is_divided_by() -> None:
+    data = draw_mixture(request_of(3), 3, 0)
+    exact = replace(data, points=data.centres)
+    assert optimal_cost(exact) == 2.0**-32
+
+
+def test_excess_is_summed_up_over_seeds() -> None:
+    """What is below the optimum counts as the optimum: of 0, 0.25 and 0.5 the deviation is a quarter."""
+    assert simulate._summary(iter([-0.5, 0.25, 0.5])) == Excess(0.25, 0.25 / 3**0.5, 0.0, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("n", "k", "expected"),
+    [
+        (600, 3, (2, 3, 6, 12)),
+        (600, 16, (4, 8, 16, 32, 64)),
+        (128, 16, (4, 8, 16, 32, 64)),
+        (127, 16, (4, 8, 16, 32)),
+        (16, 16, (4, 8, 16)),
+        (600, 1, (1, 2, 4)),
+    ],
+)
+def test_the_grid_of_k(n: int, k: int, expected: tuple[int, ...]) -> None:
+    assert n_clusters_grid(request_of(n, n_clusters=k)) == expected
+
+
+def test_the_search_for_epsilon_asks_as_little_as_it_needs() -> None:
+    """Between grid points four halvings of a factor of two, five of four; below six doublings, above eight times."""
+
+    def asked(known: tuple[float, ...], least: float) -> tuple[float | None, list[float]]:
+        trials: list[float] = []
+
+        def excess_at(epsilon: float) -> Excess:
+            trials.append(epsilon)
+            return Excess(0.0 if epsilon >= least else 1.0, 0.0, 0.0, 1.0)
+
+        curve = tuple((epsilon, Excess(0.0 if epsilon >= least else 1.0, 0.0, 0.0, 1.0)) for epsilon in known)
+        return epsilon_for_target(curve, excess_at, 0.0), trials
+
+    assert asked((1.0, 2.0), 2.0) == (2.0, [2**0.5, *(pytest.approx(2**x) for x in (0.75, 0.875, 0.9375))])
+    found, trials = asked((1.0, 4.0), 1.0001)
+    assert (found, len(trials)) == (pytest.approx(4**0.03125), 5)
+    assert asked((1.0, 2.0), 0.0) == (1.0 / 64.0, [2.0**-i for i in range(1, 7)])
+    assert asked((1.0, 2.0), 1.0) == (1.0, [0.5, *(pytest.approx(2**x) for x in (-0.5, -0.25, -0.125, -0.0625))])
+    assert asked((1.0, 2.0), 17.0) == (None, [16.0])
+    found, trials = asked((1.0, 2.0), 16.0)
+    assert found == 16.0
+    assert (trials[:3], len(trials)) == ([16.0, pytest.approx(2**2.5), pytest.approx(2**3.25)], 7)
+
+
+def test_the_options_of_the_command_and_their_defaults() -> None:
+    plain = vars(cli._parser().parse_args(["--n", "900", "--d", "4"]))
+    named = {"n_examples": 900, "n_features": 4, "n_clusters": 10, "n_clients": 2, "epsilon": 1.0, "algorithm": []}
+    named |= {"target_excess": 0.1, "spread": 0.15, "seeds": 20, "quick": False, "json": False, "private_count": False}
+    assert {name: value for name, value in plain.items() if value is not None} == named
+    unset = {"delta", "unit", "trust", "bounds", "bounds_domain", "evaluation", "output", "max_iter", "max_silent"}
+    assert plain.keys() - named == unset | {"max_retries", "examples_per_client", "random_state"}
+    switched = vars(cli._parser().parse_args(["--n", "900", "--d", "4", "--quick", "--json", "--private-count"]))
+    assert [switched[name] for name in ("quick", "json", "private_count")] == [True] * 3
+    for missing in (["--n", "900"], ["--d", "4"]):
+        with pytest.raises(SystemExit):
+            cli._parser().parse_args(missing)
+
+
+@pytest.mark.parametrize(
+    ("more", "seeds"), [((), 20), (("--seeds", "7"), 7), (("--quick",), 5), (("--quick", "--seeds", "3"), 3)]
+)
+def test_a_quick_forecast_has_five_data_sets_at_most(
+    more: tuple[str, ...], seeds: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[PlanningRequest] = []
+    monkeypatch.setattr(cli, "make_forecast", lambda request: asked.append(request))
+    arguments = ["--n", "900", "--d", "4", "--k", "3", "--spread", "0.25", "--target-excess", "0.2", "--private-count"]
+    cli._forecast(cli._parser().parse_args([*arguments, "--algorithm", "glloyd", "--epsilon", "2", *more]))
+    (request,) = asked
+    assert (request.n_examples, request.n_features, request.n_clients, request.n_clusters) == (900, 4, 2, 3)
+    assert (request.seeds, request.spread, request.target_excess, request.private_count) == (seeds, 0.25, 0.2, True)
+    assert (request.algorithms, request.epsilon) == (("glloyd",), 2.0)
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_a_terminal_has_its_own_width_and_a_bar_and_a_pipe_has_neither(
+    terminal: bool, forecast: Forecast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Screen(rich.console.Console):
+        def __init__(self, **options: Any) -> None:
+            width = options.pop("width", None)
+            super().__init__(file=io.StringIO(), width=width or 150, force_terminal=terminal)
+            opened.append((width, options))
+
+        def print(self, *things: Any, **options: Any) -> None:
+            printed.append(self.width)
+
+    opened: list[Any] = []
+    printed: list[int] = []
+    given: list[int] = []
+
+    def made(request: PlanningRequest, *on_step: Any) -> Forecast:
+        given.append(len(on_step))
+        for step in on_step:
+            step(1, 2)
+        return forecast
+
+    monkeypatch.setattr("rich.console.Console", Screen)
+    monkeypatch.setattr(cli, "make_forecast", made)
+    assert main(list(SMALL)) == 0
+    assert opened[0] == (None, {"stderr": True})
+    assert printed[-1] == (150 if terminal else 110)
+    assert given == [1 if terminal else 0]
+    assert (None, {}) in opened

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
 
+import numpy as np
 import pytest
 
 from flwr_dpkmeans.errors import LocalMisuseError, PlanError
 from flwr_dpkmeans.privacy import accounting, calibration, losses
-from flwr_dpkmeans.privacy.release import GaussianRelease, SampledGaussianRelease, dominating_release
+from flwr_dpkmeans.privacy.noise import SAME, Closeness
+from flwr_dpkmeans.privacy.release import GaussianRelease, PureRelease, SampledGaussianRelease, dominating_release
 
 OCTAVE = 2**20
 
@@ -76,3 +81,396 @@ def test_the_slope_of_a_search_is_the_change_per_octave() -> None:
     assert bracket._slope() == -math.log(2.0)
     bracket.add(3 * OCTAVE, -1.0)
     assert bracket._slope() == -2.0
+
+
+def path_of(price: Callable[[float], float], start: float) -> tuple[float | None, list[int]]:
+    """What is found for a third, and the scales of the lattice that were priced on the way."""
+    asked: list[int] = []
+
+    def noted(scale: float) -> float:
+        asked.append(calibration._index_of(scale))
+        return price(scale)
+
+    try:
+        return calibration.first_private(noted, 1.0 / 3.0, start), asked
+    except PlanError:
+        return None, asked
+
+
+@pytest.mark.parametrize(
+    ("price", "start", "found", "path"),
+    [
+        # A step along the price as if it were 1/s, then along its slope, one further than asked where it rounds up.
+        (lambda s: 1.0 / s, 1.0, 3.0, [0, 1661954, 1582587, 1572592, 1572865, 1572864, 1572863]),
+        (lambda s: s**-2.0, 1.0, 3.0**0.5, [0, 1661954, 791294, 772223, 767581, 767611, 767610]),
+        # Sixteen octaves at most in one step, and halves of the bracket where the price has no slope.
+        (
+            lambda s: math.inf if s < 10.0 else 0.0,
+            1.0,
+            10.0,
+            [
+                *(0, 16777216, 8388608, 4194304, 2097152, 3145728, 3670016, 3407872, 3276800, 3342336, 3375104),
+                *(3391488, 3399680, 3403776, 3405824, 3406848, 3407360, 3407616, 3407744, 3407808, 3407840, 3407856),
+                *(3407864, 3407868, 3407870, 3407871),
+            ],
+        ),
+        # A flat price: at least 1, 8, 64, ... scales further than the octaves that 1/s would take, up to both ends.
+        (
+            lambda s: 0.6,
+            1.0,
+            None,
+            [
+                *(0, 889190, 1778380, 2667570, 3556760, 4445950, 5335140, 6224330, 8321482, 25098698, 159316426),
+                349175808,
+            ],
+        ),
+        (
+            lambda s: 0.05,
+            1.0,
+            None,
+            [
+                *(0, -2869916, -5739832, -8609748, -11479664, -14349580, -17219496, -20089412, -22959328, -39736544),
+                *(-173954272, -349175808),
+            ],
+        ),
+        # Whatever the start, the ends of the lattice are where it begins.
+        (
+            lambda s: 1.0 / s,
+            1e-200,
+            3.0,
+            [
+                *(-349175808, -332398592, -315621376, -298844160, -282066944, -265289728, -248512512, -231735296),
+                *(-214958080, -198180864, -63963136, 349175808, 142606336, 125829120, 109051904, 22544384, 5767168),
+                *(1572864, -31195136, -14417920, 1572863),
+            ],
+        ),
+        (
+            lambda s: 1.0 / s,
+            1e200,
+            3.0,
+            [
+                *(349175808, 332398592, 315621376, 298844160, 282066944, 265289728, 248512512, 231735296, 214958080),
+                *(198180864, 63963136, -349175808, -142606336, -125829120, -109051904, -22544384, -5767168, 1572864),
+                1572863,
+            ],
+        ),
+    ],
+)
+def test_the_path_of_a_search_for_a_scale(
+    price: Callable[[float], float], start: float, found: float | None, path: list[int]
+) -> None:
+    scale, asked = path_of(price, start)
+    assert asked == path
+    assert scale is found is None or scale == pytest.approx(found, rel=2.0**-20)
+
+
+def test_a_search_that_does_not_end_says_so() -> None:
+    """Prices that jump about without an end: 500 are asked for."""
+    asked: list[float] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(calibration._Bracket, "next_index", lambda bracket: 0)
+        with pytest.raises(PlanError, match=r"the noise of epsilon = 0\.333333 did not converge"):
+            calibration.first_private(lambda scale: asked.append(scale) or 1.0, 1.0 / 3.0, 1.0)  # type: ignore[func-returns-value]
+    assert len(asked) == 500
+
+
+def test_the_path_of_a_search_for_a_multiplier() -> None:
+    """Upwards by 2^-43, nine times as much, and so on, each step eight times the one before; downwards likewise."""
+    unit = 2.0**-43
+    for least, path in (
+        (1.0 + 60.0 * unit, [1.0, 1.0 + unit, 1.0 + 9.0 * unit, 1.0 + 73.0 * unit, 1.0 + 9.0 * unit]),
+        (1.0 - 60.0 * unit, [1.0, 1.0, 1.0 - unit, 1.0 - 9.0 * unit, 1.0 - 73.0 * unit, 1.0 - 73.0 * unit]),
+    ):
+        asked: list[float] = []
+        found = calibration.smallest_multiplier(lambda sigma: asked.append(sigma) or sigma >= least, 1.0)  # noqa: B023
+        assert asked[: len(path)] == pytest.approx(path, rel=1e-15)
+        assert 0.0 <= found - least <= unit
+        assert len(asked) == (13 if least > 1.0 else 14)
+
+
+@pytest.mark.parametrize(("start", "reachable"), [(1e99, True), (1e-99, True), (1e100, False), (1e-100, False)])
+def test_multipliers_end_at_a_hundred_powers_of_ten(start: float, reachable: bool) -> None:
+    """A step to either side is taken before the end is seen."""
+    for private in (lambda sigma: sigma >= start * (1.0 + 1e-9), lambda sigma: sigma >= start * (1.0 - 1e-9)):
+        outward = private(start) == (start < 1.0)
+        if reachable or not outward:
+            assert calibration.smallest_multiplier(private, start) == pytest.approx(start, rel=1e-8)
+        else:
+            with pytest.raises(PlanError, match="meets the privacy condition"):
+                calibration.smallest_multiplier(private, start)
+
+
+def test_newton_steps_are_at_most_a_factor_of_e_and_end_where_they_no_longer_move(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[float] = []
+    delta_of = calibration.gaussian_delta
+    monkeypatch.setattr(calibration, "gaussian_delta", lambda *at: asked.append(at[1]) or delta_of(*at))
+    assert delta_of(0.01, calibration._refine_mu(0.01, 0.3, 5.0)) == pytest.approx(0.3, rel=1e-14)
+    assert asked[:4] == pytest.approx([5.0, 5.0 / math.e, 5.0 / math.e**2, 0.7792351146977798])
+    assert len(asked) == 6
+    asked.clear()
+    assert delta_of(5.0, calibration._refine_mu(5.0, 1e-10, 0.5)) == pytest.approx(1e-10, rel=1e-13)
+    assert asked[:4] == pytest.approx([0.5, 0.6741819852792378, 0.7663007320192358, 0.7805203859856794])
+    assert len(asked) == 6
+    # Where delta is 0, there is nothing to go by.
+    assert calibration._refine_mu(1.0, 1e-5, 0.001) == 0.001
+
+
+def test_a_bisection_asks_at_both_ends_and_then_in_the_middle() -> None:
+    asked: list[float] = []
+    found = losses.smallest_true(lambda x: asked.append(x) or x >= 0.3, 0.0, 1.0)
+    assert asked[:6] == [0.0, 1.0, 0.5, 0.25, 0.375, 0.3125]
+    assert (len(asked), 0.0 < found - 0.3 <= 2.0**-43 * 0.3) == (47, True)
+    assert losses.smallest_true(lambda x: x >= 0.3, 0.5, math.inf) == 0.5
+    for low, high in ((1.0, math.inf), (1.0, 1.0), (1.0, 2.0)):
+        with pytest.raises(PlanError, match=f"no value up to {high} meets"):
+            losses.smallest_true(lambda x: x > 2.0, low, high)
+
+
+def test_golden_sections_ask_once_for_each_step() -> None:
+    """Each step keeps 0.618 of the range: of 1 down to 1e-7 of the larger end, 0.2, that is 37 steps."""
+    asked: list[float] = []
+    golden = 0.5 * (math.sqrt(5.0) - 1.0)
+    found = accounting._lowest_point(lambda x: asked.append(x) or (x - 0.2) ** 2, 0.0, 1.0)
+    assert asked[:4] == pytest.approx([1.0 - golden, golden, golden - golden**2, 1.0 - golden - golden**3])
+    assert found == pytest.approx(0.2, abs=1e-7)
+    assert len(asked) == 2 + math.ceil(math.log(0.2e-7) / math.log(golden))
+    for place, low, high in ((0.2, 0.125, 1.0), (0.2, 0.125, 0.25), (0.15, 0.125, 0.25), (0.22, 0.1, 0.25)):
+        asked.clear()
+        found = accounting._lowest_point(lambda x, at=place: asked.append(x) or abs(x - at), low, high)  # type: ignore[misc]
+        assert found == min(asked, key=lambda x, at=place: abs(x - at))  # type: ignore[misc]
+        assert asked[:2] == pytest.approx([high - golden * (high - low), low + golden * (high - low)])
+
+
+def test_where_a_search_halves_its_bracket() -> None:
+    """A price e times the budget would be reached 1.4 octaves further, beyond the bracket: its last scale is tried."""
+    for widths, index in (((4, 3, 2), 99), ((4, 3, 3), 50), ((4, 3), 99)):
+        bracket = calibration._Bracket(low=0, high=100, latest=(10, 1.0), widths=widths)
+        assert bracket.next_index() == index
+    assert calibration._Bracket(low=0, high=100, latest=(10, math.inf)).next_index() == 50
+    falling = calibration._Bracket(low=0, high=100, latest=(50, -1e-6), before=(40, 1e-6))
+    assert falling.next_index() == 45
+
+
+def test_a_price_beside_the_budget_has_the_sign_of_the_comparison() -> None:
+    above = math.nextafter(1000.0, math.inf)
+    assert 0.0 < calibration._log_excess(above, 1000.0) < 1e-12
+    assert calibration._log_excess(1000.0, 1000.0) == 0.0
+    assert calibration._log_excess(math.nextafter(1000.0, 0.0), 1000.0) <= 0.0
+    assert calibration._log_excess(math.e, 1.0) == 1.0
+    assert [calibration._log_excess(price, 2.0) for price in (0.0, -1.0, math.inf)] == [-math.inf, -math.inf, math.inf]
+
+
+def test_where_the_search_for_a_multiplier_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the better of two values of mu that are surely private."""
+    asked: list[tuple[float, ...]] = []
+    refine = calibration._refine_mu
+    monkeypatch.setattr(calibration, "_refine_mu", lambda *at: asked.append(at) or refine(*at))
+    shade = 1.0 - 2.0**-41
+    calibration.gaussian_noise_multiplier(2.0, math.exp(-8.0))  # the tail is 4
+    assert asked.pop() == (2.0 * shade, math.exp(-8.0) * shade, pytest.approx(4.0 / (4.0 + math.sqrt(20.0))))
+    calibration.gaussian_noise_multiplier(1e-9, 0.1)
+    assert asked.pop()[2] == pytest.approx(0.1 * math.sqrt(2.0 * math.pi))
+
+
+def test_log_ratios_of_the_whole_epsilon_leave_no_room() -> None:
+    for log_ratio, found in ((calibration.CALIBRATION_SHADE, False), (0.9, True)):
+        if found:
+            assert calibration.calibrate_gaussian(1.0, 1e-3, lambda sigma: Closeness(0.0, log_ratio)) > 0.0  # noqa: B023
+        else:
+            with pytest.raises(PlanError, match="no noise multiplier up to 1e100"):
+                calibration.calibrate_gaussian(1.0, 1e-3, lambda sigma: Closeness(0.0, log_ratio))  # noqa: B023
+
+
+# -- what a list adds up to, and its prices with slack -------------------------------------------------------------
+
+
+def test_rates_are_priced_within_their_range() -> None:
+    """Below 1e-9 as 1e-9, above 1 - 1e-6 as everybody."""
+    for rate, priced in ((1e-12, 1e-9), (1e-9, 1e-9), (0.5, 0.5), (1.0 - 1e-6, 1.0 - 1e-6)):
+        totals = accounting.add_up([SampledGaussianRelease("rows", 2.0, rate)])
+        assert ([event.sampling_rate for event in totals.sampled], totals.multipliers) == ([priced], ())
+    totals = accounting.add_up([SampledGaussianRelease("rows", 2.0, 1.0 - 5e-7)])
+    assert (totals.sampled, totals.multipliers, totals.mu) == ((), (2.0,), 0.5)
+
+
+def test_releases_that_are_not_sampled_are_merged() -> None:
+    """Multipliers of 3 and 4 are one of 2.4: (1/3)^2 + (1/4)^2 = (1/2.4)^2."""
+    totals = accounting.add_up([GaussianRelease("a", 3.0), GaussianRelease("b", 4.0), PureRelease("c", 0.5)])
+    assert totals.merged().multipliers == pytest.approx((2.4,))
+    assert totals.merged().pure_epsilons == (0.5,)
+    alone = accounting.add_up([GaussianRelease("a", 3.0)])
+    assert alone.merged() is alone
+
+
+def test_delta_of_noise_as_drawn() -> None:
+    """exp(a) times that of the analysed noise at epsilon - a - b; below 0, 1 - exp(e) + exp(e) delta at e = -1/2."""
+    totals = accounting.Totals(1.0, Closeness(0.25, 0.5))
+    assert accounting.delta_as_drawn(totals, 1.0, lambda given, at: at) == pytest.approx(0.25 * math.exp(0.25))
+    assert accounting.delta_as_drawn(totals, 0.75, lambda given, at: 0.5 + at) == pytest.approx(0.5 * math.exp(0.25))
+    left = 1.0 - math.exp(-0.5) + math.exp(-0.5) * 0.125 * math.exp(0.25)
+    assert accounting.delta_as_drawn(totals, 0.25, lambda given, at: 0.125 + at) == pytest.approx(left)
+    assert accounting.delta_as_drawn(totals, 1.0, lambda given, at: 0.9) == 1.0
+    far = accounting.Totals(1.0, Closeness(705.0))
+    assert accounting.delta_as_drawn(far, 1000.0, lambda *given: 1e-306) == pytest.approx(1e-306 * math.exp(700.0))
+    assert accounting.epsilon_as_drawn(totals, 0.5, lambda given, at: at) == pytest.approx(0.5 * math.exp(-0.25) + 0.75)
+    assert accounting.epsilon_as_drawn(far, 5e-324, lambda given, at: at) == math.inf
+
+
+def test_gaussian_prices_with_slack_by_hand() -> None:
+    """At a Gaussian part of 1 and a pure 1/2, tau = 1e-3 costs (1 + e^1.5) 1e-3; it is cheapest at mu (y - mu/2)."""
+    totals = accounting.Totals(1.0, Closeness(additive=1e-3), (0.25, 0.25))
+    delta = losses.gaussian_delta_bound(1.0, 1.0) + (1.0 + math.exp(1.5)) * 1e-3
+    assert accounting.gdp_delta(totals, 1.0) == pytest.approx(delta, rel=1e-14)
+    assert accounting.gdp_epsilon(totals, delta) == pytest.approx(1.5, rel=1e-11)
+    turning = accounting._turning_epsilon(1.0, 0.5, 1e-3)
+    assert 0.5 * math.erfc((turning + 0.5) / math.sqrt(2.0)) == pytest.approx(1e-3 * math.exp(0.5))
+    assert accounting.gdp_delta(totals, 50.0) == accounting.gdp_delta(totals, turning)
+    assert accounting._turning_epsilon(2.0, 0.0, 0.1) == pytest.approx(2.0 * (1.2815515655446 - 1.0))
+    assert accounting._turning_epsilon(0.5, 0.0, 0.1) == pytest.approx(0.5 * (1.2815515655446 - 0.25))
+    assert [accounting._turning_epsilon(1.0, 0.0, tau) for tau in (0.0, 0.45, 0.6)] == [math.inf, 0.0, 0.0]
+    assert accounting.gdp_epsilon(totals, 1e-3) == math.inf
+
+
+def test_the_range_in_which_the_price_of_a_mixture_is_searched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Up to the sum of the pure epsilons and mu (sqrt(-2 log delta) + mu/2); down to 0 from where slack turns."""
+    ranges: list[tuple[float, float]] = []
+
+    def noted(holds: Callable[[float], bool], low: float, high: float) -> float:
+        ranges.append((low, high))
+        return losses.smallest_true(holds, low, high)
+
+    monkeypatch.setattr(accounting, "smallest_true", noted)
+    accounting._mixture_epsilon(accounting.Totals(0.5, SAME, (0.25, 0.5)), math.exp(-8.0))
+    assert ranges == [(0.0, pytest.approx(0.75 + 0.5 * (4.0 + 0.25)))]
+    fake: Any = SimpleNamespace(absent_tail=lambda epsilon: 1.0 if epsilon < 0.5 else 0.0)
+    assert accounting._mixture_turning_epsilon(fake, 0.0, 3.0) == 3.0
+    assert accounting._mixture_turning_epsilon(fake, 0.25, 3.0) == pytest.approx(0.5)
+    assert accounting._mixture_turning_epsilon(fake, 0.25, 0.4) == 0.4
+
+
+def test_the_price_of_a_mixture_pays_its_slack() -> None:
+    totals = accounting.Totals(0.5, Closeness(additive=1e-4), (0.25, 0.5))
+    mixture = losses.mixture_of(0.5, (0.25, 0.5))
+    delta = mixture.delta(1.0) + (1.0 + math.e) * 1e-4
+    assert accounting._mixture_epsilon(totals, delta) == pytest.approx(1.0, rel=1e-11)
+    # Four sums of losses: -0.75, -0.25, 0.25 and 0.75.
+    assert mixture.losses.tolist() == [-0.75, -0.25, 0.25, 0.75]
+    plus, minus = (1.0 / (1.0 + math.exp(-sign * 0.25)) for sign in (1.0, -1.0))
+    more, less = (1.0 / (1.0 + math.exp(-sign * 0.5)) for sign in (1.0, -1.0))
+    assert mixture.probabilities == pytest.approx([minus * less, plus * less, minus * more, plus * more])
+
+
+@pytest.mark.parametrize(
+    ("tau", "first", "expected", "asked"),
+    [
+        (0.0, 2.25, 2.25, 0),
+        (1e-3, math.inf, math.inf, 0),
+        (1e-3, 3.0, 3.0, 1),  # 0.0498 + 0.0211 is at most 0.1 there
+        (1e-3, math.log(10.0), 2.4352, None),  # 1/u + 1e-3 + 1e-3 u = 0.1 at u = 11.418
+        (1e-3, 4.6, math.inf, 1),  # beyond log(99) slack alone is more than 0.1
+        (0.05, 0.5, math.inf, 1),
+        (0.01, 2.0, math.inf, None),  # nowhere is 1/u + 0.01 + 0.01 u below 0.21
+    ],
+)
+def test_a_numerical_price_with_slack_by_hand(
+    tau: float, first: float, expected: float, asked: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of losses whose delta is exp(-epsilon), at a delta of 0.1."""
+    trials: list[float] = []
+    fake = SimpleNamespace(epsilon=lambda delta: first, delta=lambda trial: trials.append(trial) or math.exp(-trial))
+    monkeypatch.setattr(accounting, "_losses_of", lambda totals: fake)
+    totals = accounting.Totals(1.0, Closeness(additive=tau))
+    assert accounting.numerical_epsilon(totals, 0.1) == pytest.approx(expected, rel=1e-4)
+    assert asked is None or len(trials) == asked
+    assert accounting.numerical_epsilon(totals, 1e-13) == math.inf
+
+
+def test_losses_beyond_a_mu_of_a_hundred_have_no_numerical_price(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+    monkeypatch.setattr(accounting, "numerical_losses", lambda *groups: asked.append(groups))
+    one, two = SampledGaussianRelease("a", 2.0, 0.5), SampledGaussianRelease("a", 3.0, 0.5)
+    accounting._losses_of(accounting.Totals(100.0, SAME, (0.5,), (one, one, two), (4.0, 4.0)))
+    assert asked == [({(2.0, 0.5): 2, (3.0, 0.5): 1, (4.0, 1.0): 2}, (0.5,))]
+    assert accounting._losses_of(accounting.Totals(100.5, SAME, (), (one,))) is None
+    assert len(asked) == 1
+    accounting._losses_of(accounting.Totals(100.5, SAME, (), (), (4.0,)))
+    assert len(asked) == 2
+
+
+# -- losses --------------------------------------------------------------------------------------------------------
+
+
+def test_the_allowance_of_a_mixture_by_hand() -> None:
+    """One loss of 1/2 at epsilon 0.6 with mu = 0.01: ten deviations deep, and of a size of 110.01."""
+    mixture = losses.Mixture(0.01, np.array([0.5]), np.array([1.0]))
+    plain = float(losses._gaussian_deltas(np.array([0.6 - 0.5]), 0.01)[0])
+    allowance = 4e-12 + 2.0**-53 * (8.0 * 110.01 * 12.0 + 2.0)
+    assert mixture.delta(0.6) / plain - 1.0 == pytest.approx(allowance, rel=1e-3)
+    assert mixture.absent_tail(0.51) == pytest.approx(0.5 * math.erfc((1.0 + 0.005) / math.sqrt(2.0)))
+
+
+def test_atoms_are_split_over_two_points_of_a_grid() -> None:
+    """1.5 steps of 1 become one and two steps, with shares that keep the mean of exp(-loss)."""
+    share = math.expm1(-0.5) / math.expm1(-1.0)
+    found = losses._on_grid(np.array([-1.5, 1.5]), np.array([0.25, 0.75]), 1.0)
+    expected = [0.25 * (1.0 - share), 0.25 * share, 0.0, 0.75 * (1.0 - share), 0.75 * share]
+    assert found == pytest.approx(expected)
+    assert losses._on_grid(np.array([-2.0, 2.0]), np.array([0.25, 0.75]), 1.0) == pytest.approx(
+        [0.0, 0.25, 0.0, 0.0, 0.0, 0.75, 0.0]
+    )
+
+
+def test_what_transforms_round_off_is_on_top() -> None:
+    whole = SimpleNamespace(get_delta_for_epsilon=lambda epsilon: 0.25, get_epsilon_for_delta=lambda delta: delta)
+    numerical = losses.NumericalLosses(whole)
+    assert (numerical.delta(1.0), numerical.epsilon(0.5)) == (0.25 + 1e-13, 0.5 - 1e-13)
+
+
+def test_equal_releases_to_everybody_are_one_of_a_smaller_multiplier(monkeypatch: pytest.MonkeyPatch) -> None:
+    from dp_accounting.pld import privacy_loss_distribution as pld
+
+    made: list[tuple[float, float]] = []
+    real = pld.from_gaussian_mechanism
+
+    def noted(multiplier: float, *, sampling_prob: float, **step: float) -> Any:
+        made.append((multiplier, sampling_prob))
+        return real(multiplier, sampling_prob=sampling_prob, **step)
+
+    monkeypatch.setattr(pld, "from_gaussian_mechanism", noted)
+    four = losses.numerical_losses({(20.0, 1.0): 4}, ())
+    assert made == [(10.0, 1.0)]
+    assert four.delta(0.2) == pytest.approx(losses.gaussian_delta(0.2, 0.1), rel=1e-3)
+    losses.numerical_losses({(20.0, 0.5): 4}, ())
+    assert made[1:] == [(20.0, 0.5)]
+
+
+def test_steps_of_grids_of_losses_by_hand() -> None:
+    """0.04 deviations of one loss, rounded down to a power of two: of mu = 1, 2^-5; never below 1e-15."""
+    assert losses._grid_step({(1.0, 1.0): 1}, ()) == 2.0**-5
+    assert losses._grid_step({(1.0, 1.0): 9}, ()) == 2.0**-5
+    assert losses._grid_step({}, (1.0, 1.0)) == 2.0**-5
+    assert losses._grid_step({(1e30, 1.0): 1}, ()) == 2.0**-50
+    # The variance of a sampled one is mu^2 times rate^2 (e^(mu^2) - 1) / mu^2: (0.1)^2 (e - 1) for mu = 1.
+    step = 0.04 * math.sqrt(0.01 * math.expm1(1.0))
+    assert losses._grid_step({(1.0, 0.1): 1}, ()) == 2.0 ** math.floor(math.log2(step))
+
+
+def test_a_response_of_a_huge_epsilon_never_denies() -> None:
+    plus = losses._randomized_response(720.0, 1.0)
+    assert [plus.get_delta_for_epsilon(epsilon) for epsilon in (0.0, -730.0)] == pytest.approx([1.0, 1.0])
+    small = losses._randomized_response(1.5, 1.0)
+    # At most what the response itself has: it is rounded to the private side.
+    exact = (math.exp(1.5) - math.exp(0.5)) / (1.0 + math.exp(1.5))
+    assert exact <= small.get_delta_for_epsilon(0.5) + 1e-15 <= exact + 0.2
+
+
+@pytest.mark.parametrize(
+    ("rate", "denied"), [(0.5, math.log(2.0)), (0.25, math.log(4.0 / 3.0)), (1.0, math.log(100.0))]
+)
+def test_the_reach_of_sampled_losses_to_the_other_side(rate: float, denied: float) -> None:
+    """A loss of a unit that is not there is at least log(1 - rate), of everybody log(1 / 100): see the grid's step."""
+    root = math.sqrt(2.0**23 + 100.0 - denied) - 10.0
+    for mu, step in ((root - 2e-5, 2.0**6), (root + 2e-5, 2.0**7)):
+        assert losses._grid_step({(1.0 / mu, rate): 1}, ()) == step

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import mpmath
@@ -21,6 +21,7 @@ from flwr_dpkmeans.privacy.noise import (
     discrete_gaussian_closeness,
     discrete_gaussian_sum_log_ratio,
     joint_closeness,
+    slack_cost,
 )
 from flwr_dpkmeans.privacy.release import GaussianRelease
 
@@ -367,3 +368,52 @@ def test_arguments_out_of_range_are_refused() -> None:
     for values in ((-1e-9, 0.0, 0.0), (0.0, math.nan, 0.0), (0.0, math.inf, 0.0), (0.0, 0.0, -0.1), (0.0, 0.0, 1.1)):
         with pytest.raises(LocalMisuseError, match=r"log_ratio|additive"):
             Closeness(*values)
+
+
+@pytest.mark.parametrize(("std", "n"), [(1.0, 1), (1.0, 1_000), (2.5, 40), (10.0, 10**6)])
+def test_closeness_is_the_stated_formula(std: float, n: int) -> None:
+    s, x = mpmath.mpf(std), mpmath.mpf(TAIL)
+    h = mpmath.mpf("2.1") * mpmath.exp(-2 * mpmath.pi**2 * s**2)
+    y = x + n * (1 / (290 * s**4) + h)
+    above = min(n / (24 * s**2), mpmath.sqrt(mpmath.mpf("6.00002") * n * x) / (24 * s**2) + n / (319 * s**4))
+    below = (mpmath.sqrt(n * y) + y) / (12 * s**2 - 1) + n * (1 / (186 * s**4) + h)
+    found = discrete_gaussian_closeness(std, n)
+    assert (found.log_ratio_above, found.log_ratio_below) == pytest.approx((float(above), float(below)), rel=1e-14)
+    assert found.additive == pytest.approx(float(mpmath.exp(-x)), rel=1e-14, abs=0.0)
+    share = std / 2.0
+    parts = [mpmath.exp(-2 * mpmath.pi**2 * mpmath.mpf(share) ** 2 * k / (k + 1)) for k in range(1, 4)]
+    assert discrete_gaussian_sum_log_ratio(share, 4, n) == pytest.approx(float(5 * n * sum(parts)), rel=1e-11, abs=0.0)
+
+
+def test_bounds_of_arguments_are_in_their_range() -> None:
+    assert Closeness(0.0, 0.0, 1.0).additive == 1.0
+    for values in ((-1e-300, 0.0, 0.0), (0.0, -1e-300, 0.0), (0.0, 0.0, 1.0 + 1e-15), (math.inf, 0.0, 0.0)):
+        with pytest.raises(LocalMisuseError):
+            Closeness(*values)
+    assert Closeness(1, 0, 0).log_ratio == 1  # a whole number is a number
+    for std in (1.0, 0.5):
+        assert (discrete_gaussian_closeness if std == 1.0 else partial(discrete_gaussian_sum_log_ratio, n_shares=2))(
+            std, n_entries=1
+        )
+    for refused in (
+        lambda: discrete_gaussian_closeness(math.nextafter(1.0, 0.0), 1),
+        lambda: discrete_gaussian_sum_log_ratio(math.nextafter(0.5, 0.0), 2, 1),
+        lambda: discrete_gaussian_sum_log_ratio(0.5, 0, 1),
+        lambda: discrete_gaussian_sum_log_ratio(0.5, 2, -1),
+        lambda: discrete_gaussian_closeness(1.0, -1),
+    ):
+        with pytest.raises(LocalMisuseError):
+            refused()
+    assert discrete_gaussian_sum_log_ratio(0.5, 2, 0) == 0.0
+
+
+def test_the_delta_of_a_closeness_at_an_epsilon() -> None:
+    """(1 + e^epsilon) tau, and infinity where the product is beyond floating point."""
+    assert slack_cost(0.0, math.inf) == 0.0
+    assert slack_cost(0.25, 0.0) == 0.5
+    assert slack_cost(1e-40, 3.0) == pytest.approx((1.0 + math.exp(3.0)) * 1e-40, rel=1e-13, abs=0.0)
+    assert slack_cost(1.0, 699.5) == pytest.approx(math.exp(699.5), rel=1e-13)
+    assert slack_cost(1.0, 700.0) == math.inf
+    assert SAME.widened(800.0).additive == 0.0
+    assert Closeness(additive=1e-305).widened(800.0).additive == pytest.approx(1e-305 * math.exp(700.0), rel=1e-12)
+    assert Closeness(additive=1e-305).widened(699.5).additive == pytest.approx(1e-305 * math.exp(699.5), rel=1e-12)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -352,3 +354,10 @@ def test_sums_are_recovered_on_the_sparse_graph() -> None:
     assert federation.read(order[20], blinded=True).tolist() == federation.truth().tolist()
     federation.round(2, silent=order[2:3], blinded=True)
     assert federation.read(order[20], blinded=True).tolist() == federation.truth().tolist()
+
+
+def test_only_those_in_the_sum_are_asked_to_unmask() -> None:
+    for due, asked in ((Stage.SHARE, (3, 5, 8)), (Stage.SUM, (3, 5, 8)), (Stage.UNMASK, (3, 8))):
+        session: Any = SimpleNamespace(due=due, survivors=(3, 8), roster=SimpleNamespace(node_ids=(3, 5, 8)))
+        assert RecoverSession.asked.fget(session) == asked  # type: ignore[attr-defined]
+        assert RecoverSession.n_summed.fget(session) == 2  # type: ignore[attr-defined]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+import re
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -9,13 +12,14 @@ import numpy as np
 import pytest
 from support.recovery_federation import RecoveryFederation
 
-from flwr_dpkmeans.errors import ConfigurationError, PlanError, ProtocolError, RefusalError
+from flwr_dpkmeans.errors import BudgetError, ConfigurationError, PlanError, ProtocolError, RefusalError
 from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.options import parse_config
-from flwr_dpkmeans.privacy.release import Block, NoiseShape, Norm, PrivacyUnit, Sensitivity
+from flwr_dpkmeans.privacy.release import Block, ExactRelease, NoiseShape, Norm, PrivacyUnit, Sensitivity
 from flwr_dpkmeans.secagg.messages import MAX_BOXES, pack_boxes, unpack_boxes
-from flwr_dpkmeans.sums import client, draft
+from flwr_dpkmeans.sums import client, draft, neighbours
 from flwr_dpkmeans.sums.neighbours import _share_of_bound, check_sensitivity
+from flwr_dpkmeans.sums.plan import MAX_CLIENTS, Plan, PlannedRound
 from flwr_dpkmeans.sums.round import Array
 from flwr_dpkmeans.sums.task import Task
 from flwr_dpkmeans.sums.wire import Packet
@@ -105,3 +109,138 @@ def test_a_change_of_a_single_grid_step_counts(change: list[int], share: float) 
     """Of a sum that may move by four steps in L1."""
     bound = Sensitivity(Norm.L1, 4.0 / 2**16, PrivacyUnit.RECORD, "four steps")
     assert _share_of_bound(Block("sums", (2,), bound, NoiseShape.LAPLACE, 9.0, 1.0), np.array(change)) == share
+
+
+def final_plan(**values: Any) -> Plan:
+    config = parse_config(n_clusters=2, bounds=((-1.0,), (1.0,)), algorithm="glloyd", n_examples=1_000, **values)
+    return draft.draft_plan(config, run_id=1, n_clients=3, seed=0, n_features=2)
+
+
+@pytest.mark.parametrize(
+    ("fitting", "refused", "sentence"),
+    [
+        ({"seed": 0}, {"seed": -1}, "the plan's seed is -1"),
+        ({"delta": 0.001 * (1 - 1e-15)}, {"delta": 0.001}, "delta is 0.001, but it must be below 1/N = 0.001"),
+        ({"n_examples": None, "delta": 1e-5}, {"n_examples": None, "delta": 1.1e-5}, "it may be at most 1e-05"),
+        ({"n_examples": 7, "delta": 5e-4}, {"n_examples": None, "delta": 5e-4}, "without a declared number of rows"),
+    ],
+)
+def test_where_the_numbers_of_a_plan_end(fitting: dict[str, Any], refused: dict[str, Any], sentence: str) -> None:
+    plan = final_plan()
+    draft.check_plan(replace(plan, **fitting))
+    with pytest.raises((PlanError, ConfigurationError), match=sentence):
+        draft.check_plan(replace(plan, **refused))
+
+
+def test_delta_of_clients_is_below_one_over_their_number() -> None:
+    config = parse_config(
+        n_clusters=2, bounds=((-1.0,), (1.0,)), algorithm="sphere_packing", unit="client", trust="central"
+    )
+    plan = draft.draft_plan(config, run_id=1, n_clients=8, seed=0, n_features=2)
+    draft.check_plan(replace(plan, delta=0.124))
+    with pytest.raises(ConfigurationError, match=r"at client level it must be below 1/M = 0\.125"):
+        draft.check_plan(replace(plan, delta=0.125))
+
+
+@pytest.mark.parametrize(("unit", "rows"), [(PrivacyUnit.RECORD, draft.MAX_ROWS_PER_CLIENT), (PrivacyUnit.CLIENT, 1)])
+def test_sums_have_room_for_all_rows_of_all_clients(
+    unit: PrivacyUnit, rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Any] = []
+    plan = final_plan()
+    monkeypatch.setattr(draft, "require_no_wrap", lambda *room: asked.append(room))
+    because = Sensitivity(Norm.L2, 2.0, unit, "so")
+    block = Block("sums", (2,), because, NoiseShape.GAUSSIAN, 3.0, 0.25)
+    draft._check_round(plan, PlannedRound("r", "oblivious", (block,)))
+    assert asked == [(0.25 * rows * 3, 6.0, "sums", plan.fraction_bits)]
+
+
+def test_noise_of_less_than_a_step_and_too_long_rounds_are_refused() -> None:
+    plan = final_plan()
+    because = Sensitivity(Norm.L2, 1.0, PrivacyUnit.RECORD, "so")
+    step = 2.0**-plan.fraction_bits
+
+    def check(*blocks: Block) -> None:
+        draft._check_round(plan, PlannedRound("r", "oblivious", blocks))
+
+    check(Block("sums", (2,), because, NoiseShape.GAUSSIAN, step, 1.0))
+    check(*[Block(name, (2**23,), because, NoiseShape.NONE, 0.0, 1.0) for name in "ab"])
+    with pytest.raises(PlanError, match="but the grid has steps of"):
+        check(Block("sums", (2,), because, NoiseShape.GAUSSIAN, step * (1.0 - 1e-15), 1.0))
+    with pytest.raises(PlanError, match="has 16777217 entries, but at most 16777216"):
+        check(Block("sums", (2**24 + 1,), because, NoiseShape.NONE, 0.0, 1.0))
+    with pytest.raises(PlanError, match="releases two arrays of one name"):
+        check(*[Block("sums", (2,), because, NoiseShape.GAUSSIAN, 1.0, 1.0)] * 2)
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "worst", "limit", "charged", "sentence"),
+    [
+        (1.0 + 9e-10, 2.0, None, math.inf, None),
+        (1.0 + 1.1e-9, 2.0, None, math.inf, "the plan costs epsilon 1.000000001, but the budget is 1"),
+        (1.0, 2.0 + 1e-9, 2.0, math.inf, None),
+        (1.0, 2.0 + 3e-9, 2.0, math.inf, "but max_epsilon is 2"),
+        (1.0, 2.0 + 1e-9, None, 2.0, None),
+        (1.0, 2.0 + 3e-9, None, 2.0, "but 2 was charged before the rows were counted"),
+        (1.0, math.inf, None, math.inf, None),
+    ],
+)
+def test_a_billionth_more_than_a_budget_is_allowed(
+    epsilon: float, worst: float, limit: float | None, charged: float, sentence: str | None
+) -> None:
+    settings = SimpleNamespace(epsilon=1.0, max_epsilon=limit, max_retries=1)
+    plan: Any = SimpleNamespace(settings=settings, epsilon=epsilon, epsilon_worst_case=worst, events=lambda: ())
+    if sentence is None:
+        draft.check_budget(plan, charged)
+    else:
+        with pytest.raises(BudgetError, match=re.escape(sentence)):
+            draft.check_budget(plan, charged)
+        plan.events = lambda: (ExactRelease("sums"),)
+        if limit is None:  # what releases a sum as it is has no budget to keep
+            draft.check_budget(plan, charged)
+
+
+def test_a_plan_is_for_so_many_clients_at_most() -> None:
+    plan = final_plan()
+    assert replace(plan, n_clients=MAX_CLIENTS).n_clients == MAX_CLIENTS
+    with pytest.raises(PlanError, match=f"at most {MAX_CLIENTS} can take part"):
+        replace(plan, n_clients=MAX_CLIENTS + 1)
+
+
+@pytest.mark.parametrize(
+    ("values", "by_position"),
+    [
+        ({}, False),
+        ({"bounds": ((-1.0, 0.0), (1.0, 1.0))}, True),
+        ({"bounds": ((-1.0, 0.0), (1.0, 1.0)), "feature_names": ("a", "b")}, False),
+        ({"allow_unnamed": True}, True),
+    ],
+)
+def test_what_is_said_for_each_column_needs_their_order(values: dict[str, Any], by_position: bool) -> None:
+    settings = {"n_clusters": 2, "bounds": ((-1.0,), (1.0,)), "algorithm": "glloyd", "n_examples": 1_000}
+    plan = draft.draft_plan(parse_config(**settings | values), run_id=1, n_clients=3, seed=0, n_features=2)
+    assert plan.by_position is by_position
+
+
+def test_tables_that_sensitivities_are_tried_on() -> None:
+    anywhere, corners, middle, alike = neighbours._tables(40, 3, np.random.default_rng(5))
+    generator = np.random.default_rng(5)
+    uniform = generator.uniform(-1.0, 1.0, (40, 3))
+    assert np.abs(anywhere - uniform).max() <= 2.0**-17
+    assert np.unique(corners).tolist() == [-1.0, 1.0]
+    assert (np.unique(middle) * 2.0**16).tolist() == [-2.0, -1.0, 0.0, 1.0, 2.0]
+    assert (alike == corners[0]).all()
+    assert all(np.array_equal(table * 2.0**16, np.rint(table * 2.0**16)) for table in (anywhere, middle))
+    assert {table.shape for table in (anywhere, corners, middle, alike)} == {(40, 3)}
+
+
+def test_the_count_of_a_run_is_the_round_that_releases_it() -> None:
+    """Private bounds find it in one round with the magnitudes."""
+    config = parse_config(n_clusters=2, bounds=((-1.0,), (1.0,)), private_bounds=True, algorithm="glloyd")
+    plan = draft.draft_plan(config, run_id=1, n_clients=3, seed=0, n_features=2)
+    assert plan.count is not None
+    assert (plan.count.name, [block.name for block in plan.count.blocks]) == (
+        "count and magnitudes",
+        ["count", "magnitudes"],
+    )
+    assert final_plan().count is None
