@@ -125,11 +125,6 @@ class Column(_Stated):
         return self
 
     @property
-    def is_number(self) -> bool:
-        """Whether its cells are read as numbers."""
-        return self.kind in (Kind.NUMBER, Kind.FLAG)
-
-    @property
     def features(self) -> tuple[str, ...]:
         """Names of the points' columns that it becomes."""
         return tuple(f"{self.name}={value}" for value in self.values) or (self.name,)

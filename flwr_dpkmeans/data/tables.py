@@ -223,8 +223,8 @@ def load_by_schema(
     A `ColumnError` is raised for a column that the table lacks, a `DataError` if it cannot be read. Nothing that
     stands in a row is an error, or changes what becomes of another one.
     """
-    numbers = {one.name for one in schema.columns if one.is_number} | {layout.label_column}
-    texts = {one.name for one in schema.columns if not one.is_number} | {partition_column}
+    texts = {one.name for one in schema.columns if one.kind not in ("number", "flag")} | {partition_column}
+    numbers = {one.name for one in schema.columns} | {layout.label_column}
     raw = open_table(source, partial(_read_csv, layout=layout, numbers=numbers, texts=texts), layout.query)
     if layout.columns and raw.named and layout.header:
         raise DataError(f"columns are named beside a schema, which names those of {raw} itself: leave them out.")

@@ -315,12 +315,13 @@ def _data(options: NodeOptions) -> str:
         table = load_by_schema(options.data_path, Schema.load(options.table_schema), layout)
     if not options.query:
         _secret(Path(options.data_path))
+    source = "the database" if options.query else options.data_path  # a URL may hold a password
     if not len(table.points):
         raise ConfigurationError(
-            f"{options.data_path} has no row with a finite number in each of {', '.join(map(repr, table.names))}, so "
+            f"{source} has no row with a finite number in each of {', '.join(map(repr, table.names))}, so "
             "this node would give nothing: correct columns, header or the file."
         )
-    return f"{options.data_path} has {table.points.shape[1]} columns to cluster by, and {len(table.points)} rows"
+    return f"{source} has {table.points.shape[1]} columns to cluster by, and {len(table.points)} rows"
 
 
 def _writable(folder: Path) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +87,16 @@ def test_order_and_other_columns_of_one_table_change_nothing(folder: Path) -> No
     rows_of(0)[["since", "name", "ward", "age"]].assign(more="1,2").to_csv(folder / "rows0.csv", index=False)
     found = run(folder)
     np.testing.assert_allclose(found[found[:, 0].argsort()], means_of_groups(), atol=6.0)
+
+
+def test_a_node_may_hold_its_rows_in_a_database(folder: Path) -> None:
+    pytest.importorskip("sqlalchemy")
+    with sqlite3.connect(folder / "rows.db") as database:
+        rows_of(0).to_sql("patients", database, index=False)
+    own = {"data-path": f"sqlite:///{folder}/rows.db", "query": "SELECT since, age, ward FROM patients", "data-id": "a"}
+    found = run(folder, own)
+    np.testing.assert_allclose(found[found[:, 0].argsort()], means_of_groups(), atol=6.0)
+    assert {entry.data_id for entry in FileLedger(folder / "ledger0").entries()} == {"a"}
 
 
 REFUSED = {

@@ -6,6 +6,7 @@ import importlib
 import math
 import os
 import re
+import sqlite3
 import sys
 import tomllib
 from pathlib import Path
@@ -227,6 +228,32 @@ def test_check_says_which_defence_the_systems_users_give(
 
 def said_of_user(file: Path, options: NodeOptions) -> str:
     return next(str(finding) for finding in check(file, options, apps=False) if finding.item == "user")
+
+
+def test_a_node_has_a_schema_and_a_database_of_its_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], started: dict[str, object]
+) -> None:
+    pytest.importorskip("sqlalchemy")
+    (tmp_path / "schema.toml").write_text('[columns]\nage = { kind = "number", bounds = [0, 100] }\n')
+    with sqlite3.connect(tmp_path / "rows.db") as database:
+        database.execute("CREATE TABLE people (age REAL)")
+        database.executemany("INSERT INTO people VALUES (?)", [(30.0,), (None,), (40.0,)])
+    own = {"data_path": f"sqlite:///{tmp_path}/rows.db?pw=s3cret", "query": "SELECT age FROM people"}
+    own = own | {"schema": str(tmp_path / "schema.toml"), "data_id": "people"}
+    file = write_node(tmp_path, **own)
+    assert main(["node", "check", str(file)]) == 0
+    line = said(capsys, "data")
+    assert line.endswith("1 columns to cluster by, and 2 rows")
+    assert "s3cret" not in line
+    with pytest.raises(Started):
+        main(["node", "start", str(file)])
+    command = started["command"]
+    assert isinstance(command, list)
+    assert f"schema='{tmp_path}/schema.toml'" in command[-1]
+    assert "query='SELECT age FROM people'" in command[-1]
+    for lacking in ("query", "data_id"):
+        with pytest.raises(ConfigurationError, match="a database needs query, and data-id as its name in the ledger"):
+            NodeOptions.from_toml(write_node(tmp_path, **{**own, lacking: ""}))
 
 
 def test_start_becomes_flowers_supernode_with_guarded_programs_only(
