@@ -138,7 +138,9 @@ _DATA = (
     RunKey("columns", AUTO, "'age,height', of a simulated file these only; auto: those of bounds or server-data"),
     RunKey("header", AUTO, "simulation, .csv: yes, no; auto: guessed (deployed nodes say it themselves)"),
     RunKey(
-        "bounds", AUTO, "'low,high', a file, or 'private'; auto: of server-data, or documented ones of bundled data"
+        "bounds",
+        AUTO,
+        "'low,high', a file, a schema, or 'private'; auto: of server-data, or documented ones of bundled data",
     ),
     RunKey("bounds-domain", AUTO, "with bounds 'private': a public range that they lie in; auto: none is known"),
     RunKey("n-clusters", 10, "k; auto: proxy_lloyd and feddp_kmeans choose it"),

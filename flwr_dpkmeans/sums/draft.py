@@ -240,8 +240,8 @@ def require_supported(config: Run, *, has_server_data: bool) -> None:
     require_server_data(task, has_server_data=has_server_data)
     if settings.private_bounds and has_server_data:
         raise ConfigurationError(
-            "bounds are 'private' and server_data was given, but bounds follow from the server's own points at no "
-            "cost: leave bounds out."
+            "bounds are 'private' (or a schema's scale is standard) and server_data was given, but bounds follow from "
+            "the server's own points at no cost: leave bounds out, or choose another scale."
         )
     task.require_supported(settings, trust)
 
