@@ -226,7 +226,7 @@ def predict(arguments: Sequence[str]) -> int:
         "where each column's bounds are -1 and 1."
     )
     if seen[1]:
-        print(f"{seen[1]} rows have no label: one of their cells is missing or no finite number.")
+        print(f"{seen[1]} rows have no label: one of their cells is missing, or is nothing that its column may hold.")
     return 0
 
 
