@@ -15,7 +15,7 @@ import pytest
 
 from flwr_dpkmeans import ClientLevel, Cohort, FedDPKMeansOptions, FederatedKMeans
 from flwr_dpkmeans.data.partition import MixtureClients
-from flwr_dpkmeans.errors import DPKMeansError, PeerError
+from flwr_dpkmeans.errors import DataError, DPKMeansError
 from simulations.ray_engine import RayBackend, RaySuperLink, run_on_ray
 from simulations.ray_processes import marked_processes
 
@@ -69,9 +69,9 @@ def test_equal_seeds_give_equal_centroids_with_noise_shares_and_sampled_clients(
     assert found.peak_bytes > 10**8
 
 
-def test_a_failed_run_gives_the_clients_own_reason(superlink: RaySuperLink, tmp_path: Path) -> None:
+def test_a_run_that_cannot_be_ends_with_the_sentence_about_its_file(superlink: RaySuperLink, tmp_path: Path) -> None:
     config = {"data": str(tmp_path / "none.csv"), "bounds": "0,1", "algorithm": "proxy_lloyd", "n-clusters": 3}
-    with pytest.raises(PeerError, match=r"none\.csv"):
+    with pytest.raises(DataError, match=r"none\.csv"):
         run_on_ray(config, n_nodes=2, folder=tmp_path, superlink=superlink)
 
 
