@@ -14,7 +14,14 @@ from flwr_dpkmeans.privacy.accounting import compose_epsilon
 from flwr_dpkmeans.privacy.release import NoiseShape, PrivacyUnit
 from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.plan import Plan
-from flwr_dpkmeans.sums.statement import LOCAL, build_report, local_cautions, spending_cautions, why_not_private
+from flwr_dpkmeans.sums.statement import (
+    LOCAL,
+    _server_sentences,
+    build_report,
+    local_cautions,
+    spending_cautions,
+    why_not_private,
+)
 from flwr_dpkmeans.sums.task import ServerFacts
 
 ATTEMPTS = ((1, 0), (1, 1), (2, 1))
@@ -144,3 +151,14 @@ def test_what_a_guarantee_rests_on(values: dict[str, Any], counted: int | None, 
     plan = draft_plan(config, run_id=4, n_clients=5, seed=1, n_features=2, n_examples=counted)
     told = build_report(plan, ()).assumptions
     assert tuple(i for i, part in enumerate(SAID_SOMETIMES) if any(one.startswith(part) for one in told)) == said
+
+
+@pytest.mark.parametrize("n_points", [0, 1, 40])
+def test_a_server_without_points_is_not_said_to_have_some(n_points: int) -> None:
+    task = SimpleNamespace(server_points_words=lambda plan: "stay there.")
+    plan: Any = SimpleNamespace(public_points=None, task=task)
+    told = _server_sentences(plan, n_points)
+    assert (len(told), told[-1].startswith("Centre and clip bounds")) == (2 if n_points else 1, True)
+    assert told[0].startswith(f"The server's {n_points} points are not the clients' data") is (n_points > 0)
+    plan.public_points = ()
+    assert all("every client sees them" in one for one in _server_sentences(plan, n_points)[:-1])
