@@ -142,3 +142,11 @@ def test_server_points_of_no_rows_are_no_start() -> None:
                 FedDPKMeans.facts(task, known)
         else:
             assert FedDPKMeans.facts(task, known) is server
+
+
+def test_the_longest_run_of_a_task_has_its_rounds_or_seven() -> None:
+    for given, most in ((None, 7), (3, 3), (9, 9)):
+        task = parse_config(n_clusters=2, bounds=BOX, algorithm="glloyd", max_iter=given).task
+        assert task.longest().options.max_iter == most  # type: ignore[attr-defined]
+    packing = parse_config(n_clusters=2, bounds=BOX, algorithm="feddp_choose_k", choose_n_clusters=True).task
+    assert packing.longest() is packing

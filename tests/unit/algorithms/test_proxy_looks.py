@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from flwr_dpkmeans.algorithms.proxy_plan import (
     CLIP,
     DISTANCES,
     EXTENT,
+    PROXIES,
     SPREAD,
     SPREAD_ERROR,
     ProxyOptions,
@@ -26,7 +28,7 @@ from flwr_dpkmeans.algorithms.proxy_plan import (
     derive_plan,
 )
 from flwr_dpkmeans.algorithms.proxy_rounds import before_looks, build, location_round, look_round
-from flwr_dpkmeans.kmeans.proxies import N_DISTANCES, distance_counts, squared_edges
+from flwr_dpkmeans.kmeans.proxies import N_DISTANCES, Ellipsoid, distance_counts, squared_edges
 from flwr_dpkmeans.privacy.calibration import gaussian_noise_multiplier
 from flwr_dpkmeans.privacy.release import Block, NoiseShape, Norm, PrivacyUnit, Sensitivity, as_released
 from flwr_dpkmeans.sums.round import PrivateSum, State
@@ -245,3 +247,36 @@ def test_a_servers_points_say_something_of_the_shape_too(given: bool, monkeypatc
     assert len(asked) == given
     if given:
         assert asked[0] == pytest.approx(np.array([[0.0, 0.125], [0.0, 1.0]]), abs=2 / GRID)
+
+
+def test_without_proxies_centroids_begin_at_those_of_the_servers_points(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(proxy_rounds, "_started", lambda setting, state, centers: centers)
+    options = SimpleNamespace(n_init=3)
+    setting: Any = SimpleNamespace(
+        n_clusters=2, generator=lambda *seeds: np.random.default_rng(1), public=SimpleNamespace(options=options)
+    )
+    points = np.array([[-0.5, 0.0], [-0.5, 0.25], [0.5, 0.0]])
+    state = first_state(**{CENTRE: np.array([0.25, 0.0]), "seed": np.ones(1)})
+    found = Ellipsoid(np.full(2, 1e-6), np.eye(2))
+    centers: Any = proxy_rounds._without_proxies(setting, state.changed(**{SERVER_POINTS: points}), found)
+    assert sorted(centers.tolist()) == [[-0.5, 0.125], [0.5, 0.0]]
+    spread: Any = proxy_rounds._without_proxies(setting, state, found)
+    assert spread == pytest.approx(np.array([[0.25, 0.0]] * 2), abs=0.01)
+
+
+@pytest.mark.parametrize("given", [False, True])
+def test_the_first_proxies_lie_around_the_servers_points_too(given: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The data are said to lie around zero, and the server's points in a corner."""
+    public, options = public_of(2, 3, N), ProxyOptions()
+    setting = Setting(public, derive_plan(public, options), options)
+    asked: list[Any] = []
+    around = proxy_rounds.samples_around
+    monkeypatch.setattr(proxy_rounds, "samples_around", lambda *values: asked.append(values[:3]) or around(*values))
+    state = first_state(**{CENTRE: np.zeros(2), EXTENT: np.array([0.5]), "seed": np.ones(1)})
+    if given:
+        state = state.changed(**{SERVER_POINTS: np.array([[0.75, 0.75]])})
+    found = proxy_rounds._first_proxies(setting, state, Ellipsoid(np.full(2, 2.0**-20), np.eye(2)))
+    assert len(asked) == given
+    proxies = found.extras[PROXIES]
+    near = np.abs(proxies - 0.75).max(axis=1) < 0.1
+    assert bool(near.mean() > 0.02) is given

@@ -16,13 +16,13 @@ from flwr_dpkmeans.errors import BudgetError, ConfigurationError, PlanError, Pro
 from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.release import Block, ExactRelease, NoiseShape, Norm, PrivacyUnit, Sensitivity
-from flwr_dpkmeans.secagg.messages import MAX_BOXES, pack_boxes, unpack_boxes
-from flwr_dpkmeans.sums import client, draft, neighbours
+from flwr_dpkmeans.secagg.messages import MAX_BOXES, NO_ROUND, pack_boxes, unpack_boxes
+from flwr_dpkmeans.sums import client, draft, neighbours, server
 from flwr_dpkmeans.sums.neighbours import _share_of_bound, check_sensitivity
 from flwr_dpkmeans.sums.plan import MAX_CLIENTS, Plan, PlannedRound
 from flwr_dpkmeans.sums.round import Array
 from flwr_dpkmeans.sums.task import Task
-from flwr_dpkmeans.sums.wire import Packet
+from flwr_dpkmeans.sums.wire import MAX_INTEGER, Packet
 
 BOX = ((-1.0,), (1.0,))
 
@@ -244,3 +244,41 @@ def test_the_count_of_a_run_is_the_round_that_releases_it() -> None:
         ["count", "magnitudes"],
     )
     assert final_plan().count is None
+
+
+@pytest.mark.parametrize("box", [((-1.0,) * 3, (1.0,) * 2), ((-1.0,) * 2, (1.0,) * 3), ((-1.0,), (1.0,))])
+def test_a_box_has_one_range_for_each_feature(box: Any) -> None:
+    config = parse_config(n_clusters=2, bounds=((-1.0,), (1.0,)), private_bounds=True, algorithm="glloyd")
+    config.task.require_box(config, ((-1.0,) * 2, (1.0,) * 2), 2)
+    config.task.require_box(config, None, None)
+    for n_features in (2, None):
+        with pytest.raises(PlanError, match="features, but the tables have"):
+            config.task.require_box(config, box, n_features)
+
+
+@pytest.mark.parametrize("why", ["", "node 3 said two things"])
+def test_why_somebody_is_left_out_is_said_once(why: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(server.logger, "warning", lambda text, *values, **more: said.append(text % values))
+    session = SimpleNamespace(roster=SimpleNamespace(members=(1, 2)), attempt=4)
+    silence = SimpleNamespace(why=why, nodes=(3,), left_out=None)
+    server.Server._log_silence(SimpleNamespace(session=session), silence)  # type: ignore[arg-type]
+    told = "nodes [3] did not answer: attempt 4 without them, with the 2 that did"
+    assert said == ([why] if why else []) + [told]
+
+
+@pytest.mark.parametrize(("n_nodes", "more"), [(0, None), (20, ""), (21, ", ...")])
+def test_so_many_nodes_are_named_that_are_left_out(
+    n_nodes: int, more: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(server.logger, "warning", lambda text, *values, **known: said.append(text % values))
+    silence = SimpleNamespace(why="", nodes=tuple(range(n_nodes)), left_out="sent no key shares")
+    server.Server._log_silence(SimpleNamespace(session=None), silence)  # type: ignore[arg-type]
+    names = ", ".join(map(str, range(20)))
+    told = f"{n_nodes} node(s) sent no key shares and are left out: {names}{more}"
+    assert said == ([] if more is None else [told])
+
+
+def test_numbers_of_the_format_are_what_other_parties_have() -> None:
+    assert (NO_ROUND, MAX_INTEGER) == (-2147483648, 2147483648)

@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
+
+import numpy as np
+import pytest
 
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.accounting import compose_epsilon
-from flwr_dpkmeans.privacy.release import NoiseShape
+from flwr_dpkmeans.privacy.release import NoiseShape, PrivacyUnit
 from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.plan import Plan
-from flwr_dpkmeans.sums.statement import build_report, why_not_private
+from flwr_dpkmeans.sums.statement import (
+    LOCAL,
+    _server_sentences,
+    build_report,
+    local_cautions,
+    spending_cautions,
+    why_not_private,
+)
 from flwr_dpkmeans.sums.task import ServerFacts
 
 ATTEMPTS = ((1, 0), (1, 1), (2, 1))
@@ -61,3 +72,93 @@ def test_seeded_coins_protect_nobody_either() -> None:
     }
     assert coins not in why_not_private(plan_of(**all_take_part))
     assert coins in why_not_private(plan_of(**all_take_part, client_sampling_rate=0.5))
+
+
+@pytest.mark.parametrize(
+    ("n_rows", "outside", "declared", "delta", "said"),
+    [
+        (100, 5, 100, 0.0099, []),
+        (100, 6, 100, 0.0099, ["More than 5% of the rows lie outside the bounds of column 1"]),
+        (101, 5, 100, 1e-6, ["n_examples is declared as 100, but there are more rows"]),
+        (100, 5, None, 0.01, ["delta is 0.01, which is not below 1/N for the rows that are here"]),
+    ],
+)
+def test_what_exact_rows_say_against_a_result(
+    n_rows: int, outside: int, declared: int | None, delta: float, said: list[str]
+) -> None:
+    """Rows of two parties count together; some lie above the second column's bounds, some below."""
+    rows = np.zeros((n_rows, 2))
+    rows[: outside - 2, 1], rows[outside - 2 : outside, 1] = 1.5, -1.5
+    settings = SimpleNamespace(unit=PrivacyUnit.RECORD, n_examples=declared, feature_names=())
+    config: Any = SimpleNamespace(settings=settings)
+    found = local_cautions(config, delta, ((-1.0,), (1.0,)), [rows[:3], rows[3:]])
+    assert [sentence.startswith(LOCAL + part) for sentence, part in zip(found, said, strict=True)] == [True] * len(said)
+    settings.unit = PrivacyUnit.CLIENT
+    assert len(local_cautions(config, delta, ((-1.0,), (1.0,)), [rows])) == sum("More than" in part for part in said)
+
+
+def test_a_budget_is_left_over_below_985_thousandths_and_weak_above_ten() -> None:
+    for asked, spent, sentences in (
+        (2.0, 1.97, 0),
+        (2.0, 1.9699, 1),
+        (10.0, 10.0, 0),
+        (10.1, 10.1, 1),
+        (20.0, 10.1, 2),
+    ):
+        assert len(spending_cautions(asked, spent)) == sentences
+
+
+SAID_SOMETIMES = (
+    *(
+        "Each client takes part in a round with probability 0.5, by a coin",
+        "The declared number of rows of a client, 50",
+    ),
+    *(
+        "The number of rows, 1000, is public",
+        "Of each client, at most 50 rows are counted",
+        "delta was lowered from 1e-06",
+    ),
+    *("The number of rows is not known: delta is below 1/N for fewer than 1,000,000", "The number of label classes, 3"),
+    "Up to 1 aggregation(s) may be repeated",
+)
+
+
+@pytest.mark.parametrize(
+    ("values", "counted", "said"),
+    [
+        ({}, None, (2, 7)),
+        ({"max_retries": 0, "evaluation": "private", "n_classes": 3}, None, (2, 6)),
+        ({"n_examples": None}, 1_000, (7,)),
+        ({"n_examples": None}, 10**6, (4, 7)),
+        ({"unit": "client", "trust": "distributed", "algorithm": "sphere_packing", "n_examples": None}, None, (1, 7)),
+        ({"algorithm": "proxy_lloyd", "unit": "client", "n_examples": None, "max_retries": 0}, 1_000, (1,)),
+        (
+            {
+                "unit": "client",
+                "algorithm": "sphere_packing",
+                "n_examples": None,
+                "client_sampling_rate": 0.5,
+                "trust": "central",
+            },
+            None,
+            (0, 1, 7),
+        ),
+    ],
+)
+def test_what_a_guarantee_rests_on(values: dict[str, Any], counted: int | None, said: tuple[int, ...]) -> None:
+    settings = {"algorithm": "glloyd", "n_clusters": 3, "bounds": ((-1.0,), (1.0,)), "n_examples": 1000, "max_iter": 2}
+    config = parse_config(**(settings | values))
+    plan = draft_plan(config, run_id=4, n_clients=5, seed=1, n_features=2, n_examples=counted)
+    told = build_report(plan, ()).assumptions
+    assert tuple(i for i, part in enumerate(SAID_SOMETIMES) if any(one.startswith(part) for one in told)) == said
+
+
+@pytest.mark.parametrize("n_points", [0, 1, 40])
+def test_a_server_without_points_is_not_said_to_have_some(n_points: int) -> None:
+    task = SimpleNamespace(server_points_words=lambda plan: "stay there.")
+    plan: Any = SimpleNamespace(public_points=None, task=task)
+    told = _server_sentences(plan, n_points)
+    assert (len(told), told[-1].startswith("Centre and clip bounds")) == (2 if n_points else 1, True)
+    assert told[0].startswith(f"The server's {n_points} points are not the clients' data") is (n_points > 0)
+    plan.public_points = ()
+    assert all("every client sees them" in one for one in _server_sentences(plan, n_points)[:-1])
