@@ -12,7 +12,6 @@ import pytest
 from support.flat import flat_estimator
 
 from flwr_dpkmeans.algorithms.lloyd_family import GLloyd
-from flwr_dpkmeans.algorithms.proxy_plan import ProxyOptions
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.flower.engines import InProcessGrid
 from flwr_dpkmeans.planner import forecast
@@ -344,11 +343,10 @@ def test_the_share_of_counts_in_noise_and_the_least_cluster() -> None:
 
 
 def test_noise_of_residuals_is_in_radii_of_a_cluster() -> None:
-    """The radius of a cluster of the spread's rows is 1.6 spread sqrt(d), with three features."""
-    width = ProxyOptions().residual_width
+    """The radius of a cluster of the spread's rows is spread sqrt(d), with three features."""
     residuals = centroid_noise(plan_with("residual_sums", NoiseShape.GAUSSIAN), 0.25)
     assert residuals is not None
-    assert residuals == CentroidNoise(pytest.approx(4.0 * width * 0.25 * math.sqrt(3.0)), 6.0, relative=True)
+    assert residuals == CentroidNoise(pytest.approx(4.0 * 0.25 * math.sqrt(3.0)), 6.0, relative=True)
 
 
 def test_half_a_cluster_that_just_survives(monkeypatch: pytest.MonkeyPatch) -> None:
