@@ -370,6 +370,7 @@ def test_everything_that_a_forecast_says() -> None:
     third = one_of("sulloyd", noise_per_centroid=(), excess_of_noise=None, excess=None, largest_n_clusters=None)
     found = Forecast(request, (one_of("glloyd"), second, third), (("proxy_lloyd", "Because."),), ("One.", "Two."))
     assert str(found) == TEXT
+    assert (found.to_dict()["version"], found.to_dict()["n_clusters_range"]) == (1, [2, 7])
     for least, allowed in ((None, None), (1, None), (2, (2, 2))):
         alone = replace(found, algorithms=(one_of("glloyd", largest_n_clusters=least, epsilon_for_target=None),))
         assert alone.n_clusters_range == allowed
