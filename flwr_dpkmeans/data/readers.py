@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.errors import DataError, DPKMeansError, LocalMisuseError, nearest
+from flwr_dpkmeans.errors import ColumnError, DataError, DPKMeansError, LocalMisuseError, nearest
 
 ReaderT = TypeVar("ReaderT")
 
@@ -45,9 +45,9 @@ class RawColumn:
     text: Callable[[], list[str | None]] = field(default=list, repr=False)
 
     @classmethod
-    def of_cells(cls, name: str, cells: Sequence[Any]) -> RawColumn:
-        """A column of Python objects, of which each is read by itself."""
-        return cls(name, None, text=cache(lambda: [_text_of(cell) for cell in cells]))
+    def of_cells(cls, name: str, cells: Sequence[Any], values: NDArray[np.float64] | None = None) -> RawColumn:
+        """A column of Python objects, of which each is read by itself unless their `values` are known."""
+        return cls(name, values, text=cache(lambda: list(map(text_of, cells))))
 
     def numbers(self) -> NDArray[np.float64]:
         """Its numbers, those that are written as text too; NaN where a cell is none."""
@@ -73,6 +73,16 @@ class RawTable:
         """Rows; a column of numbers tells them sooner than text."""
         numbers = next((column.values for column in self.columns if column.values is not None), None)
         return len(numbers) if numbers is not None else len(self.columns[0].text()) if self.columns else 0
+
+    def one_each(self, names: Sequence[str], what: str) -> list[RawColumn]:
+        """Columns by name; a `ColumnError` tells which one `what` needs, but is not there, or is there twice."""
+        own = [column.name for column in self.columns]
+        for position, name in enumerate(names):
+            if (n := own.count(name)) != 1:
+                problem = f"{n or 'no'} columns named {name!r}, but {what} needs one"
+                hint = "rename the others" if n else nearest(name, own)
+                raise ColumnError(f"{self} has {problem}: {hint}", position, len(names))
+        return [self.columns[own.index(name)] for name in names]
 
     def place_of(self, what: str, name: str) -> int | None:
         """Find a column by name or, without names, by index; None for no name, or for an array beside the points."""
@@ -225,7 +235,7 @@ def plain_number(cell: str) -> float:
     return _TRUTH.get(plain.lower(), number_of(plain))
 
 
-def _text_of(cell: Any) -> str | None:
+def text_of(cell: Any) -> str | None:
     """A Python object as a file would have it, None where it is missing: 1.0 as 1, true in small letters."""
     if cell is None or cell != cell:
         return None
@@ -256,14 +266,8 @@ def frame_table(frame: Any) -> RawTable:
 def _frame_column(name: str, series: Any) -> RawColumn:
     """Numbers as they are, all else cell by cell."""
     is_number = isinstance(series.dtype, np.dtype) and series.dtype.kind in "biuf"
-    text = cache(lambda: list(map(_text_of, series.astype(object).where(series.notna(), None))))
-    return RawColumn(name, series.to_numpy(dtype=np.float64) if is_number else None, text=text)
-
-
-def cell_table(path: Path, names: Sequence[str], rows: Sequence[Sequence[Any]]) -> RawTable:
-    """A table of rows of Python objects, of which each is read by itself."""
-    columns = zip(*rows, strict=True) if rows else [()] * len(names)
-    return RawTable(path, tuple(map(RawColumn.of_cells, names, columns)), named=True)
+    cells = series if is_number else series.astype(object).where(series.notna(), None)
+    return RawColumn.of_cells(name, cells, series.to_numpy(dtype=np.float64) if is_number else None)
 
 
 def _csv_column(name: str, series: Any, text: Callable[[], list[str | None]]) -> RawColumn:
@@ -318,8 +322,7 @@ def read_csv(path: Path, header: bool | None = None) -> RawTable:
 
 def _csv_text(read: Callable[..., Any], place: int) -> list[str | None]:
     """Read one column of a .csv file as it is written; None where a cell is empty."""
-    series = read(usecols=[place], dtype=str).iloc[:, 0]
-    return [None if missing else str(cell) for cell, missing in zip(series, series.isna(), strict=True)]
+    return list(map(text_of, read(usecols=[place], dtype=str).iloc[:, 0]))
 
 
 def _array_table(array: NDArray[Any], path: Path, beside: tuple[str, ...] = ()) -> RawTable:
@@ -334,7 +337,8 @@ def _array_table(array: NDArray[Any], path: Path, beside: tuple[str, ...] = ()) 
             f"the array of {str(path)!r} has dtype {array.dtype}, but it must hold real numbers: "
             "save it after array.astype('float64')."
         )
-    columns = (RawColumn(f"x{place}", values) for place, values in enumerate(array.astype(np.float64).T))
+    pairs = enumerate(zip(array.T, array.astype(np.float64).T, strict=True))
+    columns = (RawColumn.of_cells(f"x{place}", cells, values) for place, (cells, values) in pairs)
     return RawTable(path, tuple(columns), named=False, beside=beside)
 
 
@@ -443,6 +447,7 @@ def _read_query(url: str, query: str) -> RawTable:
     problem = "'query' does not say what to ask it for: add it"
     if query:
         try:
+            import pandas as pd
             import sqlalchemy
 
             engine = sqlalchemy.create_engine(url)
@@ -450,7 +455,8 @@ def _read_query(url: str, query: str) -> RawTable:
                 found = connection.execute(sqlalchemy.text(query))
                 names, rows = list(found.keys()), found.fetchall()
             engine.dispose()
-            return cell_table(Path("database"), names, rows)
+            # Each cell is read by itself: frames of one type for a column would let one decide about others.
+            return replace(frame_table(pd.DataFrame(rows, columns=names, dtype=object)), path=Path("database"))
         except ImportError:
             problem = "SQLAlchemy, or the database's driver, is not there: pip install 'flwr-dpkmeans[database]'"
         except Exception as error:  # of any driver; its text may quote cells

@@ -201,7 +201,7 @@ def load_declared(path: str | Path, layout: Layout) -> Table:
     _require_declared(raw, layout)
     label = raw.place_of("label_column", layout.label_column)
     wanted = _wanted(raw, layout, label)
-    points = np.stack([_numbers(column, raw) for column in wanted], axis=1)
+    points = np.stack([column.numbers() for column in wanted], axis=1)
     finite = np.isfinite(points)
     kept = finite.all(axis=1)
     if not kept.all():
@@ -271,11 +271,6 @@ def _renamed(raw: RawTable, names: Sequence[str]) -> RawTable:
         )
     renamed = [replace(column, name=name) for name, column in zip(names, raw.columns, strict=True)]
     return replace(raw, columns=tuple(renamed), named=True)
-
-
-def _numbers(column: RawColumn, raw: RawTable) -> NDArray[np.float64]:
-    """The values of a column; none of a column of text is a number."""
-    return np.full(raw.n_rows, math.nan) if column.values is None else column.values
 
 
 def _read_csv(path: Path, layout: Layout, numbers: Collection[str], texts: Collection[str] = ()) -> RawTable:

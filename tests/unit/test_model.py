@@ -262,9 +262,9 @@ def test_rows_with_gaps_have_no_label_and_are_counted(folder: Path, capsys: pyte
 @pytest.mark.parametrize(
     ("rows", "why"),
     [
-        ("agee,bmi\n1,2\n", "no columns 'age', but the model needs one: did you mean 'agee'?"),
-        ("age,bmi,age\n1,2,3\n", "2 columns 'age'"),
-        ("1,2\n3,4\n", "no columns 'age'"),
+        ("agee,bmi\n1,2\n", "no columns named 'age', but the model needs one: did you mean 'agee'?"),
+        ("age,bmi,age\n1,2,3\n", "2 columns named 'age'"),
+        ("1,2\n3,4\n", "no columns named 'age'"),
         ("age,bmi\n" + "1,2\n" * 20 + "1,2,3\n", "cannot be read as .csv"),
         ("age,bmi\n1,2,3\n4,5,6\n", "cannot be read as .csv"),
         ("age,bmi\n" + ",\n" * 3, "no row of the table has a finite number"),
