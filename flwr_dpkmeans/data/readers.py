@@ -27,6 +27,7 @@ ReaderT = TypeVar("ReaderT")
 
 # Below this width a first row 0, 1, ... is more likely data than the header that pandas writes for unnamed columns.
 _MIN_NUMBERED_HEADER = 3
+_TRUTH = {"true": 1.0, "false": 0.0}
 _BLOCK_ROWS = 1 << 16
 UNREADABLE = (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error)
 """What readers raise for a file of another format."""
@@ -135,12 +136,9 @@ class RawTable:
         return values
 
     def array_beside(self, name: str) -> NDArray[np.generic]:
-        """An array of an archive as it is; an empty one for Python objects."""
+        """An array of an archive as it is; one without dimensions for Python objects."""
         with np.load(self.path, allow_pickle=False) as archive:
-            try:
-                return np.asarray(archive[name])
-            except ValueError:  # Python objects
-                return np.zeros((0, 0))
+            return _array_of(archive, name)
 
     def _values_beside(self, name: str) -> NDArray[np.generic]:
         """An array of an archive which has one value for each row of the points."""
@@ -169,29 +167,21 @@ def locate_file(path: str | Path, what: str, error: type[LocalMisuseError]) -> P
     return located
 
 
-def _is_name(cell: str) -> bool:
-    """Tell whether a cell of the first row can be a column name: it has a letter and is no number or truth value."""
-    if cell.lower() in ("true", "false"):
-        return False
-    try:
-        # "nan" may be a name (and "Na" is sodium), infinity is not.
-        return math.isnan(float(cell))
-    except ValueError:
-        # What has no letter may be censored (">89"), a date or missing.
-        return any(character.isalpha() for character in cell)
-
-
 def _has_index(first_row: list[str]) -> bool:
     """Tell whether the first column of a header is the unnamed index that pandas writes."""
     return len(first_row) > 1 and first_row[0] == ""
 
 
 def _is_header(first_row: list[str]) -> bool:
-    """Guess whether the first row holds names: each cell is one, no two are equal, or pandas numbered the columns."""
+    """Guess whether the first row holds names: each cell is one, no two are equal, or pandas numbered the columns.
+
+    "nan" may be a name (and "Na" is sodium), infinity is not; what has no letter may be censored (">89") or a date.
+    """
     names = first_row[1:] if _has_index(first_row) else first_row
     if len(names) >= _MIN_NUMBERED_HEADER and names == [str(index) for index in range(len(names))]:
         return True
-    return all(_is_name(name) for name in names) and len(set(names)) == len(names)
+    lettered = all(name.lower() not in _TRUTH and any(letter.isalpha() for letter in name) for name in names)
+    return lettered and all(math.isnan(number_of(name)) for name in names) and len(set(names)) == len(names)
 
 
 def cells_of(line: str, separator: str) -> list[str]:
@@ -221,9 +211,6 @@ def number_of(cell: Any) -> float:
         return math.inf
     except ValueError:
         return math.nan
-
-
-_TRUTH = {"true": 1.0, "false": 0.0}
 
 
 def plain_number(cell: str) -> float:
@@ -347,18 +334,18 @@ def _read_npy(path: Path) -> RawTable:
         return _array_table(np.lib.format.read_array(file, allow_pickle=False), path)
 
 
-def _is_matrix(archive: Any, name: str) -> bool:
-    """Whether an array of an archive has two dimensions; Python objects are not loaded."""
+def _array_of(archive: Any, name: str) -> NDArray[np.generic]:
+    """An array of an archive as it is; one without dimensions for Python objects, which are not loaded."""
     try:
-        return bool(archive[name].ndim == 2)
+        return np.asarray(archive[name])
     except ValueError:
-        return False
+        return np.zeros(())
 
 
 def _read_npz(path: Path) -> RawTable:
     with np.load(path, allow_pickle=False) as archive:
         names = archive.files
-        matrices = ["X"] if "X" in names else [name for name in names if _is_matrix(archive, name)]
+        matrices = ["X"] if "X" in names else [name for name in names if _array_of(archive, name).ndim == 2]
         if len(matrices) != 1:
             raise DataError(
                 f"the archive {str(path)!r} has {len(matrices)} two-dimensional arrays and none named 'X', but one "

@@ -248,7 +248,7 @@ class Schema(_Stated):
     def load(cls, path: str | Path) -> Schema:
         """Read a TOML file; a ConfigurationError has its path."""
         try:
-            return cls.from_dict(tomllib.loads(Path(path).expanduser().read_text(encoding="utf-8-sig")))
+            return cls.from_dict(_read_toml(path))
         except (OSError, ValueError) as error:
             raise ConfigurationError(f"the schema {path}: {error}") from error
 
@@ -394,10 +394,14 @@ def schema_of(value: Any) -> Schema | None:
     if not isinstance(value, str | Path) or Path(value).suffix.lower() != ".toml":
         return None
     try:
-        said = tomllib.loads(Path(value).expanduser().read_text(encoding="utf-8-sig"))
+        is_schema = "columns" in _read_toml(value)
     except (OSError, ValueError):
         return None  # what reads bounds has a sentence
-    return Schema.load(value) if "columns" in said else None
+    return Schema.load(value) if is_schema else None
+
+
+def _read_toml(path: str | Path) -> dict[str, Any]:
+    return tomllib.loads(Path(path).expanduser().read_text(encoding="utf-8-sig"))
 
 
 def days_of(text: str) -> float:

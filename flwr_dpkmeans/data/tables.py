@@ -117,34 +117,26 @@ def load_table(
 
 
 def _points(columns: list[RawColumn], path: Path) -> NDArray[np.float64]:
-    """Stack numeric columns after the checks that need their names."""
+    """Stack numeric columns after the checks that need their names: the first with bad cells is an error."""
     if not columns:
         raise DataError(
             f"the table {str(path)!r} has 0 numeric columns, but clustering needs at least 1: "
             "encode the text columns as numbers."
         )
-    names = [column.name for column in columns]
-    unparsable = [column.n_unparsable for column in columns]
-    mend = "correct these cells, or remove the column from the file"
-    _refuse(names, unparsable, path, "that is not a number among numbers", mend)
     points = np.ascontiguousarray(np.stack([column.values for column in columns if column.values is not None], axis=1))
-    n_bad = (~np.isfinite(points)).sum(axis=0).tolist()
-    mend = "fill in these cells, or remove the rows or the column"
-    _refuse(names, n_bad, path, "that is missing or infinite", mend)
+    unparsable, n_bad = [column.n_unparsable for column in columns], (~np.isfinite(points)).sum(axis=0).tolist()
+    for counts, problem, mend in (
+        (unparsable, "that is not a number among numbers", "correct these cells, or remove the column from the file"),
+        (n_bad, "that is missing or infinite", "fill in these cells, or remove the rows or the column"),
+    ):
+        bad = [place for place, count in enumerate(counts) if count]
+        if bad:
+            more = f" (and {len(bad) - 1} more columns have such rows)" if len(bad) > 1 else ""
+            raise DataError(
+                f"the column {columns[bad[0]].name!r} of {str(path)!r} has {counts[bad[0]]} rows with a value {problem}"
+                f"{more}, but every value must be a finite number: {mend}."
+            )
     return points
-
-
-def _refuse(names: list[str], counts: list[int], path: Path, problem: str, mend: str) -> None:
-    """Raise for the first column with bad cells, and say how many more columns have some."""
-    bad = [(name, count) for name, count in zip(names, counts, strict=True) if count]
-    if not bad:
-        return
-    name, count = bad[0]
-    more = f" (and {len(bad) - 1} more columns have such rows)" if len(bad) > 1 else ""
-    raise DataError(
-        f"the column {name!r} of {str(path)!r} has {count} rows with a value {problem}{more}, "
-        f"but every value must be a finite number: {mend}."
-    )
 
 
 # -- as declared ------------------------------------------------------------------------------------------------------
@@ -198,9 +190,7 @@ def load_declared(path: str | Path, layout: Layout) -> Table:
     raw = open_table(path, partial(_read_csv, layout=layout, numbers=numbers), layout.query)
     if layout.columns and not raw.named:
         raw = _renamed(raw, layout.columns)
-    _require_declared(raw, layout)
-    label = raw.place_of("label_column", layout.label_column)
-    wanted = _wanted(raw, layout, label)
+    wanted = _declared(raw, layout)
     points = np.stack([column.numbers() for column in wanted], axis=1)
     finite = np.isfinite(points)
     kept = finite.all(axis=1)
@@ -237,8 +227,8 @@ def load_by_schema(
     return Table.of(schema.encode(raw), values, raw.labels(layout.label_column))
 
 
-def _require_declared(raw: RawTable, layout: Layout) -> None:
-    """Refuse a file of which nothing is declared, or that lacks a declared column."""
+def _declared(raw: RawTable, layout: Layout) -> list[RawColumn]:
+    """The columns that are clustered, in the declared order; each is there once, and at least one is left."""
     if raw.named and not layout.columns:
         raise DataError(
             f"nothing says which columns of {str(raw.path)!r} are clustered, and what stands in them may not decide "
@@ -252,10 +242,7 @@ def _require_declared(raw: RawTable, layout: Layout) -> None:
             "node's configuration, or the header."
         )
     require_names(layout.columns, len(layout.columns))
-
-
-def _wanted(raw: RawTable, layout: Layout, label: int | None) -> list[RawColumn]:
-    """The columns that are clustered, in the declared order."""
+    label = raw.place_of("label_column", layout.label_column)
     others = {column.name: column for place, column in enumerate(raw.columns) if place != label}
     wanted = [others[name] for name in layout.columns or others if name in others]
     if not wanted:

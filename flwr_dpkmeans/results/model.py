@@ -120,15 +120,15 @@ class Model:
         if self.schema is not None:
             encoded = self.schema.encode(X)
             return encoded.spread(encoded.points, np.nan)
-        named, d = X.named if isinstance(X, RawTable) else bool(frame_columns(X)), self.scaled.shape[1]
-        if not named and not isinstance(X, RawTable):
-            if (cells := as_array(X)).ndim != 2:
+        raw = X
+        if not isinstance(X, RawTable):
+            named = bool(frame_columns(X))
+            if not named and (cells := as_array(X)).ndim != 2:
                 raise DataError(f"the table has {cells.ndim} dimensions, but it must have 2: rows and columns.")
-            X = pd.DataFrame(cells)
-        raw = X if isinstance(X, RawTable) else frame_table(X)
-        by_name = named and self.feature_names
+            raw = replace(frame_table(X if named else pd.DataFrame(cells)), named=named)
+        by_name = raw.named and self.feature_names
         columns = raw.one_each(self.feature_names, "the model") if by_name else raw.columns
-        if len(columns) != d:
+        if len(columns) != (d := self.scaled.shape[1]):
             raise DataError(f"the table has {len(columns)} columns, but the model {d}: give just these, in its order.")
         return np.stack([column.numbers() for column in columns], axis=1)
 
