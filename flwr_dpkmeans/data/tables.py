@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import csv
 import logging
-import math
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -286,32 +285,25 @@ def _read_csv(path: Path, layout: Layout, numbers: Collection[str], texts: Colle
 def _parsed(
     lines: Iterator[str], separator: str, width: int, places: Sequence[int], written: Sequence[int]
 ) -> tuple[NDArray[np.float64], list[list[str]]]:
-    """Numbers, one row for each line, and text, one list for each column that is wanted as it is written."""
-    blocks, texts = [np.zeros((0, max(1, len(places))))], [list[str]() for _ in written]
+    """Numbers, one row for each line, and text, one list for each column that is wanted as it is written.
+
+    Of a line with another number of cells, all are empty.
+    """
+    blocks, texts = [np.zeros((0, len(places)))], [list[str]() for _ in written]
     while (places or written) and (block := list(islice(lines, _BLOCK))):
-        numbers = _plain(block, separator, width, places) if places else np.zeros((len(block), 1))
-        blocks.append(_one_by_one(block, separator, width, places) if numbers is None else numbers)
-        for cells in (cells_of(line.rstrip("\r\n"), separator) for line in block) if written else ():
-            for text, place in zip(texts, written, strict=True):
-                text.append(cells[place] if len(cells) == width else "")
+        rows = [cells_of(line.rstrip("\r\n"), separator) for line in block]
+        rows = [cells if len(cells) == width else [""] * width for cells in rows]
+        blocks.append(_numbers([[cells[place] for place in places] for cells in rows]))
+        for text, place in zip(texts, written, strict=True):
+            text += [cells[place] for cells in rows]
     return np.concatenate(blocks), texts
 
 
-def _plain(lines: list[str], separator: str, width: int, places: Sequence[int]) -> NDArray[np.float64] | None:
-    """The same numbers at once and faster, where all lines have nothing but plain ones; else None."""
-    if any(line.count(separator) != width - 1 or '"' in line for line in lines):
-        return None
+def _numbers(rows: list[list[str]]) -> NDArray[np.float64]:
+    """Numbers of cells, each for itself; at once and faster, where all are plain ones."""
     try:
-        return np.loadtxt(lines, delimiter=separator, usecols=places, comments=None, ndmin=2)
+        if not any("_" in cell for cells in rows for cell in cells):
+            return np.array(rows, dtype=np.float64)
     except ValueError:
-        return None
-
-
-def _one_by_one(lines: list[str], separator: str, width: int, places: Sequence[int]) -> NDArray[np.float64]:
-    """Each line for itself; NaN in all of one that has another number of cells, and where a cell is no number."""
-    rows = []
-    for line in lines:
-        cells = cells_of(line, separator)
-        whole = len(cells) == width
-        rows.append([plain_number(cells[place]) if whole else math.nan for place in places])
-    return np.array(rows)
+        pass
+    return np.array([list(map(plain_number, cells)) for cells in rows])
