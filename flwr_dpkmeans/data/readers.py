@@ -95,10 +95,7 @@ class RawTable:
         if self.named:
             hint = nearest(name, names)
             raise DataError(f"{what} is {name!r}, but the table {str(self.path)!r} has no such column: {hint}")
-        try:
-            index = int(name)
-        except ValueError:
-            index = len(names)
+        index = int(name) if name.removeprefix("-").isdecimal() else len(names)
         if not -len(names) <= index < len(names):
             raise DataError(
                 f"{what} is {name!r}, but the table {str(self.path)!r} has no column names and {len(names)} columns: "
@@ -110,7 +107,13 @@ class RawTable:
         """The column that rows are split by, (n,): numbers if it holds nothing else, text otherwise."""
         place = self.place_of("partition_column", name)
         if place is None:
-            return self._values_beside(name)
+            beside = self._array_beside(name)
+            if beside.shape != (self.n_rows,) or beside.dtype.kind not in "biufUS":
+                raise DataError(
+                    f"the partition column {name!r} is an array of {str(self.path)!r} that is not {self.n_rows} "
+                    "numbers or texts, but each row needs one: save it as an array of one value per row."
+                )
+            return beside
         column = self.columns[place]
         values: NDArray[np.generic] = column.numbers()
         if (column.values is not None and not column.n_unparsable) or bool(np.isfinite(values).all()):
@@ -130,25 +133,15 @@ class RawTable:
         if not name:
             return None
         place = self.place_of("label_column", name)
-        values: NDArray[np.generic] | None = self.array_beside(name) if place is None else self.columns[place].values
+        values: NDArray[np.generic] | None = self._array_beside(name) if place is None else self.columns[place].values
         if values is None or values.shape != (self.n_rows,):
             return np.full(self.n_rows, math.nan)
         return values
 
-    def array_beside(self, name: str) -> NDArray[np.generic]:
+    def _array_beside(self, name: str) -> NDArray[np.generic]:
         """An array of an archive as it is; one without dimensions for Python objects."""
         with np.load(self.path, allow_pickle=False) as archive:
             return _array_of(archive, name)
-
-    def _values_beside(self, name: str) -> NDArray[np.generic]:
-        """An array of an archive which has one value for each row of the points."""
-        values = self.array_beside(name)
-        if values.shape != (self.n_rows,) or values.dtype.kind not in "biufUS":
-            raise DataError(
-                f"the partition column {name!r} is an array of {str(self.path)!r} that is not {self.n_rows} numbers or "
-                "texts, but each row needs one: save it as an array of one value per row."
-            )
-        return values
 
 
 def locate_file(path: str | Path, what: str, error: type[LocalMisuseError]) -> Path:

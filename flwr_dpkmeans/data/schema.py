@@ -248,17 +248,12 @@ class Schema(_Stated):
     def load(cls, path: str | Path) -> Schema:
         """Read a TOML file; a ConfigurationError has its path."""
         try:
-            return cls.from_dict(_read_toml(path))
+            return cls(**_read_toml(path))
         except (OSError, ValueError) as error:
             raise ConfigurationError(f"the schema {path}: {error}") from error
 
-    @classmethod
-    def from_dict(cls, said: Mapping[str, Any]) -> Schema:
-        """Build it from what a file, or `to_dict`, says."""
-        return cls(**said)
-
     def to_dict(self) -> dict[str, Any]:
-        """What a file says, in plain values of JSON and TOML."""
+        """What a file says, in plain values of JSON and TOML; ``Schema(**said)`` reads it."""
         said = [column.model_dump(mode="json", exclude_defaults=True) for column in self.columns]
         return {"scale": self.scale.value, "columns": {one.pop("name"): one for one in said}}
 

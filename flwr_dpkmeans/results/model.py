@@ -185,7 +185,7 @@ class Model:
             Bounds(*said["bounds"]),
             report,
             tuple(said["feature_names"]),
-            None if schema is None else Schema.from_dict(schema),
+            None if schema is None else Schema(**schema),
         )
         again = model._plain()
         wrong = [key for key in again | said if key not in said or key not in again or said[key] != again[key]]

@@ -202,7 +202,7 @@ def test_one_row_moves_the_sums_of_categories_by_its_own_length() -> None:
 
 
 def test_a_file_and_an_object_say_the_same(schema: Schema, tmp_path: Path) -> None:
-    again = Schema.from_dict(schema.to_dict())
+    again = Schema(**schema.to_dict())
     assert again == schema
     assert again.digest == schema.digest
     assert schema_of(tmp_path / "schema.toml") == schema
