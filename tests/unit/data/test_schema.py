@@ -339,3 +339,11 @@ def test_a_code_that_begins_with_zero_is_no_number() -> None:
     for same in (["1", "1.0"], [1, "1"], [1, True], [1, 1.0]):
         with pytest.raises(ConfigurationError, match="are not all different"):
             Schema(columns={"ward": {"kind": "category", "values": same}})
+
+    stated_as_numbers = Schema(columns={"month": {"kind": "category", "values": [1, 2]}})
+    assert stated_as_numbers.encode({"month": ["01", "1", "2.0", 2, "x"]}).points.argmax(axis=1).tolist() == [
+        0,
+        0,
+        1,
+        1,
+    ]
