@@ -351,13 +351,11 @@ def _parquet_values(column: Any) -> NDArray[np.float64] | None:
     """Return the numbers of a column by its stored type, or None if the type is no number."""
     import pyarrow as pa
 
-    kind = column.type
-    if pa.types.is_null(kind):  # not one value: missing rather than text
-        return np.full(len(column), np.nan)
-    numeric = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
-    if pa.types.is_boolean(kind):
+    # Without one value (null) it is missing rather than text.
+    numeric = (pa.types.is_null, pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)
+    if pa.types.is_boolean(column.type):
         column = column.cast(pa.uint8())
-    elif not numeric:
+    elif not any(is_kind(column.type) for is_kind in numeric):
         return None
     return np.asarray(column.cast(pa.float64(), safe=False).to_numpy(), dtype=np.float64)
 
