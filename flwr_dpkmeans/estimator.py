@@ -303,7 +303,7 @@ class _PrivateClustering(
         self.cluster_centers_: Array = Bounds(*box).unscale(state.centroids)
         self.cluster_counts_: Array = state.counts
         # With what the rows say against it: whoever calls this holds all of them.
-        local = local_cautions(config, report.delta, box, tables.parts)
+        local = local_cautions(config, report.delta, box, tables.parts) + tables.cautions
         self.privacy_: PrivacyReport = replace(report, warnings=report.warnings + local)
         self.bounds_: Box = box
         self.schema_ = tables.encoded[0].schema if tables.encoded else None

@@ -49,7 +49,7 @@ from flwr_dpkmeans.sums.local import FIRST_NODE_ID, run_direct
 from flwr_dpkmeans.sums.plan import Plan, planned_schema
 from flwr_dpkmeans.sums.round import Array, Labels, State
 from flwr_dpkmeans.sums.settings import Box, Dropout
-from flwr_dpkmeans.sums.statement import Step, build_report
+from flwr_dpkmeans.sums.statement import LOCAL, Step, build_report
 from flwr_dpkmeans.sums.task import TASKS, Registry, Result, Run, Task
 from flwr_dpkmeans.threads import one_thread
 
@@ -207,6 +207,8 @@ class Tables:
     """Of one table, those of each party, where groups divide it."""
     encoded: tuple[Encoded, ...] = ()
     """What a schema made of each table, where there is one."""
+    cautions: tuple[str, ...] = ()
+    """Where it left out most rows of a party."""
 
     @classmethod
     def of(cls, X: Any, argument: str = "X", groups: Any = None, schema: Schema | None = None) -> Tables:
@@ -223,7 +225,10 @@ class Tables:
         if schema is not None:
             pairs = zip(parties, given, strict=True)
             encoded = tuple(_of_party(argument, party, schema.encode, table) for party, table in pairs)
-            return cls([one.points for one in encoded], schema.feature_names, True, parties, encoded=encoded)
+            places = [f"{argument}[{party}]" for party in parties]
+            cautions = _cautions(schema, places, [one.left_out_by for one in encoded])
+            points = [one.points for one in encoded]
+            return cls(points, schema.feature_names, True, parties, encoded=encoded, cautions=cautions)
         orders = [frame_columns(table) for table in given]
         if any(orders) and not all(orders):
             raise DataError(
@@ -244,7 +249,8 @@ class Tables:
         """One party's table; sums are made as of several, and the others' are empty."""
         points, names, encoded = _one_table(X, schema)
         rows = np.arange(len(points))
-        return cls([points, points[:0]], names, True, ("0", "1"), (rows, rows[:0]), encoded)
+        cautions = _cautions(schema, ["the table"], [one.left_out_by for one in encoded])
+        return cls([points, points[:0]], names, True, ("0", "1"), (rows, rows[:0]), encoded, cautions)
 
     @classmethod
     def _grouped(cls, X: Any, groups: Any, argument: str, schema: Schema | None) -> Tables:
@@ -263,9 +269,12 @@ class Tables:
                 " and leaves rows without one" if codes.min(initial=0) < 0 else ""
             )
             raise DataError(f"groups {told}, but there must be at least 2 and each row needs one: name all of them.")
+        causes = [encoded[0].left_out_by[codes == code] for code in range(len(parties))] if encoded else []
+        cautions = _cautions(schema, [f"party {party!r}" for party in parties], causes)
         codes = codes[encoded[0].rows] if encoded else codes
         rows = np.split(np.argsort(codes, kind="stable"), np.cumsum(np.bincount(codes, minlength=len(parties)))[:-1])
-        return cls([points[own] for own in rows], names, True, tuple(map(repr, parties)), tuple(rows), encoded)
+        own = [points[places] for places in rows]
+        return cls(own, names, True, tuple(map(repr, parties)), tuple(rows), encoded, cautions)
 
     @property
     def total(self) -> int:
@@ -320,6 +329,22 @@ def _one_table(X: Any, schema: Schema | None) -> tuple[Array, tuple[str, ...], t
         return validate_points(X), frame_columns(X), ()
     encoded = schema.encode(X)
     return encoded.points, schema.feature_names, (encoded,)
+
+
+def _cautions(schema: Schema | None, parties: Sequence[str], left_out_by: Sequence[Labels]) -> tuple[str, ...]:
+    """What is to be said where a schema leaves out most rows of a party, for reasons (n_i,) as `Encoded` has them."""
+    if schema is None:
+        return ()
+    sentences = []
+    for party, causes in zip(parties, left_out_by, strict=True):
+        lost = causes[causes >= 0]
+        if 2 * len(lost) > len(causes):
+            column = schema.columns[np.bincount(lost).argmax()].name
+            sentences.append(
+                f"{LOCAL}the schema leaves out {len(lost)} of the {len(causes)} rows of {party}, above all for cells "
+                f"of its column {column!r} that are missing or nothing that it may hold: look at how they are spelt."
+            )
+    return tuple(sentences)
 
 
 def listed_tables(X: Any, argument: str = "X") -> list[ArrayLike]:
