@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from threading import Timer
@@ -13,13 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import (
-    BaseEstimator,
-    ClassifierMixin,
-    ClassNamePrefixFeaturesOutMixin,
-    ClusterMixin,
-    TransformerMixin,
-)
+from sklearn.base import BaseEstimator, ClassifierMixin, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from flwr_dpkmeans.algorithms import NOT_FEDERATED
@@ -141,11 +135,7 @@ class _PrivateClustering(
         """
         del y
         tables = X if isinstance(X, list) and X and np.ndim(X[0]) == 2 else [X]
-        cost = 0.0
-        for own in tables:
-            _, squared_distances = nearest_centroids(self._in_box(own), self._scaled_centers)
-            cost += float(squared_distances.sum())
-        return -cost
+        return -sum(float(nearest_centroids(self._in_box(own), self._scaled_centers)[1].sum()) for own in tables)
 
     @property
     def labels_(self) -> NDArray[np.int64]:
@@ -169,14 +159,12 @@ class _PrivateClustering(
         return len(self.cluster_centers_)
 
     def __sklearn_tags__(self) -> Any:
-        """What scikit-learn may expect of it."""
         tags = super().__sklearn_tags__()
         tags.non_deterministic = self.noise != "seeded" or self.random_state is None
         tags.transformer_tags.preserves_dtype = []
         return tags
 
     def _fit(self, tables: Tables, y: Any) -> None:
-        """Fit to tables that were looked at."""
         config, server_points = self._config(self._given(), tables)
         labels = self._labels(y, tables, config)
         if config.algorithm in NOT_FEDERATED:
@@ -299,7 +287,6 @@ class _PrivateClustering(
         steps: Sequence[Step] = (),
         evaluation: EvaluationResult | None = None,
     ) -> None:
-        """Set the fitted attributes."""
         self.cluster_centers_: Array = Bounds(*box).unscale(state.centroids)
         self.cluster_counts_: Array = state.counts
         # With what the rows say against it: whoever calls this holds all of them.
@@ -317,6 +304,7 @@ class _PrivateClustering(
         _name_columns(self, tables.names)
 
 
+@dataclass(eq=False, repr=False)
 class DPKMeans(_PrivateClustering):
     """Differentially private k-means of one table: its holder, a trusted curator, draws the noise and publishes.
 
@@ -347,32 +335,18 @@ class DPKMeans(_PrivateClustering):
 
     engine = "direct"
 
-    def __init__(
-        self,
-        n_clusters: int | str | Auto = 8,
-        *,
-        epsilon: float = 1.0,
-        bounds: Any = None,
-        delta: float | None = None,
-        algorithm: str | Options = DEFAULT_ALGORITHM,
-        noise: str = "secure",
-        random_state: int | None = None,
-        max_iter: int | None = None,
-        server_data: ArrayLike | None = None,
-        n_examples: int | str | PrivateCount | None = None,
-        evaluation: str | Evaluation | ExactEvaluation | None = None,
-    ) -> None:
-        self.n_clusters = n_clusters
-        self.epsilon = epsilon
-        self.bounds = bounds
-        self.delta = delta
-        self.algorithm = algorithm
-        self.noise = noise
-        self.random_state = random_state
-        self.max_iter = max_iter
-        self.server_data = server_data
-        self.n_examples = n_examples
-        self.evaluation = evaluation
+    n_clusters: int | str | Auto = 8
+    _: KW_ONLY
+    epsilon: float = 1.0
+    bounds: Any = None
+    delta: float | None = None
+    algorithm: str | Options = DEFAULT_ALGORITHM
+    noise: str = "secure"
+    random_state: int | None = None
+    max_iter: int | None = None
+    server_data: ArrayLike | None = None
+    n_examples: int | str | PrivateCount | None = None
+    evaluation: str | Evaluation | ExactEvaluation | None = None
 
     def fit(self, X: ArrayLike, y: ArrayLike | None = None, **unknown: Any) -> Self:
         """Cluster the rows of a table, (n, n_features); `y`, (n,), are labels for an evaluation."""
@@ -645,13 +619,8 @@ class FederatedKMeans(_PrivateClustering):
             options.pop(name, None)
         shape = (n_examples, n_features, n_clients)
         candidates = (algorithms,) if isinstance(algorithms, str) else tuple(algorithms)
-        goals: dict[str, Any] = {
-            "target_excess": target_excess,
-            "spread": spread,
-            "seeds": seeds,
-            "private_count": private_count,
-        }
-        return make_forecast(PlanningRequest(*shape, options, algorithms=candidates, **goals))
+        goals = target_excess, spread, seeds
+        return make_forecast(PlanningRequest(*shape, options, *goals, private_count, candidates))
 
     def _of_each(self, X: Any, method: Callable[[Any], Any], given: Mapping[str, Any]) -> Any:
         """Apply a method to every party's table."""
@@ -755,6 +724,7 @@ def _takes_total(given: Mapping[str, Any]) -> bool:
     return given["n_examples"] is None and given["unit"] != "client" and not is_private(given["bounds"])
 
 
+@dataclass(eq=False, repr=False)
 class FederatedNaiveBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Differentially private naive Bayes over several parties' labelled rows.
 
@@ -803,32 +773,18 @@ class FederatedNaiveBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     (True, True)
     """
 
-    def __init__(
-        self,
-        n_classes: int = 2,
-        *,
-        epsilon: float = 1.0,
-        delta: float | None = None,
-        bounds: Any = None,
-        categories: Sequence[int] | None = None,
-        smoothing: float = 1.0,
-        trust: str | None = None,
-        noise: str = "secure",
-        random_state: int | None = None,
-        engine: str = "inprocess",
-        n_examples: int | str | None = None,
-    ) -> None:
-        self.n_classes = n_classes
-        self.epsilon = epsilon
-        self.delta = delta
-        self.bounds = bounds
-        self.categories = categories
-        self.smoothing = smoothing
-        self.trust = trust
-        self.noise = noise
-        self.random_state = random_state
-        self.engine = engine
-        self.n_examples = n_examples
+    n_classes: int = 2
+    _: KW_ONLY
+    epsilon: float = 1.0
+    delta: float | None = None
+    bounds: Any = None
+    categories: Sequence[int] | None = None
+    smoothing: float = 1.0
+    trust: str | None = None
+    noise: str = "secure"
+    random_state: int | None = None
+    engine: str = "inprocess"
+    n_examples: int | str | None = None
 
     def fit(self, X: Sequence[ArrayLike], y: Sequence[ArrayLike]) -> FederatedNaiveBayes:
         """Learn from the parties' rows, (n_i, n_features), and their labels, (n_i,), from 0 to ``n_classes - 1``."""

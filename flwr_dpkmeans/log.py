@@ -100,7 +100,6 @@ def placed_logger(name: str) -> logging.Logger:
 
 
 def _write_place(record: logging.LogRecord) -> bool:
-    """Put the fields of the current place onto a record that has none yet."""
     place = _place.get()
     for name in _PLACES:
         if not hasattr(record, name):

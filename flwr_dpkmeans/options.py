@@ -361,7 +361,6 @@ def _catalogue(kinds: tuple[type[Task], ...]) -> _Catalogue:
 
 
 def _kinds() -> tuple[type[Task], ...]:
-    """All algorithms, federated or not."""
     return (*TASKS.values(), *NOT_FEDERATED.values())
 
 
@@ -444,5 +443,4 @@ def foreign_table(key: str, option: str, given: Any, owner: type[Task], name: st
 
 
 def _shown(value: Any) -> str:
-    """A value as a caller would write it."""
     return repr(value.value if isinstance(value, Enum) else value)

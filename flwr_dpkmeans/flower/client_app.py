@@ -43,8 +43,8 @@ from flwr_dpkmeans.errors import (
     ProtocolError,
 )
 from flwr_dpkmeans.flower.app_guard import CLIENT_APP
-from flwr_dpkmeans.flower.exchange import RECORD, content_of, debug_size, packet_of, recall, remember
-from flwr_dpkmeans.flower.kmeans_client import KMeansClient, Task
+from flwr_dpkmeans.flower.exchange import RECORD, content_of, log_size, packet_of, recall, remember
+from flwr_dpkmeans.flower.kmeans_client import DESCRIBE, STATISTIC, KMeansClient
 from flwr_dpkmeans.log import LogOptions, Place, event, placed, placed_logger, show_logs
 from flwr_dpkmeans.node.guard import NodeGuard, NodeSettings, crashed, failed, refused, took
 from flwr_dpkmeans.node.guard import logger as node_logger
@@ -252,7 +252,7 @@ class SecureAggregation:
                 "a message that is not of the private k-means protocol came, and the client behind the "
                 "secure-aggregation mod answers no other: send it to a function without this mod."
             )
-        debug_size("received", message.content)
+        log_size(node_logger, "received", [message])
         request = decode_request(packet_of(message.content))
         if request.stage is Stage.KEYS:
             look_for_guard()
@@ -280,8 +280,7 @@ class Wrapped:
         self._message, self._context, self._call_next = message, context, call_next
 
     def describe(self) -> tuple[int, tuple[str, ...], bool, str]:
-        """See `flwr_dpkmeans.sums.client.Statistic`."""
-        reply = self._call("fit", [], {"task": Task.DESCRIBE.value})
+        reply = self._call("fit", [], {"task": DESCRIBE})
         metrics: Any = reply.get("fitres.metrics") or {}
         width = metrics.get("n_features")
         if not isinstance(width, int):
@@ -291,7 +290,7 @@ class Wrapped:
 
     def compute(self, memory: Memory, index: int) -> list[Array]:
         """The exact statistic of one round."""
-        config: dict[str, Any] = {"task": Task.STATISTIC.value, "plan": memory.plan_blob, "round": index}
+        config: dict[str, Any] = {"task": STATISTIC, "plan": memory.plan_blob, "round": index}
         start = time.perf_counter()
         if memory.plan.discovers(index):
             ranges = [np.array(side) for side in memory.found.box or ()]
@@ -337,7 +336,6 @@ class Wrapped:
 
 
 def run_numpy_client(client: KMeansClient, message: Message) -> RecordDict:
-    """Serve one call of `Wrapped` with a NumPyClient."""
     content = message.content
     kind = "fit" if "fitins.parameters" in content else "evaluate"
     sent: Any = content[f"{kind}ins.parameters"]

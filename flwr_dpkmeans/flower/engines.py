@@ -162,7 +162,6 @@ def _provenance(started: str) -> Provenance:
 
 
 def _in_box(plan: Plan, points: Array) -> Array:
-    """One client's points in the plan's box, on the grid."""
     return in_box(plan_bounds(plan, points.shape[1]), points, plan.fraction_bits)
 
 
@@ -431,7 +430,6 @@ def federate(
 
 
 def require_engine(engine: str) -> None:
-    """Refuse an engine that there is not."""
     if engine not in ENGINES:
         raise ConfigurationError(f"engine is {engine!r}, which is not known: {nearest(engine, ENGINES)}")
 
@@ -470,13 +468,7 @@ class InProcessGrid(Grid):
 
     is_complete = True
 
-    def __init__(
-        self,
-        nodes: Iterable[Node],
-        *,
-        run_id: int = 1,
-        run_config: Mapping[str, Any] | None = None,
-    ) -> None:
+    def __init__(self, nodes: Iterable[Node], *, run_id: int = 1, run_config: Mapping[str, Any] | None = None) -> None:
         self._nodes = dict(enumerate(nodes, start=FIRST_NODE_ID))
         self._run = FlowerRun.create_empty(run_id)
         self.contexts = {
@@ -488,11 +480,9 @@ class InProcessGrid(Grid):
 
     @property
     def run(self) -> FlowerRun:
-        """The run."""
         return self._run
 
     def set_run(self, run: FlowerRun) -> None:
-        """Replace the run."""
         self._run = run
 
     @contextmanager
@@ -512,7 +502,6 @@ class InProcessGrid(Grid):
         return Message(content, dst_node_id, message_type, ttl=ttl, group_id=group_id)
 
     def get_node_ids(self) -> list[int]:
-        """Node ids."""
         return list(self._nodes)
 
     def push_messages(self, messages: Iterable[Message]) -> list[str]:
@@ -526,7 +515,6 @@ class InProcessGrid(Grid):
         return ids
 
     def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
-        """Hand out the replies to the given messages."""
         return [reply for message_id in message_ids for reply in self._pending.pop(message_id, [])]
 
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> list[Message]:
@@ -554,7 +542,6 @@ class InProcessGrid(Grid):
         return [self._stamped(reply)]
 
     def _stamped(self, reply: Message) -> Message:
-        """Give a reply an id of its own."""
         reply.metadata.__dict__["_message_id"] = f"reply-{next(self._ids)}"
         return reply
 

@@ -27,7 +27,6 @@ from flwr.serverapp import Grid
 
 from flwr_dpkmeans.errors import CohortError, ProtocolError
 from flwr_dpkmeans.log import placed_logger
-from flwr_dpkmeans.node.guard import logger as node_logger
 from flwr_dpkmeans.secagg.keys import Ring
 from flwr_dpkmeans.secagg.messages import Stage
 from flwr_dpkmeans.sums.client import Memory
@@ -144,10 +143,11 @@ def error_text(reply: Message) -> str:
     return f"{who} gave no reply: {_ERRORS.get(code, 'look at its log')} (Flower's error code {code})"
 
 
-def debug_size(what: str, content: RecordDict) -> None:
-    """Log how large a message is, for whoever asks for details."""
-    if node_logger.isEnabledFor(logging.DEBUG):
-        node_logger.debug("%s %d bytes in %d records", what, n_bytes(content), len(content))
+def log_size(log: logging.Logger, what: str, messages: Iterable[Message]) -> None:
+    """Log how large messages are, for whoever asks for details."""
+    if log.isEnabledFor(logging.DEBUG):
+        sizes = [n_bytes(message.content) for message in messages if message.has_content()]
+        log.debug("%s %d bytes in %d messages", what, sum(sizes), len(sizes))
 
 
 IN_FLIGHT = max(32, 4 * (os.cpu_count() or 1))

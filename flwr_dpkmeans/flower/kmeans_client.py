@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from flwr_dpkmeans.log import placed_logger, where_raised
 from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.results.model import MODEL_FILE, Model
 from flwr_dpkmeans.results.profile import PROFILE_FILE, as_frame
+from flwr_dpkmeans.results.writer import RunResult, require_writable, result_files, write_folder, write_report
 from flwr_dpkmeans.sums.draft import build_algorithm
 from flwr_dpkmeans.sums.plan import Plan, agreed_names, places_of, schema_agreement
 from flwr_dpkmeans.sums.round import Array, Labels, PrivateSum, State
@@ -34,13 +34,8 @@ from flwr_dpkmeans.sums.wire import load_plan
 logger = placed_logger("flwr_dpkmeans.client")
 
 Scalar = bool | bytes | float | int | str
-
-
-class Task(Enum):
-    """What the mod asks of the wrapped client."""
-
-    DESCRIBE = "describe"
-    STATISTIC = "statistic"
+DESCRIBE, STATISTIC = "describe", "statistic"
+"""What the mod asks of the wrapped client."""
 
 
 class KMeansClient(NumPyClient):
@@ -129,7 +124,6 @@ class KMeansClient(NumPyClient):
         self.cluster_centers_: Array | None = None
         self.scaled_centers_: Array | None = None
         self.counts_: Array | None = None
-        self.movements_: tuple[float, ...] = ()
         self.cost_curve_: Array | None = None
         self.state_: State | None = None
         self.privacy_: PrivacyReport | None = None
@@ -157,9 +151,14 @@ class KMeansClient(NumPyClient):
             ``feature_names`` (JSON), ``has_labels`` and ``schema``, where there are any. Nothing of it depends on a
             value.
         """
-        task = _task(config)
-        if task is Task.DESCRIBE:
+        task = config.get("task")
+        if task == DESCRIBE:
             return [], 0, self._schema()
+        if task != STATISTIC:
+            raise LocalMisuseError(
+                f"KMeansClient.fit was called with task {task!r}, but only secure_aggregation_mod calls it: put the "
+                "mod around this client, and start it from one of this package's strategies."
+            )
         plan, index = _plan(config), int(config["round"])
         if plan.discovers(index):
             return plan.task.preliminary_statistic(plan, index, self._ordered(plan), _found(parameters)), 0, {}
@@ -170,8 +169,6 @@ class KMeansClient(NumPyClient):
     def _schema(self) -> dict[str, Scalar]:
         """What the mod may know of the table before a plan is agreed on."""
         if self._output_dir is not None:
-            from flwr_dpkmeans.results.writer import require_writable
-
             require_writable(self._output_dir)
         schema: dict[str, Scalar] = {"n_features": int(self._points.shape[1])}
         if self._feature_names:
@@ -208,11 +205,9 @@ class KMeansClient(NumPyClient):
         return 0.0, 0, {}
 
     def _take_clusters(self, plan: Plan, state: State, n_clients: int) -> None:
-        """Keep what a clustering found."""
         self.cluster_centers_ = in_callers_units(plan, state.centroids)
         self.scaled_centers_ = state.centroids
         self.counts_ = state.counts
-        self.movements_ = state.movements
         self.cost_curve_ = state.extras.get(COST_CURVE)
         self.evaluation_ = read_evaluation(plan, state, n_clients)
 
@@ -260,19 +255,7 @@ class KMeansClient(NumPyClient):
         return self._scaled[1]
 
 
-def _task(config: dict[str, Scalar]) -> Task:
-    """The task in a call, which only the mod knows how to ask."""
-    for task in Task:
-        if config.get("task") == task.value:
-            return task
-    raise LocalMisuseError(
-        f"KMeansClient.fit was called with task {config.get('task')!r}, but only secure_aggregation_mod calls it: put "
-        "the mod around this client, and start it from one of this package's strategies."
-    )
-
-
 def _plan(config: dict[str, Scalar]) -> Plan:
-    """The plan in a task's configuration."""
     blob = config.get("plan")
     if not isinstance(blob, bytes):
         raise LocalMisuseError("a task without a plan reached KMeansClient: put secure_aggregation_mod around it.")
@@ -288,7 +271,6 @@ def _found(parameters: Sequence[Array]) -> Found:
 
 
 def _state(parameters: Sequence[Array], config: dict[str, Scalar]) -> State:
-    """The state in a task's parameters."""
     *arrays, movements = parameters
     names = json.loads(str(config.get("arrays", '["centroids", "counts"]')))
     return State(dict(zip(names, arrays, strict=True)), tuple(map(float, movements)))
@@ -306,8 +288,6 @@ def write_result(
     schema: Schema | None = None,
 ) -> list[Path]:
     """Write what a run found: a clustering with its picture, or a task's own arrays; returns absolute paths."""
-    from flwr_dpkmeans.results.writer import RunResult, result_files, write_folder, write_report
-
     if "centroids" not in state.arrays:
         return write_report(folder, report, plan.task.result(plan, state).arrays)
     model = Model(state.centroids, state.counts, Bounds(*plan.bounds), report, names, schema)

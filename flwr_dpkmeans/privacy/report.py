@@ -23,6 +23,7 @@ EVALUATION_ROUND = "evaluation"
 """Name of the round that measures the result instead of changing it."""
 COUNT_DEVIATIONS = 3.0
 """A count that is fewer noise scales above zero is called mostly noise."""
+_COSTS = ("epsilon", "epsilon_worst_case", "epsilon_so_far")
 _COUNTS = ("counts", "indicators", "Lloyd counts")
 NOT_PINNED = (
     "Identities are not pinned: public keys reach the clients as they were sent, and a server that invents clients or "
@@ -55,6 +56,22 @@ class ReleaseLine:
     """Cost of the run up to and including this aggregation."""
     radius: float | None
     """Radius in force."""
+
+
+def _plain(line: ReleaseLine | PrivacyReport | Provenance) -> dict[str, Any]:
+    """What JSON can hold: None where a cost is infinite, and lists."""
+    return {
+        name: None if name in _COSTS and value == math.inf else list(value) if isinstance(value, tuple) else value
+        for name, value in vars(line).items()
+    }
+
+
+def _restored(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Undo `_plain`."""
+    return {
+        name: math.inf if name in _COSTS and value is None else tuple(value) if isinstance(value, list) else value
+        for name, value in values.items()
+    }
 
 
 @dataclass(frozen=True)
@@ -126,34 +143,16 @@ class PrivacyReport:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values with stable keys; an infinite epsilon becomes None, which JSON can hold."""
-        return vars(self) | {
-            "epsilon": None if self.epsilon == math.inf else self.epsilon,
-            "epsilon_worst_case": None if self.epsilon_worst_case == math.inf else self.epsilon_worst_case,
-            "assumptions": list(self.assumptions),
-            "warnings": list(self.warnings),
-            "releases": [
-                vars(line) | ({"epsilon_so_far": None} if line.epsilon_so_far == math.inf else {})
-                for line in self.releases
-            ],
-            "provenance": None if self.provenance is None else self.provenance.to_dict(),
-        }
+        releases = [_plain(line) for line in self.releases]
+        return _plain(self) | {"releases": releases, "provenance": self.provenance and self.provenance.to_dict()}
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> PrivacyReport:
         """Undo `to_dict`."""
-        endless = {name: math.inf for name in ("epsilon", "epsilon_worst_case") if values[name] is None}
-        lines = [
-            line | ({"epsilon_so_far": math.inf} if line["epsilon_so_far"] is None else {})
-            for line in values["releases"]
-        ]
+        lines = tuple([ReleaseLine(**_restored(line)) for line in values["releases"]])
         provenance = values.get("provenance")
-        restored = endless | {
-            "assumptions": tuple(values["assumptions"]),
-            "warnings": tuple(values["warnings"]),
-            "releases": tuple([ReleaseLine(**line) for line in lines]),
-            "provenance": None if provenance is None else Provenance.from_dict(provenance),
-        }
-        return cls(**values | restored)
+        origin = None if provenance is None else Provenance.from_dict(provenance)
+        return cls(**_restored(values) | {"releases": lines, "provenance": origin})
 
     def to_json(self) -> str:
         """Indented JSON of `to_dict`."""
@@ -246,7 +245,6 @@ def signed_identities(n_signed: int, n_clients: int) -> str:
 
 
 def _show(epsilon: float) -> str:
-    """Four digits, or the word for infinity."""
     return "infinite" if math.isinf(epsilon) else f"{epsilon:.4g}"
 
 
@@ -293,14 +291,11 @@ class Provenance:
     def from_dict(cls, values: Mapping[str, Any]) -> Provenance:
         """Undo `to_dict`; what this version does not know is left out."""
         known = {field.name for field in fields(cls)}
-        kept: dict[str, Any] = {
-            name: tuple(value) if isinstance(value, list) else value for name, value in values.items() if name in known
-        }
-        return cls(**kept)
+        return cls(**{name: value for name, value in _restored(values).items() if name in known})
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values with stable keys."""
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in vars(self).items()}
+        return _plain(self)
 
     @property
     def digest(self) -> str:
