@@ -24,7 +24,7 @@ from flwr_dpkmeans.algorithms.server_points import in_squared_units, is_private,
 from flwr_dpkmeans.data.points import Bounds, frame_columns, validate_columns
 from flwr_dpkmeans.data.schema import Encoded, schema_of
 from flwr_dpkmeans.errors import ConfigurationError, DataError, PrivacyWarning
-from flwr_dpkmeans.flower.engines import ENGINES, Tables, federate, fit_in_one_place, require_engine
+from flwr_dpkmeans.flower.engines import ENGINES, InOnePlace, Tables, federate, fit_in_one_place, require_engine
 from flwr_dpkmeans.kmeans.lloyd import nearest_centroids, round_to_grid
 from flwr_dpkmeans.log import placed_logger
 from flwr_dpkmeans.options import (
@@ -47,7 +47,7 @@ from flwr_dpkmeans.results.model import Model
 from flwr_dpkmeans.results.writer import ClusterChoice
 from flwr_dpkmeans.sums.draft import require_server_data, require_supported
 from flwr_dpkmeans.sums.plan import Plan
-from flwr_dpkmeans.sums.round import Array, Labels, State
+from flwr_dpkmeans.sums.round import Array, Labels
 from flwr_dpkmeans.sums.settings import Box, Options, Settings
 from flwr_dpkmeans.sums.settings import Evaluation as EvaluationKind
 from flwr_dpkmeans.sums.statement import LOCAL, Step, local_cautions
@@ -135,7 +135,11 @@ class _PrivateClustering(
         """
         del y
         tables = X if isinstance(X, list) and X and np.ndim(X[0]) == 2 else [X]
-        return -sum(float(nearest_centroids(self._in_box(own), self._scaled_centers)[1].sum()) for own in tables)
+        cost = 0.0
+        for own in tables:
+            _, squared_distances = nearest_centroids(self._in_box(own), self._scaled_centers)
+            cost += float(squared_distances.sum())
+        return -cost
 
     @property
     def labels_(self) -> NDArray[np.int64]:
@@ -168,11 +172,12 @@ class _PrivateClustering(
         config, server_points = self._config(self._given(), tables)
         labels = self._labels(y, tables, config)
         if config.algorithm in NOT_FEDERATED:
-            self._take(config, tables, *fit_in_one_place(config, tables.parts))
+            self._take(config, tables, fit_in_one_place(config, tables.parts))
         else:
             with _progress_bar() as on_step:
                 found = ENGINES[self.engine](config, tables.parts, server_points, labels, on_step)
-            self._take(config, tables, found.state, found.plan.bounds, found.privacy, found.steps, found.evaluation)
+            result = found.state, found.plan.bounds, found.privacy
+            self._take(config, tables, result, found.steps, found.evaluation)
 
     @property
     def model_(self) -> Model:
@@ -278,15 +283,9 @@ class _PrivateClustering(
         return tables.labels(y, config.n_classes)
 
     def _take(
-        self,
-        config: Run,
-        tables: Tables,
-        state: State,
-        box: Box,
-        report: PrivacyReport,
-        steps: Sequence[Step] = (),
-        evaluation: EvaluationResult | None = None,
+        self, config: Run, tables: Tables, found: InOnePlace, steps: Sequence[Step] = (), evaluation: Any = None
     ) -> None:
+        state, box, report = found
         self.cluster_centers_: Array = Bounds(*box).unscale(state.centroids)
         self.cluster_counts_: Array = state.counts
         # With what the rows say against it: whoever calls this holds all of them.
@@ -709,18 +708,12 @@ def _warn(report: PrivacyReport) -> None:
 
 @lru_cache(maxsize=1024)
 def warn_once(sentence: str) -> None:
-    """Warn of one sentence in the name of the caller of `fit`, once in a process.
-
-    Python's own memory of what it has shown is emptied by scikit-learn in each fit.
-    """
+    """Warn the caller of `fit` once in a process: scikit-learn empties Python's own memory of that in each fit."""
     warnings.warn(sentence, PrivacyWarning, stacklevel=4)
 
 
 def _takes_total(given: Mapping[str, Any]) -> bool:
-    """Whether the total of the parts counts as public; elsewhere not even an error may depend on it.
-
-    At client level it would tell of a single client's rows.
-    """
+    """Whether the total of the parts is public; not at client level, where even an error would tell of a client."""
     return given["n_examples"] is None and given["unit"] != "client" and not is_private(given["bounds"])
 
 

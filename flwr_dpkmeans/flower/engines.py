@@ -59,7 +59,6 @@ CheckedT = TypeVar("CheckedT")
 
 RUN_ID = 1
 """Of every run without messages."""
-SERVER_NODE_ID = 1
 InOnePlace = tuple[State, Box, PrivacyReport]
 """Centroids and counts in the scaled box, the box, and what releasing them costs."""
 IN_ONE_PLACE: Registry[Callable[[Run, Sequence[Array]], InOnePlace]] = Registry("flwr_dpkmeans.in_one_place")
@@ -151,14 +150,9 @@ def play_directly(
         found = run_direct(plan, parts, scale=_in_box, server_points=kept, labels=labels, on_step=on_step)
     counts = found.state.arrays.get("counts")
     report = build_report(found.plan, found.attempts, SIMULATED, counts=counts, unclear=found.found.unclear)
-    report = replace(report, provenance=_provenance(started))
+    report = replace(report, provenance=Provenance.of(RUN_ID, "all parties", b"", started=started))
     evaluation = read_evaluation(found.plan, found.state) if "centroids" in found.state.arrays else None
     return Federated(found.plan, found.state, report, config.feature_names, tuple(found.steps), evaluation)
-
-
-def _provenance(started: str) -> Provenance:
-    """Where the result of a run without messages comes from; no plan had to be agreed on in it."""
-    return Provenance.of(RUN_ID, "all parties", b"", started=started)
 
 
 def _in_box(plan: Plan, points: Array) -> Array:
@@ -176,7 +170,7 @@ def fit_in_one_place(config: Run, parts: Sequence[Array]) -> InOnePlace:
         ) from error
     started = utc_now()
     state, box, privacy = fit(config, parts)
-    return state, box, replace(privacy, provenance=_provenance(started))
+    return state, box, replace(privacy, provenance=Provenance.of(RUN_ID, "all parties", b"", started=started))
 
 
 def _node(client: KMeansClient) -> Node:
@@ -430,6 +424,7 @@ def federate(
 
 
 def require_engine(engine: str) -> None:
+    """Refuse an engine that there is not."""
     if engine not in ENGINES:
         raise ConfigurationError(f"engine is {engine!r}, which is not known: {nearest(engine, ENGINES)}")
 
@@ -457,13 +452,10 @@ class Node:
 
 
 class InProcessGrid(Grid):
-    """A Grid over ClientApps in this process, without processes or sockets; node ids count up from 2.
+    """A Grid over ClientApps in this process; node ids count up from 2.
 
-    It behaves like the real transports where it matters: messages are copied, each node has its own ``context.state``
-    that survives only successful calls, and exceptions become Flower errors.
-
-    Use `running` around a run: Flower's `Message` takes sender and run from a process-wide identity, which is set for
-    the duration and put back afterwards.
+    As with the real transports, messages are copied, each node has its own ``context.state`` that survives only
+    successful calls, and exceptions become Flower errors. Use `running` around a run.
     """
 
     is_complete = True
@@ -480,16 +472,18 @@ class InProcessGrid(Grid):
 
     @property
     def run(self) -> FlowerRun:
+        """The run."""
         return self._run
 
     def set_run(self, run: FlowerRun) -> None:
+        """Replace the run."""
         self._run = run
 
     @contextmanager
     def running(self) -> Iterator[InProcessGrid]:
-        """Set Flower's task identity for the duration of a run."""
+        """Set Flower's process-wide identity, from which a `Message` takes sender and run, for the time of a run."""
         saved = (TaskIdentity._task_id, TaskIdentity._run_id, TaskIdentity._node_id)
-        TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = 1, self._run.run_id, SERVER_NODE_ID
+        TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = 1, self._run.run_id, 1
         try:
             yield self
         finally:
@@ -502,6 +496,7 @@ class InProcessGrid(Grid):
         return Message(content, dst_node_id, message_type, ttl=ttl, group_id=group_id)
 
     def get_node_ids(self) -> list[int]:
+        """Node ids."""
         return list(self._nodes)
 
     def push_messages(self, messages: Iterable[Message]) -> list[str]:
@@ -515,6 +510,7 @@ class InProcessGrid(Grid):
         return ids
 
     def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
+        """Hand out the replies to the given messages."""
         return [reply for message_id in message_ids for reply in self._pending.pop(message_id, [])]
 
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> list[Message]:

@@ -98,10 +98,7 @@ def _vector_of(record: Any) -> Ring:
 
 
 def recall(context: Context) -> Memory | None:
-    """Read the memory of this run; None before the first message.
-
-    Flower keeps one context for a whole series of runs, so what an earlier run left there may still be in it.
-    """
+    """The memory of this run, None before its first message; Flower's context may still hold that of an earlier run."""
     record: Any = context.state.get(_MEMORY)
     return None if record is None else Memory.unpack(record, context.run_id, context.node_id)
 
@@ -134,11 +131,9 @@ def _opened(content: RecordDict, stage: Stage, node: int) -> Any:
 
 
 def error_text(reply: Message) -> str:
-    """Say who gave no reply and why; the text of an exception, which could hold anything, is left out.
-
-    The SuperLink answers in place of a node that is gone, without saying which.
-    """
+    """Say who gave no reply and why; the text of an exception, which could hold anything, is left out."""
     node, code = reply.metadata.src_node_id, reply.error.code
+    # The SuperLink answers in place of a node that is gone, without saying which.
     who = "a node" if node == _SUPERLINK else f"node {node}"
     return f"{who} gave no reply: {_ERRORS.get(code, 'look at its log')} (Flower's error code {code})"
 

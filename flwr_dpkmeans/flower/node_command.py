@@ -86,6 +86,7 @@ def _node(path: Path, *, start: bool, apps: bool) -> int:
 
 
 def supernode_command(options: NodeOptions) -> list[str]:
+    """Flower's command line for a node."""
     command = [_program(SUPERNODE), "--superlink", options.superlink, "--isolation", options.isolation.value]
     command += ["--host", options.host, "--port", str(options.port), *(["--insecure"] if options.insecure else [])]
     for flag, value in (

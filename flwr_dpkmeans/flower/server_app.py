@@ -111,8 +111,6 @@ def _log_client_files(folder: Path, node: int, *, confirmed: bool) -> None:
 
 _SIMULATED = "(simulated)"
 """Beside the keys: whether the run is a simulation."""
-COHORT = "cohort"
-"""Table of the cohort's options."""
 
 
 @dataclass(frozen=True)
@@ -202,7 +200,7 @@ def _own_keys() -> tuple[RunKey, ...]:
         *_RUN,
         *(_key(one, default=_STATED.get(one.name)) for one in settings),
         *_APP,
-        *(_key(one, table=COHORT) for one in cohort),
+        *(_key(one, table="cohort") for one in cohort),
     )
 
 

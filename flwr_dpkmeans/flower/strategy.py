@@ -498,9 +498,11 @@ class Progress:
 
     @property
     def seconds(self) -> float:
+        """Since the start."""
         return self._clock() - self._start
 
     def count(self) -> None:
+        """One more round trip is done."""
         self._done += 1
 
     def describe(self, n_left: int | None) -> str:
@@ -579,6 +581,7 @@ def log_progress(progress: Progress, plan: Plan, index: int | None, epsilon: flo
 
 
 def log_start(plan: Plan, nodes: Sequence[int]) -> None:
+    """Say which nodes take part."""
     names = list(map(str, nodes))
     shown = ", ".join(names[:_NODES_SHOWN]) + (", ..." if len(names) > _NODES_SHOWN else "")
     started = f"run {plan.run_id} starts with {len(names)} clients: nodes {shown}"
@@ -586,6 +589,7 @@ def log_start(plan: Plan, nodes: Sequence[int]) -> None:
 
 
 def log_end(report: PrivacyReport, plan: Plan, n_confirmed: int, n_asked: int, progress: Progress) -> None:
+    """Sum the run up in one line."""
     n_repeated = report.n_attempts - (plan.last_round - plan.first_round + 1)
     cost = f"epsilon {report.epsilon:.4g} at delta {report.delta:.3g} per {report.unit}"
     logger.info(

@@ -162,9 +162,6 @@ def deployment_of(plan: Plan) -> Deployment:
     return Deployment(len(plan.rounds), trips, 2 * plan.n_clients * trips, down, up, minutes)
 
 
-FORECAST_VERSION = 1
-
-
 @dataclass(frozen=True)
 class AlgorithmForecast:
     """What to expect of one algorithm; what is None is unknown, or does not apply to its releases."""
@@ -213,7 +210,7 @@ class Forecast:
     algorithms: tuple[AlgorithmForecast, ...]
     left_out: tuple[tuple[str, str], ...]
     notes: tuple[str, ...]
-    version: int = FORECAST_VERSION
+    version: int = 1
 
     @property
     def recommended(self) -> str:

@@ -27,7 +27,6 @@ DEFAULT_SEEDS = 20
 MOST_CLUSTERS = 1_000
 """Largest k that is looked at."""
 _MOST_SEEDS = 1_000
-_DRAFT_RUN = 1
 _SCALED_BOX = ((-1.0,), (1.0,))
 
 
@@ -140,7 +139,7 @@ class PlanningRequest:
         widest = Bounds(*config.bounds).for_features(self.n_features)
         return draft_plan(
             config,
-            run_id=_DRAFT_RUN,
+            run_id=1,
             n_clients=self.n_clients,
             seed=seed,
             n_features=self.n_features,

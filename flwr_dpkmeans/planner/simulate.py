@@ -52,6 +52,7 @@ class SimulatedSize:
 
     @property
     def n_rows(self) -> int:
+        """Rows that are drawn."""
         return self.n_parts * self.rows_per_part
 
 

@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-REPORT_VERSION = 1
 EVALUATION_ROUND = "evaluation"
 """Name of the round that measures the result instead of changing it."""
 COUNT_DEVIATIONS = 3.0
@@ -78,36 +77,6 @@ def _restored(values: Mapping[str, Any]) -> dict[str, Any]:
 class PrivacyReport:
     """What a run guarantees.
 
-    Parameters
-    ----------
-    is_private : bool
-        False if any noise was missing or seeded; `warnings` says why.
-    epsilon, delta : float
-        Cost of the whole plan, or its worst case if an aggregation was repeated; ``inf`` without noise.
-    epsilon_requested, epsilon_worst_case : float
-        Asked for, and the most that the run could have cost with all retries, which ledgers are charged.
-    unit, neighbours : str
-        Unit of privacy and neighbouring relation.
-    trust, guarantee : str
-        Trust model, and who is held off under which assumption.
-    algorithm, noise : str
-        Names.
-    n_clients, n_attempts : int
-        Cohort at the start; aggregations including repeated ones.
-    n_examples : int or None
-        N that the plan used.
-    n_examples_source : str
-        ``declared public``, ``private count`` or ``not needed``.
-    slack : float
-        Part of epsilon that pays for discrete instead of continuous noise: the sum of the bounds on the log-ratios of
-        their probabilities, which hold up to a probability of exp(-100) for each release.
-    assumptions, warnings : tuple of str
-        Sentences.
-    releases : tuple of ReleaseLine
-        Every release, in order.
-    provenance : Provenance or None
-        Where the report comes from; reports are equal whatever it says.
-
     Examples
     --------
     >>> from flwr_dpkmeans import FederatedKMeans
@@ -120,26 +89,38 @@ class PrivacyReport:
     """
 
     is_private: bool
+    """False if any noise was missing or seeded; `warnings` says why."""
     epsilon: float
+    """Cost of the whole plan at `delta`, or its worst case if an aggregation was repeated; ``inf`` without noise."""
     delta: float
     epsilon_requested: float
     epsilon_worst_case: float
+    """The most that the run could have cost with all retries, which ledgers are charged."""
     unit: str
     neighbours: str
     trust: str
     guarantee: str
+    """Who is held off under which assumption."""
     algorithm: str
     noise: str
     n_clients: int
+    """Cohort at the start."""
     n_attempts: int
+    """Aggregations including repeated ones."""
     n_examples: int | None
+    """N that the plan used."""
     n_examples_source: str
+    """``declared public``, ``private count`` or ``not needed``."""
     slack: float
+    """Part of epsilon that pays for discrete instead of continuous noise: the sum of the bounds on the log-ratios of
+    their probabilities, which hold up to a probability of exp(-100) for each release."""
     assumptions: tuple[str, ...]
     warnings: tuple[str, ...]
     releases: tuple[ReleaseLine, ...]
-    version: int = REPORT_VERSION
+    """Every one, in order."""
+    version: int = 1
     provenance: Provenance | None = field(default=None, compare=False)
+    """Where the report comes from; reports are equal whatever it says."""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values with stable keys; an infinite epsilon becomes None, which JSON can hold."""
