@@ -124,22 +124,11 @@ class KMeansClient(NumPyClient):
     def fit(self, parameters: list[Array], config: dict[str, Scalar]) -> tuple[list[Array], int, dict[str, Scalar]]:
         """Answer one task of the mod.
 
-        Parameters
-        ----------
-        parameters : list of ndarray
-            For a statistic: the state's arrays, such as centroids (k, d) and counts, and then the movements, in scaled
-            units. Of a preliminary release: coarse ranges, lower and upper (d,), in the units of the data, if there
-            are any.
-        config : dict
-            ``task``; for a statistic also ``plan`` (bytes), ``round`` (int) and the names of
-            the ``arrays`` (JSON).
-
-        Returns
-        -------
-        tuple
-            The statistic's arrays; 0, since the number of examples is private; and for ``describe`` ``n_features``,
-            ``feature_names`` (JSON), ``has_labels`` and ``schema``, where there are any. Nothing of it depends on a
-            value.
+        `config` has ``task``, and for a statistic ``plan`` (bytes), ``round`` (int) and the names of the ``arrays``
+        (JSON). `parameters` are the state's arrays by these names, such as centroids (k, d) and counts, and then the
+        movements, in scaled units; of a preliminary release, coarse ranges, lower and upper (d,), in the units of the
+        data, if there are any. Returns the statistic's arrays; 0, since the number of examples is private; and for
+        ``describe`` what is known of the table without a look at its values.
         """
         task = config.get("task")
         if task == DESCRIBE:
