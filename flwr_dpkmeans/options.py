@@ -262,7 +262,7 @@ def parse_config(**values: Any) -> Run:
     Options that only other algorithms have are checked, and have no effect. Raises a ConfigurationError with one
     sentence that names the value, the bound and the mend; for an unknown name, the nearest valid one.
     """
-    defaults, _ = _catalogue(_kinds())
+    defaults, holders = _catalogue(_kinds())
     for name in values:
         if name not in defaults:
             raise ConfigurationError(f"there is no parameter {name!r}: {nearest(name, defaults)}")
@@ -275,7 +275,7 @@ def parse_config(**values: Any) -> Run:
         for names in (Settings.__dataclass_fields__, kind.own_fields(), kind.option_class().__dataclass_fields__)
     )
     for name in values.keys() - settings.keys() - own.keys() - options.keys():
-        _understood(name, values[name])
+        _understood(holders.get(name), name, values[name])
     return Run(Settings(**settings), kind(**own, options=kind.option_class()(**options)))
 
 
@@ -338,9 +338,15 @@ def _catalogue(kinds: tuple[type[Task], ...]) -> tuple[dict[str, Any], dict[str,
     return defaults, holders
 
 
-def _understood(name: str, given: Any) -> Any:
-    """The value of an algorithm's own option as it was understood, if it differs from its default; else None."""
-    holder = _catalogue(_kinds())[1].get(name)
+@lru_cache(maxsize=4)
+def _of_some(kinds: tuple[type[Task], ...]) -> tuple[frozenset[str], frozenset[str]]:
+    """Options that some of these algorithms have, but not all, and what some have beside, as a number of clusters."""
+    options = frozenset[str]().union(*[options_of(kind.name) for kind in kinds])
+    return options, frozenset(name for kind in kinds for name in kind.own_fields())
+
+
+def _understood(holder: type[Options] | None, name: str, given: Any) -> Any:
+    """The value of an algorithm's own option as its `holder` understands it, if it differs from its default."""
     if holder is None or given is (default := getattr(holder, name)):
         return None
     value = getattr(holder(**{name: given}), name)
@@ -373,8 +379,9 @@ def own_options(values: Mapping[str, Any], name: str, compared: Iterable[str]) -
 def _require_own(run: Run, values: Mapping[str, Any]) -> None:
     """Refuse what was given and would be ignored: options of other algorithms, units, evaluations and bounds."""
     settings, task = run.settings, run.task
-    of_others = {name for kind in _kinds() for name in kind.own_fields()} - set(task.own_fields())
-    for name in of_others.intersection(values):
+    kinds = _kinds()
+    (_, holders), (of_some, fields_of_some) = _catalogue(kinds), _of_some(kinds)
+    for name in fields_of_some.difference(task.own_fields()).intersection(values):
         raise ConfigurationError(
             f"{name} is {_shown(values[name])}, but the algorithm is {task.name!r}, which has no such option: leave it "
             "out."
@@ -385,10 +392,10 @@ def _require_own(run: Run, values: Mapping[str, Any]) -> None:
             value = getattr(settings, option)
             value = None if value == getattr(Settings, option, None) else value
         else:
-            value = _understood(option, given)
+            value = _understood(holders.get(option), option, given)
         if value is not None:
             changed[option] = value
-    foreign = frozenset[str]().union(*[options_of(kind.name) for kind in _kinds()]) - options_of(task.name)
+    foreign = of_some - options_of(task.name)
     for option, value in changed.items():
         if option in foreign:
             raise _foreign(option, value, task.name)
