@@ -59,7 +59,6 @@ CheckedT = TypeVar("CheckedT")
 
 RUN_ID = 1
 """Of every run without messages."""
-SERVER_NODE_ID = 1
 InOnePlace = tuple[State, Box, PrivacyReport]
 """Centroids and counts in the scaled box, the box, and what releasing them costs."""
 IN_ONE_PLACE: Registry[Callable[[Run, Sequence[Array]], InOnePlace]] = Registry("flwr_dpkmeans.in_one_place")
@@ -151,18 +150,12 @@ def play_directly(
         found = run_direct(plan, parts, scale=_in_box, server_points=kept, labels=labels, on_step=on_step)
     counts = found.state.arrays.get("counts")
     report = build_report(found.plan, found.attempts, SIMULATED, counts=counts, unclear=found.found.unclear)
-    report = replace(report, provenance=_provenance(started))
+    report = replace(report, provenance=Provenance.of(RUN_ID, "all parties", b"", started=started))
     evaluation = read_evaluation(found.plan, found.state) if "centroids" in found.state.arrays else None
     return Federated(found.plan, found.state, report, config.feature_names, tuple(found.steps), evaluation)
 
 
-def _provenance(started: str) -> Provenance:
-    """Where the result of a run without messages comes from; no plan had to be agreed on in it."""
-    return Provenance.of(RUN_ID, "all parties", b"", started=started)
-
-
 def _in_box(plan: Plan, points: Array) -> Array:
-    """One client's points in the plan's box, on the grid."""
     return in_box(plan_bounds(plan, points.shape[1]), points, plan.fraction_bits)
 
 
@@ -177,7 +170,7 @@ def fit_in_one_place(config: Run, parts: Sequence[Array]) -> InOnePlace:
         ) from error
     started = utc_now()
     state, box, privacy = fit(config, parts)
-    return state, box, replace(privacy, provenance=_provenance(started))
+    return state, box, replace(privacy, provenance=Provenance.of(RUN_ID, "all parties", b"", started=started))
 
 
 def _node(client: KMeansClient) -> Node:
@@ -484,24 +477,15 @@ class Node:
 
 
 class InProcessGrid(Grid):
-    """A Grid over ClientApps in this process, without processes or sockets; node ids count up from 2.
+    """A Grid over ClientApps in this process; node ids count up from 2.
 
-    It behaves like the real transports where it matters: messages are copied, each node has its own ``context.state``
-    that survives only successful calls, and exceptions become Flower errors.
-
-    Use `running` around a run: Flower's `Message` takes sender and run from a process-wide identity, which is set for
-    the duration and put back afterwards.
+    As with the real transports, messages are copied, each node has its own ``context.state`` that survives only
+    successful calls, and exceptions become Flower errors. Use `running` around a run.
     """
 
     is_complete = True
 
-    def __init__(
-        self,
-        nodes: Iterable[Node],
-        *,
-        run_id: int = 1,
-        run_config: Mapping[str, Any] | None = None,
-    ) -> None:
+    def __init__(self, nodes: Iterable[Node], *, run_id: int = 1, run_config: Mapping[str, Any] | None = None) -> None:
         self._nodes = dict(enumerate(nodes, start=FIRST_NODE_ID))
         self._run = FlowerRun.create_empty(run_id)
         self.contexts = {
@@ -522,9 +506,9 @@ class InProcessGrid(Grid):
 
     @contextmanager
     def running(self) -> Iterator[InProcessGrid]:
-        """Set Flower's task identity for the duration of a run."""
+        """Set Flower's process-wide identity, from which a `Message` takes sender and run, for the time of a run."""
         saved = (TaskIdentity._task_id, TaskIdentity._run_id, TaskIdentity._node_id)
-        TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = 1, self._run.run_id, SERVER_NODE_ID
+        TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = 1, self._run.run_id, 1
         try:
             yield self
         finally:
@@ -579,7 +563,6 @@ class InProcessGrid(Grid):
         return [self._stamped(reply)]
 
     def _stamped(self, reply: Message) -> Message:
-        """Give a reply an id of its own."""
         reply.metadata.__dict__["_message_id"] = f"reply-{next(self._ids)}"
         return reply
 

@@ -341,6 +341,11 @@ class Settings(Options):
                 f"delta is {self.delta:g}, but it must be below 1/N = {1.0 / n:g} or a run may publish "
                 "whole rows: leave delta unset for 1/(N ln N)."
             )
+        if self.dropout is Dropout.RECOVER and not self.masking:
+            raise ConfigurationError(
+                "masking is False, but dropout is 'recover', which always masks: leave masking on, or choose "
+                "dropout='retry'."
+            )
         if self.n_clients is not None and self.n_clients < self.min_clients:
             raise ConfigurationError(
                 f"n_clients is {self.n_clients}, but min_clients asks for at least {self.min_clients}: "
@@ -348,8 +353,8 @@ class Settings(Options):
             )
 
     def dropout_of(self, n_clients: int) -> Dropout:
-        """What happens when clients fall silent: as given, else by the size of the cohort."""
-        return self.dropout or Dropout.usual(n_clients)
+        """What happens when clients fall silent: as given, else by the size of the cohort; recovery needs masks."""
+        return self.dropout or (Dropout.usual(n_clients) if self.masking else Dropout.RETRY)
 
     def preliminary_share(self, *, counts: bool) -> float:
         """Share of the budget that the releases before the task's own take, with a private count or without."""
