@@ -366,7 +366,6 @@ def outer_product_round(known: Known, facts: ServerFacts, share: float) -> Plann
         moved = Sensitivity(Norm.L2, bound, PrivacyUnit.RECORD, because)
 
     def statistic(points: Array, state: State) -> Sequence[Array]:
-        del state
         triangle = outer_product_triangle(points, lambda rows: centred(rows, facts, radius))
         return [clip_vector(triangle, facts.outer_product_bound) if per_client else round_to_grid(triangle)]
 

@@ -213,6 +213,10 @@ class KMeansTask(Task):
         """One for each cluster."""
         return self.n_clusters
 
+    @property
+    def why_rows(self) -> str:
+        return f"{self.n_clusters} clusters need at least as many rows: choose fewer clusters or add data."
+
     # -- what is released besides -------------------------------------------------------------------------------
 
     evaluation = staticmethod(evaluation_blocks)
@@ -331,7 +335,7 @@ class KMeansTask(Task):
                 "the schema's scale is 'standard', whose private deviations are of rows, but unit is 'client': choose "
                 "scale = 'bounds' or unit='record'."
             )
-        k, n, classes = self.n_clusters, settings.n_examples, settings.n_classes
+        k, classes = self.n_clusters, settings.n_classes
         for name in ("data_radius", "outer_product_bound", "means_bound"):
             given = getattr(self.options, name, None)
             if settings.private_bounds and given is not None:
@@ -344,10 +348,7 @@ class KMeansTask(Task):
                 f"{k} clusters and {classes} classes make a table of {k * classes} cells, but it may "
                 f"have at most {MOST_CELLS}: lower n_classes, or leave it out."
             )
-        if n is not None and n < k:
-            raise ConfigurationError(
-                f"n_examples is {n}, but {k} clusters need at least as many rows: choose fewer clusters or add data."
-            )
+        super().check(settings)
 
     def require_supported(self, settings: Settings, trust: TrustModel) -> None:
         """Refuse numbers of rounds that do not exist, choices of k that are not public, noise without shares."""
@@ -377,15 +378,6 @@ class KMeansTask(Task):
                 f"{settings.trust!r} the server knows the noise behind that choice: give trust='distributed', where "
                 "the clients add the noise and the server sees the noisy result, or give n_clusters."
             )
-
-    def counted_examples(self, released_count: float) -> int:
-        n = max(1, round(released_count))
-        if n < self.n_clusters:
-            raise PlanError(
-                f"the private count found about {n} rows, but {self.n_clusters} clusters need at least as many: choose "
-                "fewer clusters or add data."
-            )
-        return n
 
     def require_bearable(self, plan: Plan) -> None:
         """Refuse points that a client would cluster for hours: a hostile server says how many there are."""
@@ -448,7 +440,6 @@ class InOnePlace(KMeansTask):
     noise = NoiseShape.NONE
 
     def build(self, known: Known) -> Algorithm:
-        del known
         raise needs_all_rows(self.name)
 
 

@@ -107,7 +107,6 @@ class _Packed(KMeansTask):
         require_packable(k, d)
 
         def initial_state(seed: int, server_points: Array | None = None, /) -> State:
-            del server_points
             return cluster_state(sphere_packing(k, d, np.random.default_rng(seed), self.options.packing), np.zeros(k))
 
         return initial_state

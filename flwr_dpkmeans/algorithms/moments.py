@@ -44,7 +44,6 @@ class OneRound(Task):
 
     def build(self, known: Known) -> Algorithm:
         def from_nothing(seed: int, server_points: Array | None = None, /) -> State:
-            del seed, server_points
             return State({})
 
         return Algorithm(self.name, private_sums(known, [self.planned(known)]), from_nothing)
@@ -128,7 +127,6 @@ class Moments(OneRound):
 
     def planned(self, known: Known) -> PlannedSum:
         def statistic(points: Array, state: State) -> Sequence[Array]:
-            del state
             return moment_arrays(points, np.zeros(len(points), dtype=np.int64), 1)
 
         def advance(state: State, released: ReleasedSum, _: tuple[Block, ...]) -> State:

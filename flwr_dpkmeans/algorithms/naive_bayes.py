@@ -88,7 +88,6 @@ class NaiveBayes(OneRound):
     options: NaiveBayesOptions = NaiveBayesOptions()
 
     def n_classes(self, settings: Settings) -> int:
-        del settings
         return self.options.classes
 
     def check(self, settings: Settings) -> None:
@@ -118,7 +117,6 @@ class NaiveBayes(OneRound):
             parts.append(ReleasePart(CELLS, (n_classes, columns.n_cells), moved, _CELL_SHARE, 1.0))
 
         def labelled(points: Array, state: State, labels: Labels) -> Sequence[Array]:
-            del state
             kept = (labels >= 0) & (labels < n_classes)
             return _class_arrays(columns, points[kept], labels[kept], n_classes)
 

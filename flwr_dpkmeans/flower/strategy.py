@@ -290,7 +290,7 @@ class PrivateKMeans(Strategy):
             raise ConfigurationError(
                 "initial_arrays were given, but every algorithm makes its own start: leave them out."
             )
-        if evaluate_fn is not None and not trust_model(self.config.trust).server_has_result():
+        if evaluate_fn is not None and not trust_model(self.config.trust).server_reads:
             raise ConfigurationError(
                 f"evaluate_fn was given, but under trust {self.config.trust!r} the server has no centroids to "
                 "evaluate: leave it out, or use trust 'central'."

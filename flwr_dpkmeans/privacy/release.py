@@ -201,10 +201,7 @@ def round_events(
 
 def vector_length(blocks: Sequence[Block]) -> int:
     """Number of entries of all blocks together."""
-    length = 0
-    for block in blocks:
-        length += block.size
-    return length
+    return sum(block.size for block in blocks)
 
 
 def draw_noise(

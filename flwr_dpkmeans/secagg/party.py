@@ -146,12 +146,10 @@ class Party(ABC):
 
     def with_plan(self, plan_digest: bytes, last_round: int) -> Self:
         """Return the state with another plan in force (the final plan after a preliminary one)."""
-        del last_round
         return changed(self, plan_digest=plan_digest)
 
     def share(self, request: Any) -> tuple[Any, Any]:
         """Share the keys of all aggregations or (`unmask`) what takes masks away, where sums are recovered."""
-        del request
         raise ProtocolError("key shares were asked for in a run whose plan repeats lost sums instead: stop the run.")
 
     unmask = share
@@ -183,7 +181,6 @@ class Party(ABC):
 
     def _add_masks(self, values: Ring, transcript: bytes) -> dict[int, bytes]:
         """Add the own masks to a vector, in place, and return what its reply holds for other clients."""
-        del values, transcript
         return {}
 
     def require_confirmed(self, identities: Mapping[int, bytes], confirmations: Mapping[int, bytes]) -> None:
@@ -489,7 +486,6 @@ class Retry(Party):
     _KEYS: ClassVar[tuple[str, ...]] = (*Party._KEYS, "pair_keys")
 
     def admit(self, request: SumRequest, first_round: int) -> Retry:
-        """See `Party.admit`."""
         self._require_admissible(request, first_round)
         if request.attempt == self.attempt:
             if request.roster is not None:
@@ -633,7 +629,6 @@ class RetrySession(Session):
 
     def close(self, plan_digest: bytes, *, blinded: bool) -> tuple[AggregateVector | None, Silence | None]:
         """Go on with what has come: to the sum, or to a new attempt without the silent ones."""
-        del plan_digest
         missing = self.missing()
         if missing:
             self.retry()

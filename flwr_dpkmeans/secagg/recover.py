@@ -106,7 +106,6 @@ class Recover(Party):
 
     @property
     def announced(self) -> Roster | None:
-        """See `Party.announced`."""
         return self.setup
 
     @property
@@ -141,7 +140,6 @@ class Recover(Party):
         return super().with_plan(plan_digest, last_round)
 
     def pack(self) -> tuple[dict[str, Any], dict[str, bytes]]:
-        """See `Party.pack`."""
         progress, blobs = super().pack()
         progress["slots"] = (self.slots.first_round, self.slots.last_round, self.slots.n_attempts)
         blobs |= {"held": pack_boxes(dict(self.held)), "survivors": pack_nodes(self.survivors)}
@@ -152,7 +150,6 @@ class Recover(Party):
     def unpack(
         cls, run_id: int, node_id: int, progress: dict[str, Any], blobs: Mapping[str, Any], **more: Any
     ) -> Recover:
-        """See `Party.unpack`."""
         setup = unpack_roster(0, blobs["roster"]) if blobs["roster"] else None
         cohort = unpack_nodes(blobs["cohort"])
         more |= {
@@ -212,7 +209,6 @@ class Recover(Party):
         return changed(state, held=held), ShareReply(public_keys, commitments, boxes, group_boxes)
 
     def admit(self, request: SumRequest, first_round: int) -> Recover:
-        """See `Party.admit`."""
         self._require_admissible(request, first_round)
         self.slots.place(*request.asked)
         if request.roster is not None:

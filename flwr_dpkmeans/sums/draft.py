@@ -131,7 +131,7 @@ def draft_plan(
     """
     settings, task = config.settings, config.task
     require_supported(config, has_server_data=server is not None)
-    if public_points is not None and (server is None or trust_model(settings.trust).server_has_result()):
+    if public_points is not None and (server is None or trust_model(settings.trust).server_reads):
         raise ConfigurationError(
             f"server points are in the plan, but trust {settings.trust!r} keeps them on the server: check the server."
         )
@@ -163,7 +163,7 @@ def draft_plan(
         settings.require_width(known)
         counted = plan.n_examples is not None or not task.counts(settings.unit)
         if counted and (box is not None or not settings.private_bounds):
-            plan = _with_own_rounds(plan)
+            plan = replace(plan, rounds=_planned(plan))
     check_plan(plan)
     if plan.is_final:
         check_budget(plan, math.inf if plan.count is None else worst_case(plan))
@@ -187,7 +187,7 @@ def worst_case(plan: Plan) -> float:
         return math.inf
     if plan.count is None and plan.n_features is not None:
         # With private bounds no price depends on what they are found to be.
-        return (plan if plan.is_final else _with_own_rounds(plan)).epsilon_worst_case
+        return (plan if plan.is_final else replace(plan, rounds=_planned(plan))).epsilon_worst_case
     most = config.settings.epsilon if config.settings.max_retries == 0 else _whole_repeated(plan)
     uncounted = replace(plan, n_examples=None, box=None, rounds=(), delta=resolve_delta(config, plan.n_clients))
     if any(math.isinf(final.epsilon_worst_case) for final in _continuations(uncounted)):
@@ -379,14 +379,9 @@ def _counted_delta(plan: Plan) -> float:
     return delta
 
 
-def _with_own_rounds(plan: Plan) -> Plan:
-    """The final plan: with the algorithm's rounds, without their functions."""
-    return replace(plan, rounds=_planned(plan))
-
-
 @lru_cache(maxsize=64)
 def _planned(plan: Plan) -> tuple[PlannedRound, ...]:
-    """Those rounds; all parties' drafts in one process share them, and what is computed from them."""
+    """The algorithm's rounds, without their functions; all parties' drafts in one process share them."""
     trust = plan.settings.trust
     return tuple([PlannedRound(one.name, trust, one.blocks, one.radius) for one in build_algorithm(plan).rounds])
 
@@ -409,7 +404,7 @@ def _continuations(plan: Plan) -> tuple[Plan, ...]:
         final = replace(plan, config=longest, n_features=width, n_examples=n_examples)
         final = _with_preliminary_rounds(final)
         try:
-            final = _with_own_rounds(final)
+            final = replace(final, rounds=_planned(final))
             check_plan(final)
             continued.append(final)
         except LocalMisuseError as error:
@@ -547,7 +542,7 @@ def verify_plan(plan: Plan) -> None:
     if plan.server is not None and plan.n_features not in (None, len(plan.server.centre)):
         raise ProtocolError("the server points' centre has another width than the plan: stop the run.")
     # Without the points clients would stand still after a release that the server cannot read.
-    if plan.server_advances and not plan.model.server_has_result():
+    if plan.server_advances and not plan.model.server_reads:
         raise ProtocolError(
             f"the plan keeps the server's points back, but under trust {plan.settings.trust!r} the clients go on by "
             "themselves and need them: stop the run and check the server."

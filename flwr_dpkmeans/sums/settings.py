@@ -213,7 +213,6 @@ class Options:
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Options by name, as scikit-learn's `clone` and nested parameters ask for them."""
-        del deep
         return {one.name: getattr(self, one.name) for one in fields(self)}
 
     def set_params(self: OptionsT, **values: Any) -> OptionsT:

@@ -326,6 +326,11 @@ class Task(Options, ABC):
         """Rows that it needs at least."""
         return 1
 
+    @property
+    def why_rows(self) -> str:
+        """Why so many, and what to do about fewer, as the tail of a sentence."""
+        return f"{self.name!r} needs at least {self.least_rows}: add data."
+
     def n_classes(self, settings: Settings) -> int:
         """How many classes of labels its rounds look at, an evaluation included; 0: none."""
         return 0 if settings.evaluation is Evaluation.NONE else settings.n_classes
@@ -334,7 +339,6 @@ class Task(Options, ABC):
 
     def preliminary(self, config: Run, delta: float, n_features: int | None) -> tuple[PlannedRound, ...]:
         """Plan the releases that come before round 1; their noise is that of a total delta."""
-        del delta, n_features
         if config.settings.preliminary_share(counts=self.counts(config.settings.unit)):
             raise ConfigurationError(
                 f"bounds are 'private', or rows are to be counted, but {self.name!r} does not find them: declare both."
@@ -356,7 +360,6 @@ class Task(Options, ABC):
 
     def evaluation(self, config: Run, multiplier: float) -> tuple[Block, ...]:
         """What an evaluation after the last round releases."""
-        del multiplier
         raise ConfigurationError(
             f"evaluation is {config.settings.evaluation.value!r}, but {self.name!r} has none: leave evaluation out."
         )
@@ -371,9 +374,7 @@ class Task(Options, ABC):
         """Refuse settings that do not go together with this task's own parameters, with a sentence."""
         n = settings.n_examples
         if n is not None and n < self.least_rows:
-            raise ConfigurationError(
-                f"n_examples is {n}, but {self.name!r} needs at least {self.least_rows}: add data."
-            )
+            raise ConfigurationError(f"n_examples is {n}, but {self.why_rows}")
 
     def require_supported(self, settings: Settings, trust: TrustModel) -> None:
         """Refuse what this task cannot do under a trust model, or what would become public under it."""
@@ -382,7 +383,7 @@ class Task(Options, ABC):
         """Turn the released private count into the N of the plan: rounded, at least 1; too few are a `PlanError`."""
         n = max(1, round(released_count))
         if n < self.least_rows:
-            raise PlanError(f"the private count found about {n} rows, but {self.least_rows} are needed: add data.")
+            raise PlanError(f"the private count found about {n} rows, but {self.why_rows}")
         return n
 
     def require_bearable(self, plan: Plan) -> None:
@@ -390,7 +391,6 @@ class Task(Options, ABC):
 
     def result_arrays(self, config: Run) -> tuple[str, ...]:
         """Names of the arrays that clients get as the result, beside centroids and counts, where the server has it."""
-        del config
         return ()
 
     def admits(self, plan: Plan, step: PrivateSum | None, state: State) -> bool:
@@ -401,19 +401,16 @@ class Task(Options, ABC):
 
     def result(self, plan: Plan, state: State) -> Result:
         """What the last state says, for people: by default its arrays as they are, in scaled units."""
-        del plan
         return Result(dict(state.arrays))
 
     # -- what is told -------------------------------------------------------------------------------------------
 
     def cautions(self, plan: Plan) -> tuple[str, ...]:
         """What a final plan says against the result before anything is sent."""
-        del plan
         return ()
 
     def server_points_words(self, plan: Plan) -> str:
         """Who sees what of the server's points, after "their owners agreed to this use, and they"."""
-        del plan
         return "stay on the server, except for their mean and the bounds that follow from them"
 
     @classmethod
