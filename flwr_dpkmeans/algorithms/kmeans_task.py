@@ -25,19 +25,8 @@ from flwr_dpkmeans.algorithms.measure import (
 from flwr_dpkmeans.algorithms.noise_budget import NoiseFamily
 from flwr_dpkmeans.algorithms.standard_scale import moment_blocks, moments_of, standard_box
 from flwr_dpkmeans.errors import ConfigurationError, PlanError, ProtocolError, column_names
+from flwr_dpkmeans.kmeans import ranges
 from flwr_dpkmeans.kmeans.lloyd import is_on_grid
-from flwr_dpkmeans.kmeans.ranges import (
-    N_BINS,
-    N_MAGNITUDES,
-    WIDEST,
-    Ranges,
-    find_coarse_ranges,
-    find_ranges,
-    magnitude_histogram,
-    noise_threshold,
-    one_vote,
-    range_histogram,
-)
 from flwr_dpkmeans.privacy.release import Block, NoiseShape, Norm, PrivacyUnit, ReleasedSum, Sensitivity
 from flwr_dpkmeans.privacy.report import EVALUATION_ROUND
 from flwr_dpkmeans.sums.draft import whole_multiplier
@@ -129,12 +118,15 @@ MAGNITUDES_PART = 0.8
 """Of `bounds_share`, for the first histogram, which small tables need; the second only narrows what it found."""
 
 
-def _require_bounded(plan: Plan, unheard: Sequence[int], domain: Ranges, std: float) -> None:
+def _require_bounded(plan: Plan, unheard: Sequence[int], domain: ranges.Ranges, std: float) -> None:
     """Refuse to go on with columns that neither a histogram nor the domain says anything of."""
-    unbounded = [one for one in unheard if max(abs(domain.lower[one]), abs(domain.upper[one])) >= WIDEST]
+    unbounded = [one for one in unheard if max(abs(domain.lower[one]), abs(domain.upper[one])) >= ranges.WIDEST]
     if not unbounded:
         return
-    columns, needed = column_names(unbounded, plan.settings.feature_names), noise_threshold(len(domain.lower), std)
+    columns, needed = (
+        column_names(unbounded, plan.settings.feature_names),
+        ranges.noise_threshold(len(domain.lower), std),
+    )
     public = ""
     if plan.settings.n_examples is None and plan.settings.unit is PrivacyUnit.RECORD:
         public = "; or declare n_examples if the number of rows is public, which allows a larger delta"
@@ -145,11 +137,11 @@ def _require_bounded(plan: Plan, unheard: Sequence[int], domain: Ranges, std: fl
     )
 
 
-def _domain(config: Run, n_features: int | None) -> Ranges:
+def _domain(config: Run, n_features: int | None) -> ranges.Ranges:
     """The public domain of every column: one pair of bounds holds for all."""
     lower, upper = config.settings.bounds
     n = n_features or 0
-    return Ranges(lower * n, upper * n) if len(lower) == 1 else Ranges(lower, upper)
+    return ranges.Ranges(lower * n, upper * n) if len(lower) == 1 else ranges.Ranges(lower, upper)
 
 
 def _count_block(config: Run, multiplier: float) -> Block:
@@ -245,8 +237,8 @@ class KMeansTask(Task):
             multiplier = entire / math.sqrt(settings.bounds_share * part)
             return [] if n_features is None else [_histogram_block(config, name, (n_features, n_bins), multiplier)]
 
-        first = (*count, *histograms(MAGNITUDES, N_MAGNITUDES, MAGNITUDES_PART))
-        second = tuple(histograms(RANGES, N_BINS, 1.0 - MAGNITUDES_PART))
+        first = (*count, *histograms(MAGNITUDES, ranges.N_MAGNITUDES, MAGNITUDES_PART))
+        second = tuple(histograms(RANGES, ranges.N_BINS, 1.0 - MAGNITUDES_PART))
         name = " and ".join([COUNT] * counted + [MAGNITUDES])
         return PlannedRound(name, trust, first), PlannedRound(RANGES, trust, second)
 
@@ -266,14 +258,14 @@ class KMeansTask(Task):
                 arrays.append(np.array([float(min(len(points), most))]))
                 continue
             if block.name == MAGNITUDES:
-                histogram = magnitude_histogram(points, _domain(plan.config, plan.n_features))
+                histogram = ranges.magnitude_histogram(points, _domain(plan.config, plan.n_features))
             elif found.box is None:
                 raise ProtocolError(
                     "the ranges were asked for before the magnitudes: stop the run and check the server."
                 )
             else:
-                histogram = range_histogram(points, Ranges(*found.box))
-            arrays.append(histogram if settings.unit is PrivacyUnit.RECORD else one_vote(histogram))
+                histogram = ranges.range_histogram(points, ranges.Ranges(*found.box))
+            arrays.append(histogram if settings.unit is PrivacyUnit.RECORD else ranges.one_vote(histogram))
         return arrays
 
     def take_preliminary(self, plan: Plan, index: int, released: ReleasedSum, found: Found) -> Found:
@@ -290,13 +282,13 @@ class KMeansTask(Task):
                 box, unclear = standard_box(plan, released, std)
                 found = replace(found, box=box, unclear=unclear)
             elif block.name == MAGNITUDES:
-                coarse = find_coarse_ranges(released[block.name], domain, std)
+                coarse = ranges.find_coarse_ranges(released[block.name], domain, std)
                 _require_bounded(plan, coarse.unheard, domain, std)
                 unclear = tuple(sorted(coarse.unheard + coarse.zero))
                 found = replace(found, box=(coarse.ranges.lower, coarse.ranges.upper), unclear=unclear)
             elif found.box is not None:
-                ranges = find_ranges(released[block.name], Ranges(*found.box), std)
-                found = replace(found, box=(ranges.lower, ranges.upper))
+                narrow = ranges.find_ranges(released[block.name], ranges.Ranges(*found.box), std)
+                found = replace(found, box=(narrow.lower, narrow.upper))
         return found
 
     def require_box(self, config: Run, box: Box | None, n_features: int | None) -> None:

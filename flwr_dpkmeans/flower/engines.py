@@ -138,12 +138,12 @@ def play_directly(
     on_step: Callable[[Step], None] = logger.debug,
 ) -> Federated:
     """Run any task without messages; parameters as in `play_inprocess`."""
-    if config.dropout not in (None, Dropout.undisturbed()):
+    if config.dropout not in (None, Dropout.RETRY):
         raise ConfigurationError(
             "dropout is 'recover', but engine='direct' has no messages that could be lost: leave dropout out, or use "
             "engine='inprocess'."
         )
-    config = config.changed(dropout=Dropout.undisturbed())
+    config = config.changed(dropout=Dropout.RETRY)
     started = utc_now()
     shape = {"n_clients": len(parts), "n_features": parts[0].shape[1]}
     plan, kept = first_plan(config, server_points, run_id=RUN_ID, **shape)

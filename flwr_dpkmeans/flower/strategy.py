@@ -341,7 +341,7 @@ class PrivateKMeans(Strategy):
     def _undisturbed(self) -> None:
         """Virtual clients do not fall silent, so that a second round trip for each sum would be for nothing."""
         if self.config.dropout is None:
-            self.config = self.config.changed(dropout=Dropout.undisturbed())
+            self.config = self.config.changed(dropout=Dropout.RETRY)
 
     def _open(self, grid: Grid) -> Server:
         """Wait for the cohort and make the plan; nothing has been sent when this fails."""

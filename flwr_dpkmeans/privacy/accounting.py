@@ -22,6 +22,7 @@ from dataclasses import dataclass, replace
 from statistics import NormalDist
 
 from flwr_dpkmeans.errors import LocalMisuseError, PlanError, require_delta, require_real
+from flwr_dpkmeans.privacy import release
 from flwr_dpkmeans.privacy.losses import (
     FFT_NOISE,
     Mixture,
@@ -33,14 +34,7 @@ from flwr_dpkmeans.privacy.losses import (
     smallest_true,
 )
 from flwr_dpkmeans.privacy.noise import SAME, Closeness, joint_closeness, slack_cost
-from flwr_dpkmeans.privacy.release import (
-    Event,
-    ExactRelease,
-    GaussianRelease,
-    LaplaceRelease,
-    PureRelease,
-    SampledGaussianRelease,
-)
+from flwr_dpkmeans.privacy.release import Event
 
 # Rates outside are priced as the next larger one inside, since at others the numerical accountant loses all digits.
 _SMALLEST_RATE, _LARGEST_RATE = 1e-9, 1.0 - 1e-6
@@ -107,7 +101,7 @@ class Totals:
     """Of all noise that is drawn to the noise that is analysed."""
     pure_epsilons: tuple[float, ...] = ()
     """Of the Laplace and the other pure releases, in increasing order."""
-    sampled: tuple[SampledGaussianRelease, ...] = ()
+    sampled: tuple[release.SampledGaussianRelease, ...] = ()
     """Those with a rate below 1, as it is priced."""
     multipliers: tuple[float, ...] = ()
     """Of the Gaussian releases that are not sampled, nor priced as sampled."""
@@ -130,21 +124,21 @@ class Totals:
 def add_up(events: Sequence[Event]) -> Totals:
     """Add up `events`, refusing any of an unsupported type."""
     multipliers: list[float] = []
-    sampled: list[SampledGaussianRelease] = []
+    sampled: list[release.SampledGaussianRelease] = []
     closeness: list[Closeness] = []
     pure: list[float] = []
     exact = False
     for event in events:
         match event:
-            case SampledGaussianRelease() if event.sampling_rate <= _LARGEST_RATE:
+            case release.SampledGaussianRelease() if event.sampling_rate <= _LARGEST_RATE:
                 sampled.append(replace(event, sampling_rate=max(event.sampling_rate, _SMALLEST_RATE)))
                 closeness.append(event.closeness)
-            case GaussianRelease() | SampledGaussianRelease():
+            case release.GaussianRelease() | release.SampledGaussianRelease():
                 multipliers.append(event.noise_multiplier)
                 closeness.append(event.closeness)
-            case LaplaceRelease() | PureRelease():
+            case release.LaplaceRelease() | release.PureRelease():
                 pure.append(event.epsilon)
-            case ExactRelease():
+            case release.ExactRelease():
                 exact = True
             case _:
                 raise LocalMisuseError(

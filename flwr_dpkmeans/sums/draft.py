@@ -16,21 +16,11 @@ from typing import Any
 import numpy as np
 
 from flwr_dpkmeans.errors import BudgetError, ConfigurationError, LocalMisuseError, PlanError, ProtocolError, told_apart
+from flwr_dpkmeans.privacy import release
 from flwr_dpkmeans.privacy.accounting import compose_epsilon
 from flwr_dpkmeans.privacy.calibration import calibrate_scale, gaussian_noise_multiplier
 from flwr_dpkmeans.privacy.noise import SAME, joint_closeness
-from flwr_dpkmeans.privacy.release import (
-    Block,
-    ExactRelease,
-    GaussianRelease,
-    NoiseShape,
-    PrivacyUnit,
-    PureRelease,
-    ReleasedSum,
-    SampledGaussianRelease,
-    require_reasons,
-    round_events,
-)
+from flwr_dpkmeans.privacy.release import Block, NoiseShape, PrivacyUnit, ReleasedSum, round_events
 from flwr_dpkmeans.privacy.report import EVALUATION_ROUND
 from flwr_dpkmeans.secagg.keys import FRACTION_BITS, require_no_wrap
 from flwr_dpkmeans.sums.plan import (
@@ -208,10 +198,10 @@ def _whole_repeated(plan: Plan) -> float:
     n_times = 1 + config.settings.max_retries
     whole = whole_multiplier(config, delta)
     if config.task.noise is not NoiseShape.LAPLACE:
-        return compose_epsilon([GaussianRelease("all rounds", whole / math.sqrt(n_times))], delta)
+        return compose_epsilon([release.GaussianRelease("all rounds", whole / math.sqrt(n_times))], delta)
     share = config.settings.reserved_share(counts=config.task.counts(config.settings.unit))
-    others = GaussianRelease("other rounds", whole / math.sqrt(share * n_times))
-    pure = PureRelease("Laplace rounds", _MOST_PURE * config.settings.epsilon * n_times)
+    others = release.GaussianRelease("other rounds", whole / math.sqrt(share * n_times))
+    pure = release.PureRelease("Laplace rounds", _MOST_PURE * config.settings.epsilon * n_times)
     return compose_epsilon([others, pure], delta)
 
 
@@ -284,7 +274,7 @@ def _known(plan: Plan) -> Known:
     others = plan.events(range(plan.first_round, 1))
     if plan.settings.evaluation is Evaluation.PRIVATE:
         others += round_events(evaluation, plan.fraction_bits, n_shares, plan.settings.client_sampling_rate)
-    released = [event for event in others if isinstance(event, GaussianRelease)]
+    released = [event for event in others if isinstance(event, release.GaussianRelease)]
     squares = math.fsum(event.noise_multiplier**-2 for event in released)
     return Known(
         config=plan.config.unseeded,
@@ -298,7 +288,7 @@ def _known(plan: Plan) -> Known:
         noise_factor=plan.model.released_factor(plan.shares),
         n_clients=plan.n_clients,
         evaluation=evaluation,
-        sampled=tuple(event for event in others if isinstance(event, SampledGaussianRelease)),
+        sampled=tuple(event for event in others if isinstance(event, release.SampledGaussianRelease)),
     )
 
 
@@ -318,9 +308,9 @@ def _evaluation(plan: Plan) -> tuple[Block, ...]:
 @lru_cache(maxsize=64)
 def _sampled_multiplier(multiplier: float, rate: float, delta: float) -> float:
     """The noise multiplier with which one release over sampled clients costs what it would over all with the other."""
-    epsilon = compose_epsilon([GaussianRelease(EVALUATION_ROUND, multiplier)], delta)
+    epsilon = compose_epsilon([release.GaussianRelease(EVALUATION_ROUND, multiplier)], delta)
     return calibrate_scale(
-        lambda scale: [SampledGaussianRelease(EVALUATION_ROUND, scale, rate)], epsilon, delta, start=multiplier
+        lambda scale: [release.SampledGaussianRelease(EVALUATION_ROUND, scale, rate)], epsilon, delta, start=multiplier
     )
 
 
@@ -478,7 +468,7 @@ def _check_round(plan: Plan, planned: PlannedRound) -> None:
     planned.model.check(planned.blocks)
     share, released = planned.model.drawn_factor(plan.shares), planned.model.released_factor(plan.shares)
     # After the run the report must say why each release is private.
-    require_reasons(planned.blocks)
+    release.require_reasons(planned.blocks)
     for block in planned.blocks:
         # Modulo 2^64 a sum that wraps would be a wrong answer without a word.
         per_client = MAX_ROWS_PER_CLIENT if block.sensitivity.unit is PrivacyUnit.RECORD else 1
@@ -498,7 +488,7 @@ def check_budget(plan: Plan, charged: float) -> None:
     `charged` is what ledgers were charged before this plan was known; infinite if it is the first.
     """
     settings = plan.settings
-    is_private = ExactRelease not in map(type, plan.events())
+    is_private = release.ExactRelease not in map(type, plan.events())
     if is_private and plan.epsilon > settings.epsilon * (1.0 + _TOLERANCE):
         cost, budget = told_apart(plan.epsilon, settings.epsilon)
         raise BudgetError(

@@ -43,16 +43,6 @@ class Dropout(Enum):
     RETRY = "retry"
     RECOVER = "recover"
 
-    @classmethod
-    def usual(cls, n_clients: int) -> Dropout:
-        """By the size of the cohort, where nobody gives it."""
-        return cls.RECOVER if n_clients > RECOVER_ABOVE else cls.RETRY
-
-    @classmethod
-    def undisturbed(cls) -> Dropout:
-        """Where nobody falls silent, so that a second round trip for each sum would be for nothing."""
-        return cls.RETRY
-
 
 # -- what values must be like -------------------------------------------------------------------------------------
 
@@ -348,7 +338,7 @@ class Settings(Options):
 
     def dropout_of(self, n_clients: int) -> Dropout:
         """What happens when clients fall silent: as given, else by the size of the cohort."""
-        return self.dropout or Dropout.usual(n_clients)
+        return self.dropout or (Dropout.RECOVER if n_clients > RECOVER_ABOVE else Dropout.RETRY)
 
     def preliminary_share(self, *, counts: bool) -> float:
         """Share of the budget that the releases before the task's own take, with a private count or without."""

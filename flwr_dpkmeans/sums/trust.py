@@ -160,10 +160,6 @@ class TrustModel(ABC):
         """Whether what follows from a release may be public: nobody knows its noise, or who does has the rows."""
         return self.shared_noise or self.alone
 
-    def drawn_noises(self, shares: Shares) -> int:
-        """How many noises are drawn for one sum."""
-        return shares.n_clients if self.shared_noise else 1
-
     def can_add(self, noise: NoiseShape) -> bool:
         """Whether noise of this shape can be added: a sum of independent Laplace shares is not Laplace noise."""
         return not (self.shared_noise and noise is NoiseShape.LAPLACE)
