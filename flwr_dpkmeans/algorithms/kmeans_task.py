@@ -15,13 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from flwr_dpkmeans.algorithms.measure import (
-    COST_CURVE,
-    admits_evaluation,
-    evaluation_blocks,
-    evaluation_round,
-    result_extras,
-)
+from flwr_dpkmeans.algorithms import measure
 from flwr_dpkmeans.algorithms.noise_budget import NoiseFamily
 from flwr_dpkmeans.algorithms.standard_scale import moment_blocks, moments_of, standard_box
 from flwr_dpkmeans.errors import ConfigurationError, PlanError, ProtocolError, column_names
@@ -211,9 +205,9 @@ class KMeansTask(Task):
 
     # -- what is released besides -------------------------------------------------------------------------------
 
-    evaluation = staticmethod(evaluation_blocks)
-    evaluation_round = staticmethod(evaluation_round)
-    result_arrays = staticmethod(result_extras)
+    evaluation = staticmethod(measure.evaluation_blocks)
+    evaluation_round = staticmethod(measure.evaluation_round)
+    result_arrays = staticmethod(measure.result_extras)
 
     def preliminary(self, config: Run, delta: float, n_features: int | None) -> tuple[PlannedRound, ...]:
         """None, a private count, or two histograms (without a width: missing), the first with the count."""
@@ -393,11 +387,11 @@ class KMeansTask(Task):
         if step is not None:
             return fits and super().admits(plan, step, state)
         # The result comes with the cost curve where the run chose the number of clusters.
-        known, extras = set(result_extras(plan.config)), state.extras
-        fits = fits and known - {COST_CURVE} <= set(extras) <= known
-        curve = extras.get(COST_CURVE)
+        known, extras = set(measure.result_extras(plan.config)), state.extras
+        fits = fits and known - {measure.COST_CURVE} <= set(extras) <= known
+        curve = extras.get(measure.COST_CURVE)
         fits = fits and (curve is None or (curve.shape == (self.n_clusters,) and is_on_grid(curve)))
-        return fits and (plan.settings.evaluation is Evaluation.NONE or admits_evaluation(plan.config, state))
+        return fits and (plan.settings.evaluation is Evaluation.NONE or measure.admits_evaluation(plan.config, state))
 
     # -- what is told -------------------------------------------------------------------------------------------
 

@@ -22,17 +22,8 @@ from dataclasses import dataclass, replace
 from statistics import NormalDist
 
 from flwr_dpkmeans.errors import LocalMisuseError, PlanError, require_delta, require_real
-from flwr_dpkmeans.privacy import release
-from flwr_dpkmeans.privacy.losses import (
-    FFT_NOISE,
-    Mixture,
-    NumericalLosses,
-    gaussian_delta_bound,
-    gaussian_epsilon,
-    mixture_of,
-    numerical_losses,
-    smallest_true,
-)
+from flwr_dpkmeans.privacy import losses, release
+from flwr_dpkmeans.privacy.losses import numerical_losses, smallest_true
 from flwr_dpkmeans.privacy.noise import SAME, Closeness, joint_closeness, slack_cost
 from flwr_dpkmeans.privacy.release import Event
 
@@ -185,17 +176,17 @@ def gdp_delta(totals: Totals, gaussian_part: float) -> float:
     """The smallest delta at epsilons of at most `gaussian_part` plus the pure epsilon."""
     pure, tau = totals.pure, totals.closeness.additive
     epsilon = min(gaussian_part, _turning_epsilon(totals.mu, pure, tau))
-    return min(1.0, gaussian_delta_bound(epsilon, totals.mu) + slack_cost(tau, epsilon + pure))
+    return min(1.0, losses.gaussian_delta_bound(epsilon, totals.mu) + slack_cost(tau, epsilon + pure))
 
 
 def gdp_epsilon(totals: Totals, delta: float) -> float:
     """The smallest total epsilon at `delta` by GDP plus the pure epsilon; infinity if slack leaves no room."""
     mu, pure, tau = totals.mu, totals.pure, totals.closeness.additive
     if tau == 0.0:
-        return gaussian_epsilon(mu, delta) + pure
+        return losses.gaussian_epsilon(mu, delta) + pure
 
     def private(epsilon: float) -> bool:
-        return gaussian_delta_bound(epsilon, mu) + slack_cost(tau, epsilon + pure) <= delta
+        return losses.gaussian_delta_bound(epsilon, mu) + slack_cost(tau, epsilon + pure) <= delta
 
     return _least_epsilon(private, _turning_epsilon(mu, pure, tau)) + pure
 
@@ -218,7 +209,7 @@ def _turning_epsilon(mu: float, pure: float, tau: float) -> float:
 
 def _mixture_epsilon(totals: Totals, delta: float) -> float:
     """The smallest epsilon at `delta` by the mixture."""
-    mixture, tau = mixture_of(totals.mu, totals.pure_epsilons), totals.closeness.additive
+    mixture, tau = losses.mixture_of(totals.mu, totals.pure_epsilons), totals.closeness.additive
     # The largest loss, and the Gaussian tail bound of `gaussian_epsilon`.
     enough = float(mixture.losses[-1]) + totals.mu * (math.sqrt(-2.0 * math.log(delta)) + 0.5 * totals.mu)
     enough = _mixture_turning_epsilon(mixture, tau, enough)
@@ -229,7 +220,7 @@ def _mixture_epsilon(totals: Totals, delta: float) -> float:
     return _least_epsilon(private, enough)
 
 
-def _mixture_turning_epsilon(mixture: Mixture, tau: float, high: float) -> float:
+def _mixture_turning_epsilon(mixture: losses.Mixture, tau: float, high: float) -> float:
     """Return the epsilon, at most `high`, at which the slope of delta, minus the absent tail, is that of slack."""
     if tau == 0.0 or mixture.absent_tail(high) > tau:
         return high
@@ -238,15 +229,15 @@ def _mixture_turning_epsilon(mixture: Mixture, tau: float, high: float) -> float
 
 def numerical_epsilon(totals: Totals, delta: float) -> float:
     """The smallest epsilon found at `delta` by privacy-loss distributions; infinity if there is none."""
-    losses, tau = _losses_of(totals) if delta > FFT_NOISE else None, totals.closeness.additive
-    if losses is None:
+    numerical, tau = _losses_of(totals) if delta > losses.FFT_NOISE else None, totals.closeness.additive
+    if numerical is None:
         return math.inf
-    epsilon = losses.epsilon(delta)
+    epsilon = numerical.epsilon(delta)
     if tau == 0.0 or math.isinf(epsilon):
         return epsilon
 
     def cost(trial: float) -> float:
-        return losses.delta(trial) + slack_cost(tau, trial)
+        return numerical.delta(trial) + slack_cost(tau, trial)
 
     if cost(epsilon) <= delta:
         return epsilon
@@ -258,7 +249,7 @@ def numerical_epsilon(totals: Totals, delta: float) -> float:
     return smallest_true(lambda trial: cost(trial) <= delta, epsilon, cheapest) if cost(cheapest) <= delta else math.inf
 
 
-def _losses_of(totals: Totals) -> NumericalLosses | None:
+def _losses_of(totals: Totals) -> losses.NumericalLosses | None:
     """Return the privacy losses, equal releases composed together; None if they are beyond a numerical price."""
     if totals.sampled and totals.mu > _LARGEST_MU:
         return None

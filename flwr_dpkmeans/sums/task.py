@@ -17,17 +17,10 @@ from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from flwr_dpkmeans.errors import ConfigurationError, PlanError, ProtocolError, nearest
+from flwr_dpkmeans.privacy import release
 from flwr_dpkmeans.privacy.calibration import calibrate_gaussian
 from flwr_dpkmeans.privacy.noise import Closeness, joint_closeness
-from flwr_dpkmeans.privacy.release import (
-    Block,
-    Event,
-    GaussianRelease,
-    NoiseShape,
-    PrivacyUnit,
-    ReleasedSum,
-    SampledGaussianRelease,
-)
+from flwr_dpkmeans.privacy.release import Block, Event, GaussianRelease, NoiseShape, PrivacyUnit, ReleasedSum
 from flwr_dpkmeans.sums.round import Algorithm, Array, PrivateSum, State
 from flwr_dpkmeans.sums.settings import Box, Evaluation, Options, Settings
 
@@ -51,10 +44,6 @@ class Registry(Mapping[str, ItemT]):
         """Make an item known; another one of the same name is refused, since plans name it."""
         if self._items.setdefault(name, item) is not item:
             raise ConfigurationError(f"{name!r} is registered already: choose another name.")
-
-    def remove(self, name: str) -> None:
-        """Forget an item, as tests do."""
-        del self._items[name]
 
     def find(self, name: str, *others: str) -> ItemT:
         """The item of a name; another one is a `ConfigurationError` with the nearest that is known, or of `others`."""
@@ -159,7 +148,7 @@ class Known:
     """Cohort at the start, M."""
     evaluation: tuple[Block, ...] = ()
     """What an evaluation after the last round releases; empty if there is none."""
-    sampled: tuple[SampledGaussianRelease, ...] = ()
+    sampled: tuple[release.SampledGaussianRelease, ...] = ()
     """An evaluation over sampled clients, which has no place in `released_multiplier`."""
 
     @property

@@ -142,9 +142,9 @@ def registered() -> Iterator[None]:
         register_trust(model)
     yield
     for task in tasks:
-        TASKS.remove(task.name)
+        TASKS._items.pop(task.name)
     for model in models:
-        TRUST_MODELS.remove(model.name)
+        TRUST_MODELS._items.pop(model.name)
 
 
 def parts() -> list[Array]:
@@ -294,7 +294,7 @@ def test_a_statistic_without_clusters_runs_to_the_report(model: str, masking: bo
         assert "one row is in one bin" in report.releases[0].theorem
         assert report.algorithm == "histogram"
     finally:
-        TASKS.remove("histogram")
+        TASKS._items.pop("histogram")
 
 
 @pytest.mark.parametrize(
@@ -317,7 +317,7 @@ def test_what_only_a_clustering_has_is_refused(values: dict[str, Any], sentence:
         with pytest.raises(ConfigurationError, match=sentence):
             plan_of(**{"algorithm": "histogram", "trust": "central", "n_clusters": None} | values)
     finally:
-        TASKS.remove("histogram")
+        TASKS._items.pop("histogram")
 
 
 # -- its option ---------------------------------------------------------------------------------------------------
@@ -336,7 +336,7 @@ def test_the_foreign_option_is_taken_at_every_door_and_refused_of_others() -> No
 
 def test_a_plan_with_a_task_that_nobody_has_here_is_refused_by_name() -> None:
     blob = dump_plan(plan_of())
-    TASKS.remove("votes")
+    TASKS._items.pop("votes")
     try:
         load_plan.cache_clear()
         with pytest.raises(ProtocolError, match="the plan computes 'votes', which is not known here: install the"):
@@ -401,7 +401,7 @@ def test_a_number_of_rounds_that_is_never_none_disturbs_no_other_method() -> Non
         assert parse_run(**common).max_iter is None
         assert parse_run(**common, algorithm="fixed").max_iter == 3
     finally:
-        TASKS.remove("fixed")
+        TASKS._items.pop("fixed")
 
 
 def test_a_trust_model_that_does_not_say_who_reads_is_refused_when_it_is_registered() -> None:
