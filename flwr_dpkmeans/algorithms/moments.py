@@ -43,10 +43,7 @@ class OneRound(Task):
         """Shapes of what it learns, by name in the state."""
 
     def build(self, known: Known) -> Algorithm:
-        def from_nothing(seed: int, server_points: Array | None = None, /) -> State:
-            return State({})
-
-        return Algorithm(self.name, private_sums(known, [self.planned(known)]), from_nothing)
+        return Algorithm(self.name, private_sums(known, [self.planned(known)]), lambda *_: State({}))
 
     def admits(self, plan: Plan, step: PrivateSum | None, state: State) -> bool:
         """Nothing is known before, then just these arrays, on the grid: a server may tell clients no more."""

@@ -150,7 +150,7 @@ def play_directly(
     with one_thread():
         found = run_direct(plan, parts, scale=_in_box, server_points=kept, labels=labels, on_step=on_step)
     counts = found.state.arrays.get("counts")
-    report = build_report(found.plan, found.attempts, SIMULATED, counts=counts, unclear=found.found.unclear)
+    report = build_report(found.plan, found.attempts, SIMULATED, counts=counts, unclear=found.first.found.unclear)
     report = replace(report, provenance=_provenance(started))
     evaluation = read_evaluation(found.plan, found.state) if "centroids" in found.state.arrays else None
     return Federated(found.plan, found.state, report, config.feature_names, tuple(found.steps), evaluation)

@@ -116,17 +116,14 @@ def add_up(events: Sequence[Event]) -> Totals:
     """Add up `events`, refusing any of an unsupported type."""
     multipliers: list[float] = []
     sampled: list[release.SampledGaussianRelease] = []
-    closeness: list[Closeness] = []
     pure: list[float] = []
     exact = False
     for event in events:
         match event:
             case release.SampledGaussianRelease() if event.sampling_rate <= _LARGEST_RATE:
                 sampled.append(replace(event, sampling_rate=max(event.sampling_rate, _SMALLEST_RATE)))
-                closeness.append(event.closeness)
             case release.GaussianRelease() | release.SampledGaussianRelease():
                 multipliers.append(event.noise_multiplier)
-                closeness.append(event.closeness)
             case release.LaplaceRelease() | release.PureRelease():
                 pure.append(event.epsilon)
             case release.ExactRelease():
@@ -141,7 +138,8 @@ def add_up(events: Sequence[Event]) -> Totals:
         raise LocalMisuseError(
             "the noise multipliers are too small for a finite epsilon: give multipliers above 1e-100."
         )
-    return Totals(mu, joint_closeness(closeness), tuple(sorted(pure)), tuple(sampled), tuple(multipliers), exact)
+    closeness = joint_closeness(event.closeness for event in events)
+    return Totals(mu, closeness, tuple(sorted(pure)), tuple(sampled), tuple(multipliers), exact)
 
 
 # -- from analysed to drawn noise ---------------------------------------------------------------------------------

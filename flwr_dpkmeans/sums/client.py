@@ -40,14 +40,7 @@ from flwr_dpkmeans.privacy.release import ReleasedSum
 from flwr_dpkmeans.privacy.report import SIMULATED, PrivacyReport, Provenance
 from flwr_dpkmeans.secagg import messages
 from flwr_dpkmeans.secagg.agreement import survivors_digest
-from flwr_dpkmeans.secagg.keys import (
-    AggregateVector,
-    FixedPointVector,
-    Ring,
-    encode,
-    generate_private_key,
-    public_key_of,
-)
+from flwr_dpkmeans.secagg.keys import AggregateVector, FixedPointVector, encode, generate_private_key, public_key_of
 from flwr_dpkmeans.secagg.messages import Stage
 from flwr_dpkmeans.secagg.party import Party, changed
 from flwr_dpkmeans.secagg.roster import Roster, Signer, fingerprints, require_pinned
@@ -227,7 +220,7 @@ class Client:
         self._guard = guard
         self._statistic = statistic
         self._memory = memory
-        self.unmasked_vector: Ring = np.zeros(0, dtype=np.uint64)
+        self.unmasked_vector = np.zeros(0, dtype=np.uint64)
         """What was masked, with this client's share of the noise: for audits that play all parties; never kept."""
 
     def handle(self, request: Request) -> tuple[Memory, Any]:

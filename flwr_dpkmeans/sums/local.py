@@ -21,7 +21,7 @@ from flwr_dpkmeans.sums.plan import Plan, planned_schema
 from flwr_dpkmeans.sums.round import Array, Labels, State
 from flwr_dpkmeans.sums.server import Answer, Server
 from flwr_dpkmeans.sums.statement import Step
-from flwr_dpkmeans.sums.task import Found, Result
+from flwr_dpkmeans.sums.task import Result
 from flwr_dpkmeans.sums.wire import Request
 
 logger = placed_logger("flwr_dpkmeans.local")
@@ -127,11 +127,6 @@ class LocalRun(Server):
         memory = self.clients[FIRST_NODE_ID].memory
         assert memory is not None
         return memory
-
-    @property
-    def found(self) -> Found:
-        """What preliminary releases told."""
-        return self.first.found
 
     @property
     def state(self) -> State:

@@ -35,7 +35,6 @@ from flwr_dpkmeans.sums.task import Run, ServerFacts, Task
 from flwr_dpkmeans.sums.trust import AGGREGATORS, Repeated, Shares, TrustModel, trust_model
 
 ItemT = TypeVar("ItemT")
-PLAN_VERSION = 7
 COUNT = "count"
 """Name of the released number of rows."""
 FIRST_OWN_ROUND = 1
@@ -140,7 +139,8 @@ class Plan:
     """Private bounds as released, inside those of the configuration; None while unknown, or if bounds are declared."""
     columns_digest: str = ""
     """Of the columns' names in the agreed order (`sums.plan`); empty while unknown, or if the tables have none."""
-    version: int = PLAN_VERSION
+    version: int = 7
+    """Of the format."""
     fraction_bits: int = FRACTION_BITS
 
     def __post_init__(self) -> None:

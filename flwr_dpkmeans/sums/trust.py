@@ -15,15 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from flwr_dpkmeans.errors import ConfigurationError, PlanError
 from flwr_dpkmeans.privacy.noise import NoiseSource
-from flwr_dpkmeans.privacy.release import (
-    PROOF_PAGE,
-    Block,
-    NoiseShape,
-    ReleasedSum,
-    as_released,
-    draw_noise,
-    theorem,
-)
+from flwr_dpkmeans.privacy.release import PROOF_PAGE, Block, NoiseShape, ReleasedSum, as_released, draw_noise, theorem
 from flwr_dpkmeans.secagg.agreement import GIVEN_BYTES, least_survivors, recovery_graph
 from flwr_dpkmeans.secagg.keys import KEY_BYTES, AggregateVector, FixedPointVector, Ring
 from flwr_dpkmeans.secagg.messages import Release, SumRequest

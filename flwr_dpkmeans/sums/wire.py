@@ -25,7 +25,6 @@ from flwr_dpkmeans.secagg import keys, messages
 from flwr_dpkmeans.secagg.keys import KEY_BYTES, MaskedVector, Ring
 from flwr_dpkmeans.secagg.messages import Stage
 from flwr_dpkmeans.secagg.roster import SIGNATURE_BYTES, Credential
-from flwr_dpkmeans.sums import plan as plan_format
 from flwr_dpkmeans.sums.draft import resolve_delta
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.settings import EnumT
@@ -177,7 +176,7 @@ class Versions:
 
 def own_versions() -> Versions:
     """What this installation speaks."""
-    return Versions(keys.PROTOCOL_VERSION, plan_format.PLAN_VERSION, __version__)
+    return Versions(keys.PROTOCOL_VERSION, Plan.version, __version__)
 
 
 def stated_versions(header: Mapping[str, Any]) -> Versions | None:
