@@ -51,7 +51,7 @@ from flwr_dpkmeans.kmeans.public_points import PackingMethod, cost_curve, elbow,
 from flwr_dpkmeans.privacy.release import Block, Norm, PrivacyUnit, ReleasedSum, Sensitivity
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import Algorithm, Array, State
-from flwr_dpkmeans.sums.settings import Options, choice, flag, is_finite, option, real, whole
+from flwr_dpkmeans.sums.settings import Options, as_numbers, choice, flag, is_finite, option, real, whole
 from flwr_dpkmeans.sums.task import Known, Run, ServerData, ServerFacts
 
 PROJECTION = "projection"
@@ -73,15 +73,6 @@ _ROUNDING = 1.05 * 2.0**-16
 
 
 # -- options ------------------------------------------------------------------------------------------------------
-
-
-def _as_shares(value: object) -> object:
-    """Accept a sequence of numbers, or a string of numbers with commas, as budget shares."""
-    parts = value.split(",") if isinstance(value, str) else value
-    try:
-        return tuple(float(part) for part in parts)  # type: ignore[attr-defined]
-    except (TypeError, ValueError):
-        return value
 
 
 def _require_shares(name: str, shares: object) -> None:
@@ -108,7 +99,7 @@ class ClippedOptions(Options):
         None,
         _require_shares,
         "shares of outer product, weights, sums, counts; automatic: the paper's rule of thumb for the unit",
-        _as_shares,
+        as_numbers,
     )
     data_radius: float | None = _clip_bound("11.0", "norm that rows are clipped to")
 

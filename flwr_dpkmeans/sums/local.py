@@ -21,7 +21,6 @@ from flwr_dpkmeans.sums.plan import Plan, planned_schema
 from flwr_dpkmeans.sums.round import Array, Labels, State
 from flwr_dpkmeans.sums.server import Answer, Server
 from flwr_dpkmeans.sums.statement import Step
-from flwr_dpkmeans.sums.task import Result
 from flwr_dpkmeans.sums.wire import Request
 
 logger = placed_logger("flwr_dpkmeans.local")
@@ -74,7 +73,7 @@ class Virtual(Guard):
 
 
 class LocalRun(Server):
-    """A server that asks clients of its own process, and what its run leaves: state, steps, attempts, plan, result.
+    """A server that asks clients of its own process, and what its run leaves: state, steps, attempts and plan.
 
     The plan is final, or has its width and preliminary rounds; its ``config.masking`` decides on masks. `scale` puts a
     table into the final plan's box, on the grid, where by default it is already, as `server_points` are, if the plan
@@ -134,8 +133,3 @@ class LocalRun(Server):
         state = self.clusters or self.first.clusters
         assert state is not None
         return state
-
-    @property
-    def result(self) -> Result:
-        """What the task makes of the last state."""
-        return self.plan.task.result(self.plan, self.state)

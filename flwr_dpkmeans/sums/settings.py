@@ -82,6 +82,15 @@ def _as_float(value: object) -> float | None:
         return math.inf
 
 
+def as_numbers(value: Any) -> Any:
+    """A tuple of floats from numbers, or from text with commas; what is neither stays, for a check to refuse."""
+    parts = value.split(",") if isinstance(value, str) else value
+    try:
+        return tuple(float(part) for part in parts)
+    except (TypeError, ValueError):
+        return value
+
+
 def require_bounds(bounds: object) -> None:
     """One sentence for bounds that are missing, reversed, not finite or of the wrong number."""
     if not isinstance(bounds, tuple) or len(bounds) != 2 or not all(isinstance(b, tuple) for b in bounds):

@@ -287,7 +287,7 @@ def test_a_statistic_without_clusters_runs_to_the_report(model: str, masking: bo
         plan = draft_plan(config, run_id=1, n_clients=3, seed=7, n_features=2)
         verify_plan(load_plan(dump_plan(plan)))
         found = run_direct(plan, [round_to_grid(part) for part in parts()])
-        assert found.result["histogram"] == pytest.approx([450.0, 450.0], abs=10.0)
+        assert plan.task.result(found.plan, found.state)["histogram"] == pytest.approx([450.0, 450.0], abs=10.0)
         report = build_report(found.plan, found.attempts)
         assert report.is_private is masking
         assert report.epsilon == pytest.approx(5.0, rel=1e-3)
