@@ -201,6 +201,7 @@ class KMeansTask(Task):
 
     @property
     def why_rows(self) -> str:
+        """Each cluster needs one."""
         return f"{self.n_clusters} clusters need at least as many rows: choose fewer clusters or add data."
 
     # -- what is released besides -------------------------------------------------------------------------------

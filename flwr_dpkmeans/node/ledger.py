@@ -443,14 +443,17 @@ class FileLedger:
         return FileLedger, (self._path,)
 
     def past(self, data_id: str, unit: str, *, excluding_run: str | None = None) -> Past:
+        """See `MemoryLedger.past`."""
         with self._guard:
             return self._current().past(data_id, unit, excluding_run=excluding_run)
 
     def attempts(self, run_id: str) -> frozenset[tuple[int, int]]:
+        """See `MemoryLedger.attempts`."""
         with self._guard:
             return self._current().attempts(run_id)
 
     def entries(self) -> tuple[LedgerEntry, ...]:
+        """See `MemoryLedger.entries`."""
         with self._guard:
             return self._current().entries()
 

@@ -45,9 +45,9 @@ def compose_epsilon(events: Sequence[Event], delta: float) -> float:
 
     Examples
     --------
-    >>> round(compose_epsilon([GaussianRelease("sums", 10.0)] * 100, 1e-6), 6)
+    >>> round(compose_epsilon([release.GaussianRelease("sums", 10.0)] * 100, 1e-6), 6)
     4.886554
-    >>> compose_epsilon([LaplaceRelease("counts", 4.0)] * 3, 0.0)
+    >>> compose_epsilon([release.LaplaceRelease("counts", 4.0)] * 3, 0.0)
     0.75
     """
     totals = add_up(events)

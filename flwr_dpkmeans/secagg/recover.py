@@ -62,6 +62,7 @@ class Recover(Party):
 
     @property
     def announced(self) -> Roster | None:
+        """See `Party.announced`."""
         return self.setup
 
     @property
@@ -106,6 +107,7 @@ class Recover(Party):
     def unpack(
         cls, run_id: int, node_id: int, progress: dict[str, Any], blobs: Mapping[str, Any], **more: Any
     ) -> Recover:
+        """See `Party.unpack`."""
         setup = messages.unpack_roster(0, blobs["roster"]) if blobs["roster"] else None
         cohort = messages.unpack_nodes(blobs["cohort"])
         more |= {

@@ -140,7 +140,6 @@ class Plan:
     columns_digest: str = ""
     """Of the columns' names in the agreed order (`sums.plan`); empty while unknown, or if the tables have none."""
     version: int = 7
-    """Of the format."""
     fraction_bits: int = FRACTION_BITS
 
     def __post_init__(self) -> None:

@@ -18,7 +18,7 @@ from flwr_dpkmeans.estimator import FederatedKMeans
 from flwr_dpkmeans.kmeans.lloyd import nearest_centroids, round_to_grid
 from flwr_dpkmeans.options import parse_run
 from flwr_dpkmeans.privacy.noise import NoiseSource
-from flwr_dpkmeans.privacy.release import Block, Norm, PrivacyUnit, ReleasedSum, Sensitivity, as_released
+from flwr_dpkmeans.privacy.release import Block, Norm, PrivacyUnit, ReleasedSum, Sensitivity, as_released, vector_length
 from flwr_dpkmeans.secagg.keys import AggregateVector
 from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan, require_plausible, verify_plan
 from flwr_dpkmeans.sums.local import run_direct
@@ -233,7 +233,7 @@ def test_the_foreign_bounds_hold_and_the_server_knows_what_is_not_negative() -> 
     step = build_algorithm(plan).rounds[0]
     state = step_state(plan)
     assert check_sensitivity(step.blocks, lambda rows: step.statistic(rows, state), 2)["ballots"] == 1.0
-    words = np.zeros(step.length, dtype=np.int64)
+    words = np.zeros(vector_length(step.blocks), dtype=np.int64)
     words[0] = -(10**9)
     with pytest.raises(ProtocolError, match="1 of 2 entries of 'ballots'"):
         require_plausible(plan, 1, as_released(words.view(np.uint64), step.blocks, 16), n_clients=3)
