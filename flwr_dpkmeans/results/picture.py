@@ -27,6 +27,11 @@ _LINES = 20
 _MOST_LISTED = 3 * _LINES
 _TICK_CHARACTERS = 60
 """That fit below half of the picture."""
+_MOST_CELLS = 160
+"""Whose values there is room for."""
+_MOST_SHOWN = 24
+"""Columns, and clusters, of a heat map."""
+_LONGEST_NAME = 24
 _DPI = 110
 
 
@@ -38,8 +43,10 @@ def draw_summary(result: RunResult) -> bytes:
     below.text(0.01, 0.5, "\n".join(cautions), fontsize=8, va="center", color="#A00000")
     if result.image_shape is not None:
         _draw_images(upper, result)
+    elif result.centroids.shape[1] > 2:
+        _draw_columns(upper, result)
     else:
-        _draw_scatter(upper, result)
+        _draw_scatter(_beside_counts(upper, result), result)
     left, right = lower.subplots(1, 2)
     _draw_epsilon(left, result.report)
     _draw_radius(right, result)
@@ -126,8 +133,42 @@ def _count_label(cluster: int, count: float, report: PrivacyReport) -> str:
     return f"{cluster}: n ~ {count:.0f}{caution}"
 
 
-def _draw_scatter(figure: Any, result: RunResult) -> None:
-    """Centroids on their two principal axes; sizes from noisy counts, which are listed beside them."""
+def _draw_columns(figure: Any, result: RunResult) -> None:
+    """Clusters x columns: values in units, shaded by their difference from the middle of all clusters.
+
+    Beside it are the two axes on which centroids differ most, if they have most of the differences.
+    """
+    middles = result.scaled.mean(axis=0)
+    reach = np.abs(result.scaled - middles).max(axis=0)
+    columns = np.sort(np.argsort(-reach, kind="stable")[:_MOST_SHOWN])
+    clusters = slice(0, _MOST_SHOWN)
+    left = figure
+    if _axes_of(result.scaled)[1][:2].sum() >= 0.5:
+        left, right = figure.subfigures(1, 2, width_ratios=(1.8, 1.0))
+        _draw_scatter(right.subplots(), result)
+    axis = left.subplots()
+    differences = (result.scaled - middles)[clusters, columns]
+    most = float(np.abs(differences).max()) or 1.0
+    axis.imshow(differences, cmap="RdBu_r", vmin=-most, vmax=most, aspect="auto")
+    if differences.size <= _MOST_CELLS:
+        for (j, place), difference in np.ndenumerate(differences):
+            colour = "white" if abs(difference) > 0.6 * most else "black"
+            value = result.centroids[j, columns[place]]
+            shown = f"{value:,.0f}" if abs(value) >= 1000.0 else f"{value:.3g}"
+            axis.text(place, j, shown, ha="center", va="center", fontsize=7, color=colour)
+    own = result.feature_names or tuple(f"feature {i}" for i in range(len(reach)))
+    names = [own[i] if len(own[i]) <= _LONGEST_NAME else f"{own[i][: _LONGEST_NAME - 3]}..." for i in columns]
+    axis.set_xticks(range(len(columns)), names, rotation=90, fontsize=7)
+    labels = [_count_label(j, count, result.report) for j, count in enumerate(result.counts[clusters])]
+    axis.set_yticks(range(len(labels)), labels, fontsize=7)
+    cut = [f"{len(columns)} of {len(reach)} columns"] * (len(columns) < len(reach))
+    cut += [f"{len(labels)} of {len(result.counts)} clusters"] * (len(labels) < len(result.counts))
+    told = f" ({', '.join(cut)})" if cut else ""
+    axis.set_title(f"Centroids{told}; red is above their mean, blue below", fontsize=10)
+
+
+def _beside_counts(figure: Any, result: RunResult) -> Any:
+    """Axes of a scatter plot, with the noisy counts listed beside them."""
     listed = [_count_label(j, count, result.report) for j, count in enumerate(result.counts[:_MOST_LISTED])]
     longest, n_columns = max(map(len, listed)), math.ceil(len(listed) / _LINES)
     share = 0.0064 * longest * n_columns
@@ -136,6 +177,17 @@ def _draw_scatter(figure: Any, result: RunResult) -> None:
     for j, label in enumerate(listed):
         column, line = divmod(j, _LINES)
         beside.text(column / n_columns, 1.0 - line / _LINES, label, va="top", fontsize=8)
+    return axis
+
+
+def _axes_of(points: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Principal axes of points, in rows, and the part of their variance along each."""
+    _, singular, axes = np.linalg.svd(points - points.mean(axis=0), full_matrices=False)
+    return axes, singular**2 / max(float(np.sum(singular**2)), np.finfo(float).tiny)
+
+
+def _draw_scatter(axis: Any, result: RunResult) -> None:
+    """Centroids on their two principal axes, or as they are in two columns; areas from noisy counts."""
     faint = np.isin(np.arange(len(result.counts)), faint_clusters(result.counts, result.report))
     # Centroids that are mostly noise are drawn, but the axes are those of the others, if there are two.
     leading = result.scaled[~faint] if np.count_nonzero(~faint) > 1 else result.scaled
@@ -145,11 +197,10 @@ def _draw_scatter(figure: Any, result: RunResult) -> None:
         names = [*result.feature_names, *(f"feature {i}" for i in range(len(result.feature_names), 2))][:2]
         labels = names if centred.shape[1] == 2 else [names[0], ""]
     else:
-        _, singular, axes = np.linalg.svd(leading - leading.mean(axis=0), full_matrices=False)
+        axes, shares = _axes_of(leading)
         shown = np.zeros((len(centred), 2))
         kept = min(2, len(axes))
         shown[:, :kept] = centred @ axes[:kept].T
-        shares = singular**2 / max(float(np.sum(singular**2)), np.finfo(float).tiny)
         labels = [f"principal axis {i + 1} of the centroids ({shares[i]:.0%})" for i in range(kept)] + [""] * (2 - kept)
     sizes = np.clip(result.counts, 0.0, None)
     area = 60.0 + 600.0 * sizes / max(float(sizes.max()), 1.0)
@@ -159,7 +210,7 @@ def _draw_scatter(figure: Any, result: RunResult) -> None:
         axis.annotate(str(j), place, ha="center", va="center", fontsize=7)
     axis.set_xlabel(labels[0])
     axis.set_ylabel(labels[1])
-    axis.set_title("Centroids, area by noisy count of the last release", fontsize=10)
+    axis.set_title("Centroids, area by noisy count", fontsize=10)
     axis.margins(0.12)
 
 

@@ -88,8 +88,8 @@ def test_fastlloyd_may_come_from_a_reference(tmp_path: Path) -> None:
     assert own["excess_ratio"] == pytest.approx(max(cost - 0.5, 1e-9))
 
 
-IN_A_CORNER = ("no far proxies", "weak clusters")
-"""Variants that hardly a table differs by whose rows fill the box."""
+IN_A_CORNER = ("no far proxies", "weak clusters", "no cover", "no few proxies")
+"""Variants that IRIS at epsilon 2 does not differ by."""
 
 
 def test_far_proxies_differ_where_most_rows_lie_in_a_corner(tmp_path: Path) -> None:
@@ -105,6 +105,12 @@ def test_weak_clusters_differ_where_some_clusters_are_small(tmp_path: Path) -> N
     centres = np.repeat(np.array(large + small), [2000] * 3 + [100] * 4, axis=0)
     rows = centres + 0.03 * np.random.default_rng(6).normal(size=centres.shape)
     costs = costs_of(rows, 7, 0.25, "weak clusters", tmp_path)
+    assert costs[0] != costs[1]
+
+
+@pytest.mark.parametrize(("name", "epsilon"), [("no few proxies", 0.75), ("no cover", 10.0)])
+def test_few_proxies_and_the_cover_differ_where_there_are_some(name: str, epsilon: float, tmp_path: Path) -> None:
+    costs = costs_of(points_of(IRIS), 3, epsilon, name, tmp_path)
     assert costs[0] != costs[1]
 
 

@@ -100,7 +100,7 @@ figure 11 7.5 110
 text 0.5 0.01 0 7 center bottom #999999: {TOLD}
 part 0 0.475 1 0.525
 axes 1 2 0.853 0.147 1 0.12 0.12
-text 0.5 1 0 10 center baseline black: Centroids, area by noisy count of the last release
+text 0.5 1 0 10 center baseline black: Centroids, area by noisy count
 text 0.5 0 0 10 center top black: age
 text 0 0.5 90 10 center bottom black: height
 text -0.5 0 0 7 center center black: 0
@@ -271,6 +271,54 @@ def test_one_clear_centroid_alone_does_not_make_the_axes(monkeypatch: pytest.Mon
     centroids = [[0.0] * 4, [0.8, 0.0, 0.0, 0.0], [-0.8, 0.1, 0.0, 0.0]]
     axis = axis_named(figure_of(result_of(centroids, [9000.0, 0.0, 0.0]), monkeypatch), "Centroids, area")
     assert axis.get_xlabel() in {f"principal axis 1 of the centroids ({share}%)" for share in (99, 100)}
+
+
+WIDE = [[0.1, 0.5, -1.0, 0.0], [0.1, -0.5, 1.0, 0.0], [0.1, 0.0, 0.0, 0.75]]
+
+
+def test_more_than_two_columns_are_a_heat_map_of_values_in_units(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shades are differences from the mean of the centroids, which is (.1, 0, 0, .25), with 1 as the darkest."""
+    result = result_of(WIDE, [2000.0, 20.0, 8000.0], scaled=np.array(WIDE))
+    units = np.array(WIDE) * [1.0, 1.0, 12_345.6, 1.0]
+    long = "a name that is longer than the picture has room for"
+    result = replace(result, centroids=units, feature_names=("age", "height", "income", long))
+    axis = axis_named(figure_of(result, monkeypatch), "red is above")
+    assert axis.get_title() == "Centroids; red is above their mean, blue below"
+    (image,) = axis.images
+    assert np.asarray(image.get_array()) == pytest.approx(np.array(WIDE) - [0.1, 0.0, 0.0, 0.25])
+    assert image.get_clim() == (-1.0, 1.0)
+    assert [text.get_text() for text in axis.get_xticklabels()] == [
+        "age",
+        "height",
+        "income",
+        "a name that is longer...",
+    ]
+    assert [text.get_text() for text in axis.get_yticklabels()] == [
+        "0: n ~ 2000",
+        "1: n ~ 20, mostly noise",
+        "2: n ~ 8000",
+    ]
+    values = {text.get_position(): (text.get_text(), text.get_color()) for text in axis.texts}
+    assert len(values) == 12
+    assert values[0, 0] == ("0.1", "black")
+    assert values[1, 0] == ("0.5", "black")
+    assert values[2, 0] == ("-12,346", "white")
+    assert values[3, 2] == ("0.75", "black")
+
+
+def test_a_heat_map_has_what_differs_most_and_the_axes_only_where_two_say_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 30 columns 24, in their order; 26 clusters that differ in 26 columns alike have no two axes that matter."""
+    points = np.zeros((26, 30))
+    np.fill_diagonal(points[:, 4:], np.linspace(0.5, 1.0, 26))
+    figure = figure_of(result_of(points, [9000.0] * 26), monkeypatch)
+    axis = axis_named(figure, "red is above")
+    assert axis.get_title() == "Centroids (24 of 30 columns, 24 of 26 clusters); red is above their mean, blue below"
+    assert [text.get_text() for text in axis.get_xticklabels()] == [f"feature {i}" for i in range(6, 30)]
+    assert len(axis.get_yticklabels()) == 24
+    assert not axis.texts
+    assert not [one for one in figure.axes if "area" in one.get_title()]
+    flat = axis_named(figure_of(result_of(np.zeros((2, 3)), [9000.0] * 2), monkeypatch), "red is above")
+    assert flat.images[0].get_clim() == (-1.0, 1.0)
 
 
 def test_images_are_shaded_from_the_smallest_value_to_the_largest(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -193,7 +193,8 @@ CROWDED: dict[str, Callable[[], RunResult]] = {
 @pytest.mark.parametrize("name", CROWDED)
 def test_no_two_labels_of_ticks_or_counts_overlap(name: str) -> None:
     rows = drawn(name).labels
-    assert sum(len(boxes) > 2 for boxes in rows.values()) == 4  # ticks of three axes, and the counts beside one
+    # Ticks of three axes, and the counts beside one; of 60 columns no two axes say most, so there is no scatter plot.
+    assert sum(len(boxes) > 2 for boxes in rows.values()) == (3 if name == "k = 20, d = 60" else 4)
     for boxes in rows.values():
         assert not any(one.overlaps(other) for one, other in itertools.combinations(boxes, 2)), name
 

@@ -362,3 +362,8 @@ def test_half_a_cluster_that_just_survives(monkeypatch: pytest.MonkeyPatch) -> N
     assert largest_n_clusters(request, "glloyd") == 30
     monkeypatch.setattr(forecast, "half_survives", lambda *asked: True)
     assert [largest_n_clusters(request_of(n), "glloyd") for n in (900, 1_001)] == [900, 1_000]
+
+
+def test_clusters_that_have_no_plan_do_not_survive() -> None:
+    assert not half_survives(request_of(900, epsilon=1_000.0), "glloyd", 901)
+    assert half_survives(request_of(900, epsilon=1_000.0), "glloyd", 2)

@@ -370,6 +370,7 @@ def test_everything_that_a_forecast_says() -> None:
     third = one_of("sulloyd", noise_per_centroid=(), excess_of_noise=None, excess=None, largest_n_clusters=None)
     found = Forecast(request, (one_of("glloyd"), second, third), (("proxy_lloyd", "Because."),), ("One.", "Two."))
     assert str(found) == TEXT
+    assert (found.to_dict()["version"], found.to_dict()["n_clusters_range"]) == (1, [2, 7])
     for least, allowed in ((None, None), (1, None), (2, (2, 2))):
         alone = replace(found, algorithms=(one_of("glloyd", largest_n_clusters=least, epsilon_for_target=None),))
         assert alone.n_clusters_range == allowed
@@ -490,6 +491,8 @@ def test_the_order_and_the_steps_of_a_forecast(monkeypatch: pytest.MonkeyPatch) 
         (20_001, 100, 5, 3, "record", (1, 10_000, 2)),
         (20_000, 101, 5, 3, "record", (1, 10_000, 2)),  # at most 2,000,000 cells
         (30_000, 101, 5, 1_000, "record", (1, 15_000, 2)),  # and at least 20 rows for each cluster
+        (20_500, 101, 5, 1_000, "record", (1, 10_250, 2)),
+        (19_900, 101, 5, 1_000, "record", (1, 19_900, 1)),
         (2_000, 2, 500, 3, "client", (500, 4, 1)),
         (2_000, 2, 501, 3, "client", (250, 3, 2)),
         (50_000, 2, 500, 3, "client", (500, 40, 1)),
