@@ -44,24 +44,14 @@ from flwr_dpkmeans.algorithms.noise_budget import (
 )
 from flwr_dpkmeans.algorithms.server_points import facts_without_server
 from flwr_dpkmeans.errors import ConfigurationError, PlanError
+from flwr_dpkmeans.kmeans import projected
 from flwr_dpkmeans.kmeans.lloyd import LabelArray, clip_rows, clip_vector, round_to_grid, sum_over_blocks, truncate
-from flwr_dpkmeans.kmeans.projected import (
-    clear_labels,
-    leading_eigenvectors,
-    means_and_indicators,
-    nearest_projected,
-    outer_product_triangle,
-    shrink_to_server,
-    standing_out,
-    sums_and_counts,
-    symmetric_from_triangle,
-    triangle_size,
-)
+from flwr_dpkmeans.kmeans.projected import clear_labels, means_and_indicators, nearest_projected, sums_and_counts
 from flwr_dpkmeans.kmeans.public_points import PackingMethod, cost_curve, elbow, sphere_packing, weighted_kmeans
 from flwr_dpkmeans.privacy.release import Block, Norm, PrivacyUnit, ReleasedSum, Sensitivity
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import Algorithm, Array, State
-from flwr_dpkmeans.sums.settings import Options, choice, flag, is_finite, option, real, whole
+from flwr_dpkmeans.sums.settings import Options, as_numbers, choice, flag, is_finite, option, real, whole
 from flwr_dpkmeans.sums.task import Known, Run, ServerData, ServerFacts
 
 PROJECTION = "projection"
@@ -83,15 +73,6 @@ _ROUNDING = 1.05 * 2.0**-16
 
 
 # -- options ------------------------------------------------------------------------------------------------------
-
-
-def _as_shares(value: object) -> object:
-    """Accept a sequence of numbers, or a string of numbers with commas, as budget shares."""
-    parts = value.split(",") if isinstance(value, str) else value
-    try:
-        return tuple(float(part) for part in parts)  # type: ignore[attr-defined]
-    except (TypeError, ValueError):
-        return value
 
 
 def _require_shares(name: str, shares: object) -> None:
@@ -118,7 +99,7 @@ class ClippedOptions(Options):
         None,
         _require_shares,
         "shares of outer product, weights, sums, counts; automatic: the paper's rule of thumb for the unit",
-        _as_shares,
+        as_numbers,
     )
     data_radius: float | None = _clip_bound("11.0", "norm that rows are clipped to")
 
@@ -350,7 +331,7 @@ def outer_product_round(known: Known, facts: ServerFacts, share: float) -> Plann
     sqrt(m) steps are added. At client level the whole triangle is clipped and rounded toward zero: nothing is added.
     """
     n_components = min(known.config.n_clusters, known.n_features)
-    size = triangle_size(known.n_features)
+    size = projected.triangle_size(known.n_features)
     per_client = known.settings.unit is PrivacyUnit.CLIENT
     if per_client:
         radius = facts.data_radius
@@ -366,21 +347,21 @@ def outer_product_round(known: Known, facts: ServerFacts, share: float) -> Plann
         moved = Sensitivity(Norm.L2, bound, PrivacyUnit.RECORD, because)
 
     def statistic(points: Array, state: State) -> Sequence[Array]:
-        del state
-        triangle = outer_product_triangle(points, lambda rows: centred(rows, facts, radius))
+        triangle = projected.outer_product_triangle(points, lambda rows: centred(rows, facts, radius))
         return [clip_vector(triangle, facts.outer_product_bound) if per_client else round_to_grid(triangle)]
 
     def advance(state: State, released: ReleasedSum, blocks: tuple[Block, ...]) -> State:
         noise = blocks[0].noise_scale
-        matrix = symmetric_from_triangle(released["outer_product"], known.n_features)
+        matrix = projected.symmetric_from_triangle(released["outer_product"], known.n_features)
         server_points = state_extra(state, SERVER_POINTS)
         if known.options.server_prior:
-            matrix, _ = shrink_to_server(matrix, clip_rows(server_points, radius), noise)
+            matrix, _ = projected.shrink_to_server(matrix, clip_rows(server_points, radius), noise)
         # Directions of noise would hide the elbow, and where k is to be chosen there are more of them than clusters.
         auto = known.config.choose_n_clusters
-        projection = leading_eigenvectors(matrix, standing_out(matrix, noise, n_components) if auto else n_components)
-        projected = round_to_grid(server_points @ projection)
-        return state.view((SEED,)).changed(**{PROJECTION: projection, PROJECTED_POINTS: projected})
+        n_kept = projected.standing_out(matrix, noise, n_components) if auto else n_components
+        projection = projected.leading_eigenvectors(matrix, n_kept)
+        points = round_to_grid(server_points @ projection)
+        return state.view((SEED,)).changed(**{PROJECTION: projection, PROJECTED_POINTS: points})
 
     parts = [ReleasePart("outer_product", (size,), moved, share, moved.bound)]
     return PlannedSum("outer-product", parts, statistic, advance, radius)

@@ -15,29 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from flwr_dpkmeans.algorithms.measure import (
-    COST_CURVE,
-    admits_evaluation,
-    evaluation_blocks,
-    evaluation_round,
-    result_extras,
-)
+from flwr_dpkmeans.algorithms import measure
 from flwr_dpkmeans.algorithms.noise_budget import NoiseFamily
 from flwr_dpkmeans.algorithms.standard_scale import moment_blocks, moments_of, standard_box
 from flwr_dpkmeans.errors import ConfigurationError, PlanError, ProtocolError, column_names
+from flwr_dpkmeans.kmeans import ranges
 from flwr_dpkmeans.kmeans.lloyd import is_on_grid
-from flwr_dpkmeans.kmeans.ranges import (
-    N_BINS,
-    N_MAGNITUDES,
-    WIDEST,
-    Ranges,
-    find_coarse_ranges,
-    find_ranges,
-    magnitude_histogram,
-    noise_threshold,
-    one_vote,
-    range_histogram,
-)
 from flwr_dpkmeans.privacy.release import Block, NoiseShape, Norm, PrivacyUnit, ReleasedSum, Sensitivity
 from flwr_dpkmeans.privacy.report import EVALUATION_ROUND
 from flwr_dpkmeans.sums.draft import whole_multiplier
@@ -129,12 +112,15 @@ MAGNITUDES_PART = 0.8
 """Of `bounds_share`, for the first histogram, which small tables need; the second only narrows what it found."""
 
 
-def _require_bounded(plan: Plan, unheard: Sequence[int], domain: Ranges, std: float) -> None:
+def _require_bounded(plan: Plan, unheard: Sequence[int], domain: ranges.Ranges, std: float) -> None:
     """Refuse to go on with columns that neither a histogram nor the domain says anything of."""
-    unbounded = [one for one in unheard if max(abs(domain.lower[one]), abs(domain.upper[one])) >= WIDEST]
+    unbounded = [one for one in unheard if max(abs(domain.lower[one]), abs(domain.upper[one])) >= ranges.WIDEST]
     if not unbounded:
         return
-    columns, needed = column_names(unbounded, plan.settings.feature_names), noise_threshold(len(domain.lower), std)
+    columns, needed = (
+        column_names(unbounded, plan.settings.feature_names),
+        ranges.noise_threshold(len(domain.lower), std),
+    )
     public = ""
     if plan.settings.n_examples is None and plan.settings.unit is PrivacyUnit.RECORD:
         public = "; or declare n_examples if the number of rows is public, which allows a larger delta"
@@ -145,11 +131,11 @@ def _require_bounded(plan: Plan, unheard: Sequence[int], domain: Ranges, std: fl
     )
 
 
-def _domain(config: Run, n_features: int | None) -> Ranges:
+def _domain(config: Run, n_features: int | None) -> ranges.Ranges:
     """The public domain of every column: one pair of bounds holds for all."""
     lower, upper = config.settings.bounds
     n = n_features or 0
-    return Ranges(lower * n, upper * n) if len(lower) == 1 else Ranges(lower, upper)
+    return ranges.Ranges(lower * n, upper * n) if len(lower) == 1 else ranges.Ranges(lower, upper)
 
 
 def _count_block(config: Run, multiplier: float) -> Block:
@@ -213,11 +199,16 @@ class KMeansTask(Task):
         """One for each cluster."""
         return self.n_clusters
 
+    @property
+    def why_rows(self) -> str:
+        """Each cluster needs one."""
+        return f"{self.n_clusters} clusters need at least as many rows: choose fewer clusters or add data."
+
     # -- what is released besides -------------------------------------------------------------------------------
 
-    evaluation = staticmethod(evaluation_blocks)
-    evaluation_round = staticmethod(evaluation_round)
-    result_arrays = staticmethod(result_extras)
+    evaluation = staticmethod(measure.evaluation_blocks)
+    evaluation_round = staticmethod(measure.evaluation_round)
+    result_arrays = staticmethod(measure.result_extras)
 
     def preliminary(self, config: Run, delta: float, n_features: int | None) -> tuple[PlannedRound, ...]:
         """None, a private count, or two histograms (without a width: missing), the first with the count."""
@@ -241,8 +232,8 @@ class KMeansTask(Task):
             multiplier = entire / math.sqrt(settings.bounds_share * part)
             return [] if n_features is None else [_histogram_block(config, name, (n_features, n_bins), multiplier)]
 
-        first = (*count, *histograms(MAGNITUDES, N_MAGNITUDES, MAGNITUDES_PART))
-        second = tuple(histograms(RANGES, N_BINS, 1.0 - MAGNITUDES_PART))
+        first = (*count, *histograms(MAGNITUDES, ranges.N_MAGNITUDES, MAGNITUDES_PART))
+        second = tuple(histograms(RANGES, ranges.N_BINS, 1.0 - MAGNITUDES_PART))
         name = " and ".join([COUNT] * counted + [MAGNITUDES])
         return PlannedRound(name, trust, first), PlannedRound(RANGES, trust, second)
 
@@ -262,14 +253,14 @@ class KMeansTask(Task):
                 arrays.append(np.array([float(min(len(points), most))]))
                 continue
             if block.name == MAGNITUDES:
-                histogram = magnitude_histogram(points, _domain(plan.config, plan.n_features))
+                histogram = ranges.magnitude_histogram(points, _domain(plan.config, plan.n_features))
             elif found.box is None:
                 raise ProtocolError(
                     "the ranges were asked for before the magnitudes: stop the run and check the server."
                 )
             else:
-                histogram = range_histogram(points, Ranges(*found.box))
-            arrays.append(histogram if settings.unit is PrivacyUnit.RECORD else one_vote(histogram))
+                histogram = ranges.range_histogram(points, ranges.Ranges(*found.box))
+            arrays.append(histogram if settings.unit is PrivacyUnit.RECORD else ranges.one_vote(histogram))
         return arrays
 
     def take_preliminary(self, plan: Plan, index: int, released: ReleasedSum, found: Found) -> Found:
@@ -286,13 +277,13 @@ class KMeansTask(Task):
                 box, unclear = standard_box(plan, released, std)
                 found = replace(found, box=box, unclear=unclear)
             elif block.name == MAGNITUDES:
-                coarse = find_coarse_ranges(released[block.name], domain, std)
+                coarse = ranges.find_coarse_ranges(released[block.name], domain, std)
                 _require_bounded(plan, coarse.unheard, domain, std)
                 unclear = tuple(sorted(coarse.unheard + coarse.zero))
                 found = replace(found, box=(coarse.ranges.lower, coarse.ranges.upper), unclear=unclear)
             elif found.box is not None:
-                ranges = find_ranges(released[block.name], Ranges(*found.box), std)
-                found = replace(found, box=(ranges.lower, ranges.upper))
+                narrow = ranges.find_ranges(released[block.name], ranges.Ranges(*found.box), std)
+                found = replace(found, box=(narrow.lower, narrow.upper))
         return found
 
     def require_box(self, config: Run, box: Box | None, n_features: int | None) -> None:
@@ -331,7 +322,7 @@ class KMeansTask(Task):
                 "the schema's scale is 'standard', whose private deviations are of rows, but unit is 'client': choose "
                 "scale = 'bounds' or unit='record'."
             )
-        k, n, classes = self.n_clusters, settings.n_examples, settings.n_classes
+        k, classes = self.n_clusters, settings.n_classes
         for name in ("data_radius", "outer_product_bound", "means_bound"):
             given = getattr(self.options, name, None)
             if settings.private_bounds and given is not None:
@@ -344,10 +335,7 @@ class KMeansTask(Task):
                 f"{k} clusters and {classes} classes make a table of {k * classes} cells, but it may "
                 f"have at most {MOST_CELLS}: lower n_classes, or leave it out."
             )
-        if n is not None and n < k:
-            raise ConfigurationError(
-                f"n_examples is {n}, but {k} clusters need at least as many rows: choose fewer clusters or add data."
-            )
+        super().check(settings)
 
     def require_supported(self, settings: Settings, trust: TrustModel) -> None:
         """Refuse numbers of rounds that do not exist, choices of k that are not public, noise without shares."""
@@ -378,15 +366,6 @@ class KMeansTask(Task):
                 "the clients add the noise and the server sees the noisy result, or give n_clusters."
             )
 
-    def counted_examples(self, released_count: float) -> int:
-        n = max(1, round(released_count))
-        if n < self.n_clusters:
-            raise PlanError(
-                f"the private count found about {n} rows, but {self.n_clusters} clusters need at least as many: choose "
-                "fewer clusters or add data."
-            )
-        return n
-
     def require_bearable(self, plan: Plan) -> None:
         """Refuse points that a client would cluster for hours: a hostile server says how many there are."""
         if plan.public_points is None:
@@ -409,11 +388,11 @@ class KMeansTask(Task):
         if step is not None:
             return fits and super().admits(plan, step, state)
         # The result comes with the cost curve where the run chose the number of clusters.
-        known, extras = set(result_extras(plan.config)), state.extras
-        fits = fits and known - {COST_CURVE} <= set(extras) <= known
-        curve = extras.get(COST_CURVE)
+        known, extras = set(measure.result_extras(plan.config)), state.extras
+        fits = fits and known - {measure.COST_CURVE} <= set(extras) <= known
+        curve = extras.get(measure.COST_CURVE)
         fits = fits and (curve is None or (curve.shape == (self.n_clusters,) and is_on_grid(curve)))
-        return fits and (plan.settings.evaluation is Evaluation.NONE or admits_evaluation(plan.config, state))
+        return fits and (plan.settings.evaluation is Evaluation.NONE or measure.admits_evaluation(plan.config, state))
 
     # -- what is told -------------------------------------------------------------------------------------------
 
@@ -448,7 +427,6 @@ class InOnePlace(KMeansTask):
     noise = NoiseShape.NONE
 
     def build(self, known: Known) -> Algorithm:
-        del known
         raise needs_all_rows(self.name)
 
 

@@ -24,18 +24,10 @@ from flwr_dpkmeans.kmeans.lloyd import (
     relative_update,
 )
 from flwr_dpkmeans.kmeans.public_points import PackingMethod, sphere_packing
+from flwr_dpkmeans.privacy import release
 from flwr_dpkmeans.privacy.calibration import calibrate_scale
 from flwr_dpkmeans.privacy.noise import Closeness, discrete_gaussian_closeness, joint_closeness
-from flwr_dpkmeans.privacy.release import (
-    Block,
-    Event,
-    LaplaceRelease,
-    NoiseShape,
-    Norm,
-    PrivacyUnit,
-    ReleasedSum,
-    Sensitivity,
-)
+from flwr_dpkmeans.privacy.release import Block, NoiseShape, Norm, PrivacyUnit, ReleasedSum, Sensitivity
 from flwr_dpkmeans.sums.round import Algorithm, Array, InitialState, PrivateSum, State
 from flwr_dpkmeans.sums.settings import Options, choice, flag, real, whole
 from flwr_dpkmeans.sums.task import Known
@@ -107,7 +99,6 @@ class _Packed(KMeansTask):
         require_packable(k, d)
 
         def initial_state(seed: int, server_points: Array | None = None, /) -> State:
-            del server_points
             return cluster_state(sphere_packing(k, d, np.random.default_rng(seed), self.options.packing), np.zeros(k))
 
         return initial_state
@@ -321,9 +312,9 @@ def _laplace_epsilon(public: Known, least: float, shares: Sequence[float]) -> fl
     if not others:
         return least
 
-    def events_at(scale: float) -> Sequence[Event]:
-        iterations = [LaplaceRelease("iterations", scale / share) for share in ([1.0] if public.counted else shares)]
-        return [*others, *iterations]
+    def events_at(scale: float) -> Sequence[release.Event]:
+        parts = [1.0] if public.counted else shares
+        return [*others, *[release.LaplaceRelease("iterations", scale / part) for part in parts]]
 
     scale = calibrate_scale(events_at, public.settings.epsilon, public.delta, start=1.0 / least)
     # Not at least `least`: where a count lowers delta, what was released before costs more than its share.

@@ -20,14 +20,8 @@ import numpy as np
 
 from flwr_dpkmeans.algorithms.server_points import squared_unit
 from flwr_dpkmeans.errors import PlanError
-from flwr_dpkmeans.kmeans.lloyd import (
-    LabelArray,
-    is_on_grid,
-    nearest_centroids,
-    round_to_grid,
-    sum_over_blocks,
-    toward_zero,
-)
+from flwr_dpkmeans.kmeans import lloyd
+from flwr_dpkmeans.kmeans.lloyd import LabelArray
 from flwr_dpkmeans.privacy.release import Block, NoiseShape, Norm, PrivacyUnit, ReleasedSum, Sensitivity
 from flwr_dpkmeans.privacy.report import EVALUATION_ROUND
 from flwr_dpkmeans.sums.plan import COUNT, Plan
@@ -114,20 +108,20 @@ def evaluation_round(known: Known) -> PrivateSum:
 
     def labelled(points: Array, state: State, labels: Labels) -> Sequence[Array]:
         def summed(rows: slice) -> Sequence[Array]:
-            nearest, squares = nearest_centroids(points[rows], state.centroids)
+            nearest, squares = lloyd.nearest_centroids(points[rows], state.centroids)
             # Negated where it matters, so that a distance that is not a number is clipped as well.
             near = squares <= farthest
             parts = np.where(near, squares, farthest) / farthest
             # Row by row on the grid, so that one row's part does not depend on the others.
-            cost = np.array([parts.sum() if exact else toward_zero(parts).sum()])
+            cost = np.array([parts.sum() if exact else lloyd.toward_zero(parts).sum()])
             beyond = np.array([float(np.count_nonzero(~near))])
             return cost, beyond, _cells(np.minimum(nearest, k - 1), labels[rows], k, n_classes)
 
-        arrays = sum_over_blocks(summed, len(points), d)
+        arrays = lloyd.sum_over_blocks(summed, len(points), d)
         if per_client:
             # The shares of rows add up to 1, and so have a norm of at most 1; rounding toward zero keeps it.
-            return [toward_zero(array / max(1, len(points))) for array in arrays]
-        return [round_to_grid(array) for array in arrays]
+            return [lloyd.toward_zero(array / max(1, len(points))) for array in arrays]
+        return [lloyd.round_to_grid(array) for array in arrays]
 
     def advance(state: State, released: ReleasedSum) -> State:
         return state.changed(**{name: released[name] for name in EVALUATION_ARRAYS})
@@ -146,7 +140,7 @@ def result_extras(config: Run) -> tuple[str, ...]:
 def admits_evaluation(config: Run, state: State) -> bool:
     """Whether the extras of a server's result are an evaluation of the plan's shape."""
     arrays = [(name, state.arrays.get(name)) for name in EVALUATION_ARRAYS]
-    return all(one is not None and one.shape == _shape(config, name) and is_on_grid(one) for name, one in arrays)
+    return all(one is not None and one.shape == _shape(config, name) and lloyd.is_on_grid(one) for name, one in arrays)
 
 
 def _cells(nearest: LabelArray, labels: Labels, n_clusters: int, n_classes: int) -> Array:

@@ -21,7 +21,7 @@ from flwr_dpkmeans.kmeans.lloyd import is_on_grid, nearest_centroids, round_to_g
 from flwr_dpkmeans.privacy.release import Block, Norm, PrivacyUnit, ReleasedSum, Sensitivity
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import Algorithm, Array, Labels, PrivateSum, State
-from flwr_dpkmeans.sums.settings import Box, Options, option, real, whole
+from flwr_dpkmeans.sums.settings import Box, Options, as_numbers, option, real, whole
 from flwr_dpkmeans.sums.task import Known, Result, Task
 
 DEVIATIONS = "deviations"
@@ -43,11 +43,7 @@ class OneRound(Task):
         """Shapes of what it learns, by name in the state."""
 
     def build(self, known: Known) -> Algorithm:
-        def from_nothing(seed: int, server_points: Array | None = None, /) -> State:
-            del seed, server_points
-            return State({})
-
-        return Algorithm(self.name, private_sums(known, [self.planned(known)]), from_nothing)
+        return Algorithm(self.name, private_sums(known, [self.planned(known)]), lambda *_: State({}))
 
     def admits(self, plan: Plan, step: PrivateSum | None, state: State) -> bool:
         """Nothing is known before, then just these arrays, on the grid: a server may tell clients no more."""
@@ -128,7 +124,6 @@ class Moments(OneRound):
 
     def planned(self, known: Known) -> PlannedSum:
         def statistic(points: Array, state: State) -> Sequence[Array]:
-            del state
             return moment_arrays(points, np.zeros(len(points), dtype=np.int64), 1)
 
         def advance(state: State, released: ReleasedSum, _: tuple[Block, ...]) -> State:
@@ -193,15 +188,19 @@ class Histograms(OneRound):
 
 def _as_centers(value: object) -> object:
     """Tuples of numbers from an array, from lists, or from text such as ``"0.1,2;0.3,4"``."""
-    if isinstance(value, str):
-        value = [text.split(",") for text in value.split(";")]
-    return tuple(tuple(float(one) for one in row) for row in value) if isinstance(value, list | np.ndarray) else value
+    rows = value.split(";") if isinstance(value, str) else value
+    return tuple(map(as_numbers, rows)) if isinstance(rows, list | tuple | np.ndarray) else value
 
 
 def _require_centers(name: str, value: object) -> None:
     rows = value if isinstance(value, tuple) else ()
-    widths = {len(row) for row in rows if isinstance(row, tuple)}
-    if not 1 <= len(rows) <= _MOST_CENTERS or len(widths) != 1 or not np.isfinite(np.array(rows, dtype=float)).all():
+    widths = {len(row) if isinstance(row, tuple) else 0 for row in rows}
+    if (
+        not 1 <= len(rows) <= _MOST_CENTERS
+        or len(widths) != 1
+        or 0 in widths
+        or not np.isfinite(np.array(rows, dtype=float)).all()
+    ):
         raise ConfigurationError(
             f"{name} must be 1 to {_MOST_CENTERS} rows of finite numbers: give a fitted model's cluster_centers_."
         )

@@ -11,15 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flwr_dpkmeans.algorithms.moments import (
-    DEVIATIONS,
-    OneRound,
-    deviations_of,
-    moment_arrays,
-    moment_parts,
-    noise_caution,
-    read_moments,
-)
+from flwr_dpkmeans.algorithms import moments
 from flwr_dpkmeans.algorithms.noise_budget import PlannedSum, ReleasePart, root_at_least
 from flwr_dpkmeans.algorithms.server_points import plan_bounds
 from flwr_dpkmeans.errors import ConfigurationError
@@ -76,7 +68,7 @@ class NaiveBayesOptions(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
-class NaiveBayes(OneRound):
+class NaiveBayes(moments.OneRound):
     """Naive Bayes of labelled rows.
 
     Columns of categories have values 0, 1, ... and bounds from 0 to the last one. The state has each class's ``rows``,
@@ -88,7 +80,6 @@ class NaiveBayes(OneRound):
     options: NaiveBayesOptions = NaiveBayesOptions()
 
     def n_classes(self, settings: Settings) -> int:
-        del settings
         return self.options.classes
 
     def check(self, settings: Settings) -> None:
@@ -110,7 +101,7 @@ class NaiveBayes(OneRound):
 
     def planned(self, known: Known) -> PlannedSum:
         columns, n_classes = self.columns(known.n_features), self.options.classes
-        parts = moment_parts(n_classes, len(columns.numbers))
+        parts = moments.moment_parts(n_classes, len(columns.numbers))
         if columns.coded:
             root = root_at_least(len(columns.coded))
             because = "S27: one row lies in one cell of each of its c columns of categories"
@@ -118,7 +109,6 @@ class NaiveBayes(OneRound):
             parts.append(ReleasePart(CELLS, (n_classes, columns.n_cells), moved, _CELL_SHARE, 1.0))
 
         def labelled(points: Array, state: State, labels: Labels) -> Sequence[Array]:
-            del state
             kept = (labels >= 0) & (labels < n_classes)
             return _class_arrays(columns, points[kept], labels[kept], n_classes)
 
@@ -129,12 +119,12 @@ class NaiveBayes(OneRound):
             rows = released["group_counts"]
             found = {"rows": rows}
             if columns.numbers:
-                _, means, variances = read_moments(released)
+                _, means, variances = moments.read_moments(released)
                 noise = {one.name: one.noise_scale for one in blocks}
                 scales = np.hypot(noise["group_squares"], 2.0 * means * noise["group_sums"])
                 variances = pulled_together(variances, rows, scales / np.maximum(rows, 1.0)[:, None])
-                deviations = deviations_of(variances, self.options.least_deviation)
-                found |= {"means": round_to_grid(means), DEVIATIONS: deviations}
+                deviations = moments.deviations_of(variances, self.options.least_deviation)
+                found |= {"means": round_to_grid(means), moments.DEVIATIONS: deviations}
             if columns.coded:
                 found[CELLS] = np.maximum(released[CELLS], 0.0)
             return state.changed(**found)
@@ -145,7 +135,7 @@ class NaiveBayes(OneRound):
         columns, n_classes = self.columns(n_features), self.options.classes
         found: dict[str, tuple[int, ...]] = {"rows": (n_classes,)}
         if columns.numbers:
-            found |= dict.fromkeys(("means", DEVIATIONS), (n_classes, len(columns.numbers)))
+            found |= dict.fromkeys(("means", moments.DEVIATIONS), (n_classes, len(columns.numbers)))
         if columns.coded:
             found[CELLS] = (n_classes, columns.n_cells)
         return found
@@ -162,14 +152,17 @@ class NaiveBayes(OneRound):
         if columns.numbers:
             lower, upper = (np.array(side)[columns.numbers] for side in (bounds.lower, bounds.upper))
             halves = (upper - lower) / 2.0
-            found |= {"theta": lower + (state["means"] + 1.0) * halves, "var": np.square(state[DEVIATIONS] * halves)}
+            found |= {
+                "theta": lower + (state["means"] + 1.0) * halves,
+                "var": np.square(state[moments.DEVIATIONS] * halves),
+            }
         if columns.coded:
             chances = columns.chances(state[CELLS], self.options.smoothing)
             found["chances"] = np.concatenate([own for _, own in chances], axis=1)
         return Result(found)
 
     def cautions(self, plan: Plan) -> tuple[str, ...]:
-        return noise_caution(plan, self.options.classes, "classes", _MOST_NOISE)
+        return moments.noise_caution(plan, self.options.classes, "classes", _MOST_NOISE)
 
     def columns(self, n_features: int) -> Columns:
         """Which columns are numbers and which are categories."""
@@ -191,7 +184,7 @@ class NaiveBayes(OneRound):
         columns, priors = self.columns(points.shape[1]), self._priors(state)
         joint = np.tile(np.log(priors), (len(points), 1))
         if columns.numbers:
-            for label, (mean, deviation) in enumerate(zip(state["means"], state[DEVIATIONS], strict=True)):
+            for label, (mean, deviation) in enumerate(zip(state["means"], state[moments.DEVIATIONS], strict=True)):
                 steps = (points[:, columns.numbers] - mean) / deviation
                 joint[:, label] -= 0.5 * np.square(steps).sum(axis=1) + np.log(deviation).sum()
         if columns.coded:
@@ -252,7 +245,7 @@ def _codes(column: Array, n: int) -> Labels:
 
 def _class_arrays(columns: Columns, points: Array, labels: Labels, n_classes: int) -> list[Array]:
     """One client's exact part: moments of the numbers, and cells of the categories."""
-    arrays = moment_arrays(points[:, columns.numbers], labels, n_classes)
+    arrays = moments.moment_arrays(points[:, columns.numbers], labels, n_classes)
     if columns.coded:
         tables = []
         for place in columns.coded:

@@ -9,18 +9,9 @@ from enum import Enum
 from fractions import Fraction
 
 from flwr_dpkmeans.errors import LocalMisuseError, PlanError
+from flwr_dpkmeans.privacy import release
 from flwr_dpkmeans.privacy.calibration import calibrate_scale, gaussian_noise_multiplier
-from flwr_dpkmeans.privacy.release import (
-    Block,
-    Event,
-    ExactRelease,
-    NoiseShape,
-    Norm,
-    ReleasedSum,
-    Sensitivity,
-    round_events,
-    with_joint_pure_release,
-)
+from flwr_dpkmeans.privacy.release import Block, Event, NoiseShape, Norm, ReleasedSum, Sensitivity
 from flwr_dpkmeans.sums.round import Array, Labels, PrivateSum, State
 from flwr_dpkmeans.sums.task import Known, Run
 
@@ -102,13 +93,13 @@ def allocate(
         events = list(before)
         try:
             for blocks in blocks_at(scale):
-                events += round_events(blocks, public.fraction_bits, 1, settings.client_sampling_rate)
+                events += release.round_events(blocks, public.fraction_bits, 1, settings.client_sampling_rate)
         except PlanError:
             raise
         except LocalMisuseError:
             # Noise below the grid has no price: as dear as none.
-            return [ExactRelease("noise below the grid")]
-        return with_joint_pure_release(events) if public.counted else events
+            return [release.ExactRelease("noise below the grid")]
+        return release.with_joint_pure_release(events) if public.counted else events
 
     start = gaussian_noise_multiplier(settings.epsilon, public.delta)
     return blocks_at(calibrate_scale(events_at, settings.epsilon, public.delta, start=start))

@@ -137,19 +137,19 @@ def play_directly(
     on_step: Callable[[Step], None] = logger.debug,
 ) -> Federated:
     """Run any task without messages; parameters as in `play_inprocess`."""
-    if config.dropout not in (None, Dropout.undisturbed()):
+    if config.dropout not in (None, Dropout.RETRY):
         raise ConfigurationError(
             "dropout is 'recover', but engine='direct' has no messages that could be lost: leave dropout out, or use "
             "engine='inprocess'."
         )
-    config = config.changed(dropout=Dropout.undisturbed())
+    config = config.changed(dropout=Dropout.RETRY)
     started = utc_now()
     shape = {"n_clients": len(parts), "n_features": parts[0].shape[1]}
     plan, kept = first_plan(config, server_points, run_id=RUN_ID, **shape)
     with one_thread():
         found = run_direct(plan, parts, scale=_in_box, server_points=kept, labels=labels, on_step=on_step)
     counts = found.state.arrays.get("counts")
-    report = build_report(found.plan, found.attempts, SIMULATED, counts=counts, unclear=found.found.unclear)
+    report = build_report(found.plan, found.attempts, SIMULATED, counts=counts, unclear=found.first.found.unclear)
     report = replace(report, provenance=Provenance.of(RUN_ID, "all parties", b"", started=started))
     evaluation = read_evaluation(found.plan, found.state) if "centroids" in found.state.arrays else None
     return Federated(found.plan, found.state, report, config.feature_names, tuple(found.steps), evaluation)

@@ -13,18 +13,8 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from flwr_dpkmeans.kmeans.lloyd import (
-    GRID,
-    FloatArray,
-    LabelArray,
-    block_length,
-    clip_factor,
-    nearest_centroids,
-    round_to_grid,
-    row_blocks,
-    sum_by_label,
-    toward_zero,
-)
+from flwr_dpkmeans.kmeans import lloyd
+from flwr_dpkmeans.kmeans.lloyd import GRID, FloatArray, LabelArray, clip_factor
 
 _ROOT_TWO = math.sqrt(2.0)
 # The server's errors are not spread over all directions as noise is, but lie in its own leading ones, where they do
@@ -57,8 +47,8 @@ def outer_product_triangle(
     # steps and the rest, both exact, so that no row's contribution depends on how many others there are.
     steps, rests = np.zeros(len(places)), np.zeros(len(places))
     # Up to d rows are no larger than their product.
-    for start in range(0, len(points), max(d, block_length(d))):
-        rows = prepare(points[start : start + max(d, block_length(d))])
+    for start in range(0, len(points), max(d, lloyd.block_length(d))):
+        rows = prepare(points[start : start + max(d, lloyd.block_length(d))])
         largest = float(np.einsum("ij,ij->i", rows, rows).max(initial=1.0))
         n_exact = max(1, int(_EXACT_SUM / largest))
         for first in range(0, len(rows), n_exact):
@@ -118,12 +108,12 @@ def standing_out(matrix: FloatArray, noise: float, most: int) -> int:
 def leading_eigenvectors(matrix: FloatArray, n_components: int) -> FloatArray:
     """Leading eigenvectors (d, n_components) of a symmetric matrix, their largest entries positive, on the grid."""
     _, vectors = np.linalg.eigh(matrix)
-    return round_to_grid(with_positive_peaks(vectors[:, ::-1][:, :n_components])) + 0.0
+    return lloyd.round_to_grid(with_positive_peaks(vectors[:, ::-1][:, :n_components])) + 0.0
 
 
 def project(points: FloatArray, projection: FloatArray | None) -> FloatArray:
     """Project rows (n, d) by (d, c), if at all, all on the grid: exactly, so that no row depends on those beside it."""
-    return points if projection is None else round_to_grid(points @ projection)
+    return points if projection is None else lloyd.round_to_grid(points @ projection)
 
 
 def nearest_projected(points: FloatArray, projection: FloatArray | None, centers: FloatArray) -> LabelArray:
@@ -138,8 +128,8 @@ def nearest_projected(points: FloatArray, projection: FloatArray | None, centers
         scores -= 0.5 * np.einsum("ij,ij->i", centers, centers)
         return np.asarray(scores.argmax(axis=1), dtype=np.int32)
     labels = np.empty(len(points), dtype=np.int32)
-    for rows in row_blocks(len(points), points.shape[1]):
-        labels[rows] = nearest_centroids(project(points[rows], projection), centers)[0]
+    for rows in lloyd.row_blocks(len(points), points.shape[1]):
+        labels[rows] = lloyd.nearest_centroids(project(points[rows], projection), centers)[0]
     return labels
 
 
@@ -152,11 +142,11 @@ def clear_labels(points: FloatArray, projection: FloatArray | None, centers: Flo
     labels = nearest_projected(points, projection, centers)
     if margin >= 1.0 or len(centers) < 2:
         return labels
-    for rows in row_blocks(len(points), points.shape[1] + len(centers)):
+    for rows in lloyd.row_blocks(len(points), points.shape[1] + len(centers)):
         part = project(points[rows], projection)
         squares = np.empty((len(part), len(centers)))
         # Differences are rows times centres times width: of as many centres at once as fit, or of one.
-        step = block_length(part.size)
+        step = lloyd.block_length(part.size)
         for start in range(0, len(centers), step):
             differences = part[:, None, :] - centers[None, start : start + step, :]
             squares[:, start : start + step] = np.square(differences, out=differences).sum(axis=2)
@@ -167,7 +157,7 @@ def clear_labels(points: FloatArray, projection: FloatArray | None, centers: Flo
 
 def sums_and_counts(points: FloatArray, labels: LabelArray, n_clusters: int) -> tuple[FloatArray, FloatArray]:
     """Sum (k, d) and count (k,) the rows of each label below k; rows with the label k itself are left out."""
-    sums = sum_by_label(points, labels, n_clusters + 1)[:-1]
+    sums = lloyd.sum_by_label(points, labels, n_clusters + 1)[:-1]
     counts = np.bincount(labels, minlength=n_clusters + 1)[:-1].astype(np.float64)
     return sums, counts
 
@@ -184,7 +174,7 @@ def means_and_indicators(
     means = sums / np.maximum(counts, 1.0)[:, None]
     indicators = (counts > 0.0).astype(np.float64)
     factor = min(clip_factor(means, means_bound), clip_factor(indicators, indicators_bound, order=indicator_order))
-    return toward_zero(means * factor), toward_zero(indicators * factor)
+    return lloyd.toward_zero(means * factor), lloyd.toward_zero(indicators * factor)
 
 
 @lru_cache(maxsize=16)

@@ -90,17 +90,14 @@ class NodeGuard(Guard):
         self.entry_run = f"{run_id}/{node_id}"
 
     def marks(self) -> frozenset[bytes]:
-        """What the server is told of the identities that this node pins; empty if it pins none."""
         if self.pinned is None or self.identity is None:
             return frozenset()
         return frozenset(pin_mark(key, self.run_id) for key in (self.identity.public_key, *self.pinned))
 
     def started(self) -> str:
-        """Now, for the result's provenance."""
         return utc_now()
 
     def identities(self, n_recognised: int) -> str:
-        """What the report says of the others' identities."""
         if n_recognised:
             return pinned_identities(n_recognised)
         return SIMULATED if self.settings.simulated else NOT_PINNED
@@ -274,7 +271,6 @@ class NodeGuard(Guard):
         )
 
     def shared(self, memory: Memory, n_neighbours: int, threshold: int) -> None:
-        """Log that keys were shared."""
         announced = memory.protocol.announced
         n_clients = 0 if announced is None else len(announced.members)
         logger.info(

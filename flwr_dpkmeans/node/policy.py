@@ -20,7 +20,7 @@ import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime, timedelta
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -475,16 +475,11 @@ class ClientPolicy:
         refusal = _refusal(self, asked.plan, asked.epsilon, asked.terms)
         if refusal is not None:
             raise refusal[0](refusal[1])
-        for name, limit in self._limits_on_past:
-            sentence = limit.refuse(getattr(self, name), asked)
+        for name, limit in LIMITS.items():
+            own = getattr(self, name)
+            sentence = limit.of_past and own not in (None, math.inf) and limit.refuse(own, asked)
             if sentence:
                 raise limit.error(str(sentence))
-
-    @cached_property
-    def _limits_on_past(self) -> tuple[tuple[str, Limit], ...]:
-        """Limits on what other runs have cost, besides those that allow everything."""
-        limits = [(name, limit) for name, limit in LIMITS.items() if limit.of_past]
-        return tuple([(name, limit) for name, limit in limits if getattr(self, name) not in (None, math.inf)])
 
     def check_box(self, lower: Sequence[float], upper: Sequence[float], n_features: int) -> None:
         """Refuse a box, in the order of the own table's columns, that reaches beyond what this client allows."""

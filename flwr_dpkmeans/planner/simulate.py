@@ -133,8 +133,7 @@ def run_plan(plan: Plan, parts: tuple[Array, ...], repeats: int = 1) -> State:
     for index, step in enumerate(build_algorithm(plan).rounds, start=1):
         planned = plan.round_at(index)
         # All noises together have the variance of so many of one.
-        trust = planned.model
-        share = trust.drawn_factor(plan.shares) * math.sqrt(trust.drawn_noises(plan.shares))
+        share = planned.model.released_factor(plan.shares)
         noise = draw_noise(planned.blocks, source, plan.fraction_bits, share=share)
         total = _total(step, parts, state.view(step.reads), plan.fraction_bits)
         released = as_released(total * np.uint64(repeats) + noise, planned.blocks, plan.fraction_bits)

@@ -22,25 +22,10 @@ from dataclasses import dataclass, replace
 from statistics import NormalDist
 
 from flwr_dpkmeans.errors import LocalMisuseError, PlanError, require_delta, require_real
-from flwr_dpkmeans.privacy.losses import (
-    FFT_NOISE,
-    Mixture,
-    NumericalLosses,
-    gaussian_delta_bound,
-    gaussian_epsilon,
-    mixture_of,
-    numerical_losses,
-    smallest_true,
-)
+from flwr_dpkmeans.privacy import losses, release
+from flwr_dpkmeans.privacy.losses import numerical_losses, smallest_true
 from flwr_dpkmeans.privacy.noise import SAME, Closeness, joint_closeness, slack_cost
-from flwr_dpkmeans.privacy.release import (
-    Event,
-    ExactRelease,
-    GaussianRelease,
-    LaplaceRelease,
-    PureRelease,
-    SampledGaussianRelease,
-)
+from flwr_dpkmeans.privacy.release import Event
 
 # Rates outside are priced as the next larger one inside, since at others the numerical accountant loses all digits.
 _SMALLEST_RATE, _LARGEST_RATE = 1e-9, 1.0 - 1e-6
@@ -60,9 +45,9 @@ def compose_epsilon(events: Sequence[Event], delta: float) -> float:
 
     Examples
     --------
-    >>> round(compose_epsilon([GaussianRelease("sums", 10.0)] * 100, 1e-6), 6)
+    >>> round(compose_epsilon([release.GaussianRelease("sums", 10.0)] * 100, 1e-6), 6)
     4.886554
-    >>> compose_epsilon([LaplaceRelease("counts", 4.0)] * 3, 0.0)
+    >>> compose_epsilon([release.LaplaceRelease("counts", 4.0)] * 3, 0.0)
     0.75
     """
     totals = add_up(events)
@@ -107,7 +92,7 @@ class Totals:
     """Of all noise that is drawn to the noise that is analysed."""
     pure_epsilons: tuple[float, ...] = ()
     """Of the Laplace and the other pure releases, in increasing order."""
-    sampled: tuple[SampledGaussianRelease, ...] = ()
+    sampled: tuple[release.SampledGaussianRelease, ...] = ()
     """Those with a rate below 1, as it is priced."""
     multipliers: tuple[float, ...] = ()
     """Of the Gaussian releases that are not sampled, nor priced as sampled."""
@@ -130,21 +115,18 @@ class Totals:
 def add_up(events: Sequence[Event]) -> Totals:
     """Add up `events`, refusing any of an unsupported type."""
     multipliers: list[float] = []
-    sampled: list[SampledGaussianRelease] = []
-    closeness: list[Closeness] = []
+    sampled: list[release.SampledGaussianRelease] = []
     pure: list[float] = []
     exact = False
     for event in events:
         match event:
-            case SampledGaussianRelease() if event.sampling_rate <= _LARGEST_RATE:
+            case release.SampledGaussianRelease() if event.sampling_rate <= _LARGEST_RATE:
                 sampled.append(replace(event, sampling_rate=max(event.sampling_rate, _SMALLEST_RATE)))
-                closeness.append(event.closeness)
-            case GaussianRelease() | SampledGaussianRelease():
+            case release.GaussianRelease() | release.SampledGaussianRelease():
                 multipliers.append(event.noise_multiplier)
-                closeness.append(event.closeness)
-            case LaplaceRelease() | PureRelease():
+            case release.LaplaceRelease() | release.PureRelease():
                 pure.append(event.epsilon)
-            case ExactRelease():
+            case release.ExactRelease():
                 exact = True
             case _:
                 raise LocalMisuseError(
@@ -156,7 +138,8 @@ def add_up(events: Sequence[Event]) -> Totals:
         raise LocalMisuseError(
             "the noise multipliers are too small for a finite epsilon: give multipliers above 1e-100."
         )
-    return Totals(mu, joint_closeness(closeness), tuple(sorted(pure)), tuple(sampled), tuple(multipliers), exact)
+    closeness = joint_closeness(event.closeness for event in events)
+    return Totals(mu, closeness, tuple(sorted(pure)), tuple(sampled), tuple(multipliers), exact)
 
 
 # -- from analysed to drawn noise ---------------------------------------------------------------------------------
@@ -191,17 +174,17 @@ def gdp_delta(totals: Totals, gaussian_part: float) -> float:
     """The smallest delta at epsilons of at most `gaussian_part` plus the pure epsilon."""
     pure, tau = totals.pure, totals.closeness.additive
     epsilon = min(gaussian_part, _turning_epsilon(totals.mu, pure, tau))
-    return min(1.0, gaussian_delta_bound(epsilon, totals.mu) + slack_cost(tau, epsilon + pure))
+    return min(1.0, losses.gaussian_delta_bound(epsilon, totals.mu) + slack_cost(tau, epsilon + pure))
 
 
 def gdp_epsilon(totals: Totals, delta: float) -> float:
     """The smallest total epsilon at `delta` by GDP plus the pure epsilon; infinity if slack leaves no room."""
     mu, pure, tau = totals.mu, totals.pure, totals.closeness.additive
     if tau == 0.0:
-        return gaussian_epsilon(mu, delta) + pure
+        return losses.gaussian_epsilon(mu, delta) + pure
 
     def private(epsilon: float) -> bool:
-        return gaussian_delta_bound(epsilon, mu) + slack_cost(tau, epsilon + pure) <= delta
+        return losses.gaussian_delta_bound(epsilon, mu) + slack_cost(tau, epsilon + pure) <= delta
 
     return _least_epsilon(private, _turning_epsilon(mu, pure, tau)) + pure
 
@@ -224,7 +207,7 @@ def _turning_epsilon(mu: float, pure: float, tau: float) -> float:
 
 def _mixture_epsilon(totals: Totals, delta: float) -> float:
     """The smallest epsilon at `delta` by the mixture."""
-    mixture, tau = mixture_of(totals.mu, totals.pure_epsilons), totals.closeness.additive
+    mixture, tau = losses.mixture_of(totals.mu, totals.pure_epsilons), totals.closeness.additive
     # The largest loss, and the Gaussian tail bound of `gaussian_epsilon`.
     enough = float(mixture.losses[-1]) + totals.mu * (math.sqrt(-2.0 * math.log(delta)) + 0.5 * totals.mu)
     enough = _mixture_turning_epsilon(mixture, tau, enough)
@@ -235,7 +218,7 @@ def _mixture_epsilon(totals: Totals, delta: float) -> float:
     return _least_epsilon(private, enough)
 
 
-def _mixture_turning_epsilon(mixture: Mixture, tau: float, high: float) -> float:
+def _mixture_turning_epsilon(mixture: losses.Mixture, tau: float, high: float) -> float:
     """Return the epsilon, at most `high`, at which the slope of delta, minus the absent tail, is that of slack."""
     if tau == 0.0 or mixture.absent_tail(high) > tau:
         return high
@@ -244,15 +227,15 @@ def _mixture_turning_epsilon(mixture: Mixture, tau: float, high: float) -> float
 
 def numerical_epsilon(totals: Totals, delta: float) -> float:
     """The smallest epsilon found at `delta` by privacy-loss distributions; infinity if there is none."""
-    losses, tau = _losses_of(totals) if delta > FFT_NOISE else None, totals.closeness.additive
-    if losses is None:
+    numerical, tau = _losses_of(totals) if delta > losses.FFT_NOISE else None, totals.closeness.additive
+    if numerical is None:
         return math.inf
-    epsilon = losses.epsilon(delta)
+    epsilon = numerical.epsilon(delta)
     if tau == 0.0 or math.isinf(epsilon):
         return epsilon
 
     def cost(trial: float) -> float:
-        return losses.delta(trial) + slack_cost(tau, trial)
+        return numerical.delta(trial) + slack_cost(tau, trial)
 
     if cost(epsilon) <= delta:
         return epsilon
@@ -264,7 +247,7 @@ def numerical_epsilon(totals: Totals, delta: float) -> float:
     return smallest_true(lambda trial: cost(trial) <= delta, epsilon, cheapest) if cost(cheapest) <= delta else math.inf
 
 
-def _losses_of(totals: Totals) -> NumericalLosses | None:
+def _losses_of(totals: Totals) -> losses.NumericalLosses | None:
     """Return the privacy losses, equal releases composed together; None if they are beyond a numerical price."""
     if totals.sampled and totals.mu > _LARGEST_MU:
         return None

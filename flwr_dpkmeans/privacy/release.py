@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -201,10 +201,7 @@ def round_events(
 
 def vector_length(blocks: Sequence[Block]) -> int:
     """Number of entries of all blocks together."""
-    length = 0
-    for block in blocks:
-        length += block.size
-    return length
+    return sum(block.size for block in blocks)
 
 
 def draw_noise(
@@ -356,6 +353,8 @@ class LaplaceRelease:
     name: str
     noise_multiplier: float
     """Scale of the noise over the L1 sensitivity; finite and greater than 0, else `LocalMisuseError`."""
+    closeness: ClassVar[Closeness] = SAME
+    """A pure epsilon is that of the noise as it is drawn."""
 
     def __post_init__(self) -> None:
         require_positive("noise_multiplier", self.noise_multiplier)
@@ -372,6 +371,7 @@ class PureRelease:
 
     name: str
     epsilon: float
+    closeness: ClassVar[Closeness] = SAME
 
     def __post_init__(self) -> None:
         require_positive("epsilon", self.epsilon)
@@ -382,6 +382,7 @@ class ExactRelease:
     """A release without noise, which no finite epsilon covers."""
 
     name: str
+    closeness: ClassVar[Closeness] = SAME
 
 
 Event = GaussianRelease | SampledGaussianRelease | LaplaceRelease | PureRelease | ExactRelease

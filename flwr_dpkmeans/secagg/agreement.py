@@ -79,18 +79,7 @@ class RecoveryGraph:
         """Lower bound on the honest clients in a sum that a server can open, whatever it tells whom, plus t.
 
         Where everybody neighbours everybody, all were told of the same survivors. Otherwise clients on far parts of
-        the circle may have been told of different ones, and nobody notices. Let A be the honest clients in the sum, S
-        these and all that collude, k the degree, h half of it and f(c) the members of S from c - h to c + h.
-
-        * f(a) > threshold for every a in A, by the tickets.
-        * In a gap of A of h places or more, the h places behind the client before it and the h places in front of the
-          client after it have at least threshold - h colluders each. Two of these halves that do not overlap would have
-          more than are allowed for, so (but for 2^-40, see above) at most one gap is so long, and is shorter than 2h:
-          only in such a gap do both halves share colluders.
-        * f changes by at most one from place to place, so in a gap of L places it falls short by at most 1, 2, ... up
-          to the middle and back: by (L + 1)^2 / 4 in all. In gaps below h that is at most w = h^2 / (4 (h - 1)) a
-          place; the long one, L = 2h - 1 at worst, falls short by h^2, so by x = h^2 - w (2h - 1) more than its w L.
-        * Each member of S is counted k + 1 times, so (k + 1) (|A| + t) >= n (threshold + 1) - w (n - |A|) - x.
+        the circle may have been told of different ones, and nobody notices: (6) of the proof in `README.md`.
         """
         if self.certain:
             return n_clients

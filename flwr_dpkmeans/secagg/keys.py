@@ -71,12 +71,6 @@ def encode(values: NDArray[np.float64], fraction_bits: int = FRACTION_BITS) -> F
     return FixedPointVector(integers.astype(np.int64).view(np.uint64))
 
 
-def decode(values: Ring, fraction_bits: int = FRACTION_BITS) -> NDArray[np.float64]:
-    """Read signed grid values from the ring."""
-    signed: NDArray[np.float64] = values.view(np.int64).astype(np.float64)
-    return signed / float(2**fraction_bits)
-
-
 def require_no_wrap(largest_sum: float, noise_scale: float, name: str, fraction_bits: int = FRACTION_BITS) -> None:
     """Refuse a round whose sum plus 12 noise scales could leave the ring, by a `PlanError`."""
     reach = (largest_sum + 12.0 * noise_scale) * float(2**fraction_bits)

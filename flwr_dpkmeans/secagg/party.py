@@ -34,34 +34,9 @@ from typing import Any, ClassVar, Self, TypeVar
 import numpy as np
 
 from flwr_dpkmeans.errors import CohortError, DisagreementError, LocalMisuseError, ProtocolError
-from flwr_dpkmeans.secagg.keys import (
-    KEY_BYTES,
-    AggregateVector,
-    FixedPointVector,
-    MaskedVector,
-    Ring,
-    agree_pair_keys,
-    derive_key,
-    digest,
-    generate_group_key,
-    keyed_tag,
-    mask,
-    public_key_of,
-    seal,
-    unseal,
-)
-from flwr_dpkmeans.secagg.messages import (
-    NO_ROUND,
-    FinishRequest,
-    Release,
-    Silence,
-    Stage,
-    SumReply,
-    SumRequest,
-    pack_keys,
-    unpack_keys,
-    unpack_roster,
-)
+from flwr_dpkmeans.secagg import keys, messages
+from flwr_dpkmeans.secagg.keys import KEY_BYTES, AggregateVector, Ring
+from flwr_dpkmeans.secagg.messages import Stage
 from flwr_dpkmeans.secagg.roster import Credential, Roster, transcript_of
 
 TAG_BYTES = 32
@@ -107,7 +82,7 @@ class Party(ABC):
     plan_digest: bytes
     """Digest of the plan in force, bound into every mask."""
     phase: Phase = Phase.KEYED
-    round_index: int = NO_ROUND
+    round_index: int = messages.NO_ROUND
     attempt: int = -1
     """The last (round, attempt) that was admitted, answered or unmasked; `NO_ROUND` and -1 before the first."""
     roster: Roster | None = None
@@ -146,23 +121,21 @@ class Party(ABC):
 
     def with_plan(self, plan_digest: bytes, last_round: int) -> Self:
         """Return the state with another plan in force (the final plan after a preliminary one)."""
-        del last_round
         return changed(self, plan_digest=plan_digest)
 
     def share(self, request: Any) -> tuple[Any, Any]:
         """Share the keys of all aggregations or (`unmask`) what takes masks away, where sums are recovered."""
-        del request
         raise ProtocolError("key shares were asked for in a run whose plan repeats lost sums instead: stop the run.")
 
     unmask = share
 
     @abstractmethod
-    def admit(self, request: SumRequest, first_round: int) -> Self:
+    def admit(self, request: messages.SumRequest, first_round: int) -> Self:
         """Check a request and take in its roster or cohort, and boxes; nothing is answered yet."""
 
     def answer(
-        self, request: SumRequest, vector: FixedPointVector, *, blinded: bool, state_digest: bytes
-    ) -> tuple[Self, SumReply]:
+        self, request: messages.SumRequest, vector: keys.FixedPointVector, *, blinded: bool, state_digest: bytes
+    ) -> tuple[Self, messages.SumReply]:
         """Mask a vector and move on."""
         asked = request.asked
         if self.phase is not Phase.ADMITTED or asked != (self.round_index, self.attempt):
@@ -178,19 +151,18 @@ class Party(ABC):
         boxes = self._add_masks(values, transcript)
         if blinded and self.own_group_key:
             values += _blind_stream(self.run_id, asked, self.node_id, self.own_group_key, transcript, len(values))
-        reply = SumReply(*asked, MaskedVector(values), self.tag(*asked, state_digest), boxes)
+        reply = messages.SumReply(*asked, keys.MaskedVector(values), self.tag(*asked, state_digest), boxes)
         return changed(self, phase=self._ANSWERED, transcript=transcript), reply
 
     def _add_masks(self, values: Ring, transcript: bytes) -> dict[int, bytes]:
         """Add the own masks to a vector, in place, and return what its reply holds for other clients."""
-        del values, transcript
         return {}
 
     def require_confirmed(self, identities: Mapping[int, bytes], confirmations: Mapping[int, bytes]) -> None:
         """Hold what neighbours signed of the survivors against what this client was told, where sums are recovered."""
         del identities, confirmations
 
-    def finish(self, request: FinishRequest) -> Self:
+    def finish(self, request: messages.FinishRequest) -> Self:
         """Check the last message and take in its boxes, if they are still due."""
         release = request.release
         if self.phase is not self._COMPLETE or release.asked != (self.round_index, self.attempt):
@@ -202,18 +174,18 @@ class Party(ABC):
             )
         return changed(self._with_boxes(request.boxes), phase=Phase.FINISHED)
 
-    def unblind(self, release: Release, *, blinded: bool) -> AggregateVector:
+    def unblind(self, release: messages.Release, *, blinded: bool) -> AggregateVector:
         """Subtract the streams of the key authors in the sum from a release."""
         values = release.values.copy()
         if blinded:
-            keys = self._blinding_keys()
-            if not keys or not self.transcript or release.attempt != self.attempt:
+            group_keys = self._blinding_keys()
+            if not group_keys or not self.transcript or release.attempt != self.attempt:
                 # Against noise that is taken for a result.
                 raise ProtocolError(
                     f"the release of round {release.round_index}, attempt {release.attempt} is blinded, but its group "
                     "keys are not at hand: restart the run."
                 )
-            values -= _all_streams(keys, self.run_id, release.asked, self.transcript, len(values))
+            values -= _all_streams(group_keys, self.run_id, release.asked, self.transcript, len(values))
         return AggregateVector(values, blinded=False)
 
     def _blinding_keys(self) -> Keys:
@@ -224,7 +196,7 @@ class Party(ABC):
         """Tag what this client has computed under a key that only clients share; empty while there is none."""
         if not self.tag_key:
             return b""
-        return keyed_tag(self.tag_key, self.run_id, round_index, attempt, state_digest)
+        return keys.keyed_tag(self.tag_key, self.run_id, round_index, attempt, state_digest)
 
     def pack(self) -> tuple[dict[str, Any], dict[str, bytes]]:
         """Split the state into progress, as JSON has it, and blobs, among them all secrets."""
@@ -234,7 +206,7 @@ class Party(ABC):
         blobs = {"roster": b"" if roster is None else roster.packed}
         blobs |= zip(self._BYTES, map(fields.__getitem__, self._BYTES), strict=True)
         for name in self._KEYS:
-            blobs[name] = pack_keys(fields[name])
+            blobs[name] = messages.pack_keys(fields[name])
         return progress, blobs
 
     @classmethod
@@ -243,12 +215,12 @@ class Party(ABC):
         fields = dict(zip(cls._PROGRESS, map(progress.__getitem__, cls._PROGRESS), strict=True))
         fields |= zip(cls._BYTES, map(blobs.__getitem__, cls._BYTES), strict=True)
         for name in cls._KEYS:
-            fields[name] = unpack_keys(blobs[name])
+            fields[name] = messages.unpack_keys(blobs[name])
         if blobs["roster"] and "roster" not in more:
-            fields["roster"] = unpack_roster(progress["attempt"], blobs["roster"])
+            fields["roster"] = messages.unpack_roster(progress["attempt"], blobs["roster"])
         return cls(run_id=run_id, node_id=node_id, phase=Phase(progress["phase"]), **fields, **more)
 
-    def _require_admissible(self, request: SumRequest, first_round: int) -> None:
+    def _require_admissible(self, request: messages.SumRequest, first_round: int) -> None:
         """Raise unless the transition table has a line for the request."""
         (index, attempt), release = request.asked, request.release
         answered = (self.round_index, self.attempt)
@@ -271,7 +243,7 @@ class Party(ABC):
 
     def _require_own_place(self, roster: Roster, attempt: int) -> None:
         """Raise unless a roster is of this attempt, and lists this client and enough others."""
-        if roster.attempt != attempt or roster.keys.get(self.node_id) != public_key_of(self.private_key):
+        if roster.attempt != attempt or roster.keys.get(self.node_id) != keys.public_key_of(self.private_key):
             # Against a server that takes part in this client's place.
             raise ProtocolError(f"the roster does not list node {self.node_id} under its own key: check the server.")
         if len(roster.members) < self.min_cohort:
@@ -284,19 +256,19 @@ class Party(ABC):
     def _fresh_group_key(self, roster: Roster) -> bytes:
         """A new group key if this client is an author of the roster."""
         is_author = self.authored and self.node_id in roster.authors(self.max_silent)
-        return generate_group_key() if is_author else b""
+        return keys.generate_group_key() if is_author else b""
 
     def _agreed_keys(self, roster: Roster, peers: Iterable[int], known: Mapping[int, bytes]) -> dict[int, bytes]:
         """Pair keys with `peers`: those that are known, and newly agreed ones for the rest."""
         missing = {peer: roster.keys[peer] for peer in peers if peer not in known and peer != self.node_id}
         if not missing:
             return dict(known)
-        return {**known, **agree_pair_keys(self.private_key, missing, self.run_id, self.node_id)}
+        return {**known, **keys.agree_pair_keys(self.private_key, missing, self.run_id, self.node_id)}
 
     def _box_context(self, purpose: str, author: int, recipient: int) -> bytes:
         """What a box is bound to: it opens for nobody else, and in no other run, attempt or roster."""
         roster = self.announced or self.cohort
-        return digest(purpose, self.run_id, *self._box_scope, author, recipient, roster.digest)
+        return keys.digest(purpose, self.run_id, *self._box_scope, author, recipient, roster.digest)
 
     @property
     def _box_scope(self) -> tuple[int, ...]:
@@ -306,12 +278,12 @@ class Party(ABC):
     def _seal(self, pair_key: bytes, purpose: str, recipient: int, secret: bytes) -> bytes:
         """Seal something for one node."""
         context = self._box_context(purpose, self.node_id, recipient)
-        return seal(derive_key(pair_key, purpose, context), secret, context)
+        return keys.seal(keys.derive_key(pair_key, purpose, context), secret, context)
 
     def _open(self, pair_key: bytes, purpose: str, author: int, box: bytes, length: int) -> bytes:
         """Open what one node sealed."""
         context = self._box_context(purpose, author, self.node_id)
-        secret = unseal(derive_key(pair_key, purpose, context), box, context)
+        secret = keys.unseal(keys.derive_key(pair_key, purpose, context), box, context)
         if len(secret) != length:
             # Against an author whose keys or shares are cut short, so that others read them at wrong places.
             raise ProtocolError(f"node {author} sealed {len(secret)} bytes instead of {length}: restart the run.")
@@ -329,14 +301,14 @@ class Party(ABC):
         own = {self.node_id: self.own_group_key} if self.own_group_key else {}
         ordered = tuple(sorted({**opened, **own}.items()))
         secret = b"".join(key for _, key in ordered) if self.authored else self.plan_digest
-        return changed(self, group_keys=ordered, tag_key=derive_key(secret, "tag", self.run_id, roster.digest))
+        return changed(self, group_keys=ordered, tag_key=keys.derive_key(secret, "tag", self.run_id, roster.digest))
 
 
 def _blind_stream(
     run_id: int, asked: tuple[int, int], author: int, group_key: bytes, transcript: bytes, length: int
 ) -> Ring:
     """One author's blinding stream of one aggregation."""
-    return mask(group_key, length, "blind", run_id, author, *asked, transcript)
+    return keys.mask(group_key, length, "blind", run_id, author, *asked, transcript)
 
 
 @lru_cache(maxsize=1)
@@ -370,7 +342,7 @@ class Session(ABC):
                 "lower min-clients."
             )
         self.roster = roster
-        self.round_index = NO_ROUND
+        self.round_index = messages.NO_ROUND
         self.due = Stage.SUM
         """What is asked for next."""
         self._least = least
@@ -413,7 +385,7 @@ class Session(ABC):
         self._total = np.zeros(self._length, dtype=np.uint64)
         self._open, self.due = True, Stage.SUM
 
-    def receive(self, node_id: int, reply: SumReply) -> None:
+    def receive(self, node_id: int, reply: messages.SumReply) -> None:
         """Take one vector in; one that is late, replayed or malformed is a `ProtocolError` and changes nothing."""
         asked = (self.round_index, self.roster.attempt)
         if node_id not in self.roster.keys:
@@ -446,7 +418,7 @@ class Session(ABC):
     """Take in what was asked for."""
 
     @abstractmethod
-    def _require_parts(self, node_id: int, reply: SumReply) -> None:
+    def _require_parts(self, node_id: int, reply: messages.SumReply) -> None:
         """Raise unless a reply's tag, and what it holds for other clients, are as they are due."""
 
     def missing(self) -> tuple[int, ...]:
@@ -488,8 +460,7 @@ class Retry(Party):
 
     _KEYS: ClassVar[tuple[str, ...]] = (*Party._KEYS, "pair_keys")
 
-    def admit(self, request: SumRequest, first_round: int) -> Retry:
-        """See `Party.admit`."""
+    def admit(self, request: messages.SumRequest, first_round: int) -> Retry:
         self._require_admissible(request, first_round)
         if request.attempt == self.attempt:
             if request.roster is not None:
@@ -500,7 +471,7 @@ class Retry(Party):
             entered = self._in_attempt(request)
         return changed(entered, phase=Phase.ADMITTED, round_index=request.round_index)
 
-    def _in_attempt(self, request: SumRequest) -> Retry:
+    def _in_attempt(self, request: messages.SumRequest) -> Retry:
         """Check a new attempt's roster, agree on keys with its neighbours and become an author if named."""
         roster = request.roster
         if roster is None or roster.attempt != request.attempt:
@@ -547,7 +518,7 @@ class Retry(Party):
         """Add the masks of later neighbours and subtract those of earlier ones; an author seals its new key."""
         length, asked = len(values), (self.round_index, self.attempt)
         for peer, key in self.pair_keys:
-            shared = mask(key, length, "mask", *asked, transcript)
+            shared = keys.mask(key, length, "mask", *asked, transcript)
             if self.node_id < peer:
                 values += shared
             else:
@@ -614,9 +585,9 @@ class RetrySession(Session):
         self._open = False
         return AggregateVector(self._total, blinded)
 
-    def request(self, node_id: int, release: Release | None, state: bytes) -> SumRequest:
+    def request(self, node_id: int, release: messages.Release | None, state: bytes) -> messages.SumRequest:
         """What one client is asked."""
-        return SumRequest(
+        return messages.SumRequest(
             self.round_index,
             self.roster.attempt,
             roster=self.roster if self._first else None,
@@ -627,24 +598,23 @@ class RetrySession(Session):
             credentials=self._credentials if self._first and self.roster.attempt == 0 else {},
         )
 
-    def finish_request(self, node_id: int, release: Release, state: bytes) -> FinishRequest:
+    def finish_request(self, node_id: int, release: messages.Release, state: bytes) -> messages.FinishRequest:
         """The last message to one client."""
-        return FinishRequest(release, self.take_boxes(node_id), state)
+        return messages.FinishRequest(release, self.take_boxes(node_id), state)
 
-    def close(self, plan_digest: bytes, *, blinded: bool) -> tuple[AggregateVector | None, Silence | None]:
+    def close(self, plan_digest: bytes, *, blinded: bool) -> tuple[AggregateVector | None, messages.Silence | None]:
         """Go on with what has come: to the sum, or to a new attempt without the silent ones."""
-        del plan_digest
         missing = self.missing()
         if missing:
             self.retry()
-            return None, Silence(missing, None)
+            return None, messages.Silence(missing, None)
         return self.aggregate(blinded=blinded), None
 
     def take_boxes(self, node_id: int) -> dict[int, bytes]:
         """Sealed group keys to relay to one node with its next message; handed out once an attempt."""
         return self._boxes.pop(node_id, {})
 
-    def _require_parts(self, node_id: int, reply: SumReply) -> None:
+    def _require_parts(self, node_id: int, reply: messages.SumReply) -> None:
         """A tag, once a key is shared; a key author, and nobody else, seals its key for everybody else."""
         if len(reply.tag) not in (0, TAG_BYTES):
             raise ProtocolError(

@@ -27,53 +27,9 @@ from itertools import pairwise
 from typing import Any, ClassVar
 
 from flwr_dpkmeans.errors import CohortError, IdentityError, ProtocolError
-from flwr_dpkmeans.secagg.agreement import (
-    GIVEN_BYTES,
-    LEAST_AUTHORS,
-    RecoveryGraph,
-    Slots,
-    cohort_of,
-    cohort_view,
-    combine,
-    least_survivors,
-    lock,
-    pair_mask,
-    piece,
-    reconstruct,
-    recovery_graph,
-    self_mask,
-    share,
-    survivors_digest,
-    survivors_view,
-    ticket,
-    unlock,
-)
-from flwr_dpkmeans.secagg.keys import (
-    KEY_BYTES,
-    AggregateVector,
-    Ring,
-    agree_pair_keys,
-    derive_key,
-    digest,
-    public_key_of,
-)
-from flwr_dpkmeans.secagg.messages import (
-    FinishRequest,
-    Release,
-    ShareReply,
-    ShareRequest,
-    Silence,
-    Stage,
-    SumReply,
-    SumRequest,
-    UnmaskReply,
-    UnmaskRequest,
-    pack_boxes,
-    pack_nodes,
-    unpack_boxes,
-    unpack_nodes,
-    unpack_roster,
-)
+from flwr_dpkmeans.secagg import agreement, keys, messages
+from flwr_dpkmeans.secagg.keys import KEY_BYTES, AggregateVector, Ring
+from flwr_dpkmeans.secagg.messages import Stage
 from flwr_dpkmeans.secagg.party import TAG_BYTES, Keys, Party, Phase, Session, changed, require_equal_tags
 from flwr_dpkmeans.secagg.roster import Roster, transcript_of, verify_survivors
 
@@ -85,7 +41,7 @@ _BOX_OVERHEAD = 28
 class Recover(Party):
     """A client of a run whose sums are recovered; see `Party`."""
 
-    slots: Slots = field(kw_only=True)
+    slots: agreement.Slots = field(kw_only=True)
     """The aggregations that keys are shared for."""
     masters: bytes = field(repr=False, default_factory=lambda: os.urandom(2 * KEY_BYTES))
     """Two 32-byte secrets, from which the own keys of all aggregations follow."""
@@ -117,9 +73,9 @@ class Recover(Party):
         return self.setup
 
     @property
-    def graph(self) -> RecoveryGraph:
+    def graph(self) -> agreement.RecoveryGraph:
         """Size of the neighbourhoods."""
-        return recovery_graph(len(self.sharers.members), self.max_silent)
+        return agreement.recovery_graph(len(self.sharers.members), self.max_silent)
 
     @property
     def neighbours(self) -> tuple[int, ...]:
@@ -129,7 +85,7 @@ class Recover(Party):
     @property
     def least(self) -> int:
         """Smallest cohort and number of survivors: no more than t may be gone."""
-        return least_survivors(len(self.sharers.members), self.max_silent, self.min_cohort)
+        return agreement.least_survivors(len(self.sharers.members), self.max_silent, self.min_cohort)
 
     def with_plan(self, plan_digest: bytes, last_round: int) -> Recover:
         """See `Party.with_plan`; a plan with rounds that no keys were shared for is a `ProtocolError`."""
@@ -141,11 +97,10 @@ class Recover(Party):
         return super().with_plan(plan_digest, last_round)
 
     def pack(self) -> tuple[dict[str, Any], dict[str, bytes]]:
-        """See `Party.pack`."""
         progress, blobs = super().pack()
         progress["slots"] = (self.slots.first_round, self.slots.last_round, self.slots.n_attempts)
-        blobs |= {"held": pack_boxes(dict(self.held)), "survivors": pack_nodes(self.survivors)}
-        blobs["cohort"] = b"" if self.roster is None else pack_nodes(self.roster.node_ids)
+        blobs |= {"held": messages.pack_boxes(dict(self.held)), "survivors": messages.pack_nodes(self.survivors)}
+        blobs["cohort"] = b"" if self.roster is None else messages.pack_nodes(self.roster.node_ids)
         return progress, blobs
 
     @classmethod
@@ -153,14 +108,14 @@ class Recover(Party):
         cls, run_id: int, node_id: int, progress: dict[str, Any], blobs: Mapping[str, Any], **more: Any
     ) -> Recover:
         """See `Party.unpack`."""
-        setup = unpack_roster(0, blobs["roster"]) if blobs["roster"] else None
-        cohort = unpack_nodes(blobs["cohort"])
+        setup = messages.unpack_roster(0, blobs["roster"]) if blobs["roster"] else None
+        cohort = messages.unpack_nodes(blobs["cohort"])
         more |= {
-            "slots": Slots(*progress["slots"]),
+            "slots": agreement.Slots(*progress["slots"]),
             "setup": setup,
-            "roster": cohort_of(setup, progress["attempt"], cohort) if setup is not None and cohort else None,
-            "survivors": unpack_nodes(blobs["survivors"]),
-            "held": tuple(unpack_boxes(blobs["held"]).items()),
+            "roster": agreement.cohort_of(setup, progress["attempt"], cohort) if setup is not None and cohort else None,
+            "survivors": messages.unpack_nodes(blobs["survivors"]),
+            "held": tuple(messages.unpack_boxes(blobs["held"]).items()),
         }
         return super().unpack(run_id, node_id, progress, blobs, **more)
 
@@ -171,7 +126,7 @@ class Recover(Party):
         """
         if self.phase is not Phase.UNMASKED:
             return
-        told, asked = survivors_digest(self.survivors), (self.round_index, self.attempt)
+        told, asked = agreement.survivors_digest(self.survivors), (self.round_index, self.attempt)
         for node, signature in confirmations.items():
             known = identities.get(node)
             if known is None or not verify_survivors(known, signature, self.run_id, node, *asked, told):
@@ -187,7 +142,7 @@ class Recover(Party):
                 f"{self.graph.threshold} are needed: give every node an 'identity', and check the server."
             )
 
-    def share(self, request: ShareRequest) -> tuple[Recover, ShareReply]:
+    def share(self, request: messages.ShareRequest) -> tuple[Recover, messages.ShareReply]:
         """Make the keys of all aggregations and share them among the neighbours."""
         roster = request.roster
         if self.phase is not Phase.KEYED:
@@ -200,19 +155,18 @@ class Recover(Party):
         others = [peer for peer in roster.node_ids if peer != self.node_id] if group_key else []
         pairs = self._agreed_keys(roster, others or neighbours, {})
         selves, privates = _own_seeds(state)
-        public_keys = b"".join([public_key_of(key) for key in privates])
-        parts = share(b"".join(selves + privates), len(neighbours), state.graph.threshold)
+        public_keys = b"".join([keys.public_key_of(key) for key in privates])
+        parts = agreement.share(b"".join(selves + privates), len(neighbours), state.graph.threshold)
         boxes = {
             peer: state._seal(pairs[peer], "shares", peer, part + public_keys)
             for peer, part in zip(neighbours, parts, strict=True)
         }
         group_boxes = {peer: state._seal(pairs[peer], "box", peer, group_key) for peer in others}
-        commitments = b"".join([digest("self mask", seed) for seed in selves])
+        commitments = b"".join([keys.digest("self mask", seed) for seed in selves])
         held = tuple([(peer, pairs[peer]) for peer in neighbours])
-        return changed(state, held=held), ShareReply(public_keys, commitments, boxes, group_boxes)
+        return changed(state, held=held), messages.ShareReply(public_keys, commitments, boxes, group_boxes)
 
-    def admit(self, request: SumRequest, first_round: int) -> Recover:
-        """See `Party.admit`."""
+    def admit(self, request: messages.SumRequest, first_round: int) -> Recover:
         self._require_admissible(request, first_round)
         self.slots.place(*request.asked)
         if request.roster is not None:
@@ -225,7 +179,7 @@ class Recover(Party):
             entered._with_boxes({**request.boxes, **request.group_boxes})
         return changed(entered, phase=Phase.ADMITTED, round_index=request.round_index, attempt=request.attempt)
 
-    def _cohort(self, request: SumRequest) -> Roster:
+    def _cohort(self, request: messages.SumRequest) -> Roster:
         """Check whom a request names, and look their keys up."""
         nodes = request.cohort
         before: Collection[int]
@@ -239,7 +193,7 @@ class Recover(Party):
                 # Against two vectors of one round under the same cohort's masks.
                 raise ProtocolError("a later attempt's cohort is not smaller than the one before: stop the run.")
         self._require_members(nodes, before, "cohort")
-        return cohort_of(self.sharers, request.attempt, nodes)
+        return agreement.cohort_of(self.sharers, request.attempt, nodes)
 
     def _require_members(self, nodes: tuple[int, ...], before: Collection[int], what: str) -> None:
         """Raise unless the nodes are in order, with this client, enough, and part of those before."""
@@ -258,7 +212,7 @@ class Recover(Party):
                 "needed: start a new run, or raise max_silent."
             )
 
-    def _with_first_boxes(self, request: SumRequest) -> Recover:
+    def _with_first_boxes(self, request: messages.SumRequest) -> Recover:
         """Open the shares that neighbours gave this client, and the authors' group keys."""
         present = self.cohort.keys
         givers = [peer for peer in self.neighbours if peer in present]
@@ -270,38 +224,38 @@ class Recover(Party):
                 f"shares came from {len(request.boxes)} and group keys from {len(request.group_boxes)} nodes, but "
                 f"{len(givers)} and {len(others)} were due: restart the run."
             )
-        if self.authored and len(authors) < LEAST_AUTHORS:
+        if self.authored and len(authors) < agreement.LEAST_AUTHORS:
             # Against a sum that one author's stream alone hides.
             raise ProtocolError(
-                f"{len(authors)} key author(s) shared keys, but {LEAST_AUTHORS} are needed: restart the run."
+                f"{len(authors)} key author(s) shared keys, but {agreement.LEAST_AUTHORS} are needed: restart the run."
             )
         pairs = self._agreed_keys(self.sharers, others, dict(self.held))
         length = 3 * KEY_BYTES * self.slots.number
         held = []
         for peer in givers:
             opened = self._open(pairs[peer], "shares", peer, request.boxes[peer], length)
-            held.append((peer, opened + derive_key(pairs[peer], "agreement")))
-        keys = {
+            held.append((peer, opened + keys.derive_key(pairs[peer], "agreement")))
+        opened_keys = {
             author: self._open(pairs[author], "box", author, request.group_boxes[author], KEY_BYTES)
             for author in others
         }
-        return changed(self, held=tuple(held))._with_group_keys(keys, self.sharers)
+        return changed(self, held=tuple(held))._with_group_keys(opened_keys, self.sharers)
 
     def _add_masks(self, values: Ring, transcript: bytes) -> dict[int, bytes]:
         """Add a mask of one's own and one with each neighbour, and return a ticket for each."""
         asked, length = (self.round_index, self.attempt), len(values)
-        place, view = self.slots.place(*asked), cohort_view(asked, transcript)
+        place, view = self.slots.place(*asked), agreement.cohort_view(asked, transcript)
         own_self, own_private = _own_seed(self, place)
-        values += self_mask(own_self, self.run_id, self.node_id, asked, transcript, length)
+        values += agreement.self_mask(own_self, self.run_id, self.node_id, asked, transcript, length)
         held, present = dict(self.held), self.cohort.keys
         peers = [peer for peer in self.neighbours if peer in present]
         # Public keys come from the neighbours' boxes: the server cannot have changed them.
-        publics = {peer: piece(held[peer], 2 * self.slots.number + place) for peer in peers}
-        for peer, pair in agree_pair_keys(own_private, publics, self.run_id, self.node_id).items():
-            values += pair_mask(pair, self.node_id, peer, asked, transcript, length)
-        return {peer: ticket(_agreement_key(held[peer]), self.node_id, peer, view) for peer in peers}
+        publics = {peer: agreement.piece(held[peer], 2 * self.slots.number + place) for peer in peers}
+        for peer, pair in keys.agree_pair_keys(own_private, publics, self.run_id, self.node_id).items():
+            values += agreement.pair_mask(pair, self.node_id, peer, asked, transcript, length)
+        return {peer: agreement.ticket(_agreement_key(held[peer]), self.node_id, peer, view) for peer in peers}
 
-    def unmask(self, request: UnmaskRequest) -> tuple[Recover, UnmaskReply]:
+    def unmask(self, request: messages.UnmaskRequest) -> tuple[Recover, messages.UnmaskReply]:
         """Give one share for each neighbour, of what its fate asks for."""
         asked = request.asked
         if self.phase is not Phase.MASKED or asked != (self.round_index, self.attempt):
@@ -314,13 +268,14 @@ class Recover(Party):
         survivors = request.survivors
         self._require_members(survivors, self.cohort.keys, "survivors")
         authors = set(self.sharers.authors(self.max_silent)) & set(survivors)
-        if self.authored and len(authors) < LEAST_AUTHORS:
+        if self.authored and len(authors) < agreement.LEAST_AUTHORS:
             # Against a sum that one author's stream alone hides.
             raise ProtocolError(
-                f"{len(authors)} key author(s) survived, but {LEAST_AUTHORS} are needed to hide the sum from the "
-                "server: start a new run."
+                f"{len(authors)} key author(s) survived, but {agreement.LEAST_AUTHORS} are needed to hide the sum "
+                "from the server: start a new run."
             )
-        return changed(self, phase=Phase.UNMASKED, survivors=survivors), UnmaskReply(*asked, _give(self, survivors))
+        reply = messages.UnmaskReply(*asked, _give(self, survivors))
+        return changed(self, phase=Phase.UNMASKED, survivors=survivors), reply
 
     def _blinding_keys(self) -> Keys:
         """Streams of authors that fell silent are not in the sum."""
@@ -329,7 +284,7 @@ class Recover(Party):
 
     def tag(self, round_index: int, attempt: int, state_digest: bytes) -> bytes:
         """Tag the clustering state and the survivors that it comes from, under the key that only clients share."""
-        covered = digest("survivors and state", survivors_digest(self.survivors), state_digest)
+        covered = keys.digest("survivors and state", agreement.survivors_digest(self.survivors), state_digest)
         return super().tag(round_index, attempt, covered)
 
 
@@ -337,7 +292,7 @@ def _own_seed(state: Recover, place: int) -> tuple[bytes, bytes]:
     """Own self mask's seed, and private key, of one aggregation; they say nothing about the masters or each other."""
     selves, privates = state.masters[:KEY_BYTES], state.masters[KEY_BYTES:]
     bound = (state.run_id, state.node_id, place)
-    return derive_key(selves, "self seed", *bound), derive_key(privates, "private key", *bound)
+    return keys.derive_key(selves, "self seed", *bound), keys.derive_key(privates, "private key", *bound)
 
 
 def _own_seeds(state: Recover) -> tuple[list[bytes], list[bytes]]:
@@ -350,9 +305,10 @@ def _give(state: Recover, survivors: tuple[int, ...]) -> dict[int, bytes]:
     """What `unmask` sends for each neighbour in the cohort; see `secagg.agreement`."""
     asked, node, alive = (state.round_index, state.attempt), state.node_id, set(survivors)
     place, held = state.slots.place(*asked), dict(state.held)
-    cohort, told = cohort_view(asked, state.transcript), survivors_view(asked, state.transcript, survivors)
+    cohort = agreement.cohort_view(asked, state.transcript)
+    told = agreement.survivors_view(asked, state.transcript, survivors)
     opening = os.urandom(KEY_BYTES)
-    parts = share(opening, len(state.neighbours), state.graph.threshold)
+    parts = agreement.share(opening, len(state.neighbours), state.graph.threshold)
     given = {}
     for peer, part in zip(state.neighbours, parts, strict=True):
         if peer not in state.cohort.keys:
@@ -360,11 +316,12 @@ def _give(state: Recover, survivors: tuple[int, ...]) -> dict[int, bytes]:
         key = _agreement_key(held[peer])
         # Shares of all self masks come first in a box, then those of all pairwise keys.
         if peer in alive:
-            due = combine(piece(held[peer], place), ticket(key, peer, node, cohort))
+            due = agreement.combine(agreement.piece(held[peer], place), agreement.ticket(key, peer, node, cohort))
         else:
-            due = piece(held[peer], state.slots.number + place)
-        locked = combine(due, lock(opening, peer))
-        given[peer] = locked + ticket(key, node, peer, told) + combine(part, ticket(key, peer, node, told))
+            due = agreement.piece(held[peer], state.slots.number + place)
+        locked = agreement.combine(due, agreement.lock(opening, peer))
+        padded = agreement.combine(part, agreement.ticket(key, peer, node, told))
+        given[peer] = locked + agreement.ticket(key, node, peer, told) + padded
     return given
 
 
@@ -378,10 +335,10 @@ class RecoverSession(Session):
 
     sharers: Roster
 
-    def __init__(self, run_id: int, roster: Roster, slots: Slots, *, min_cohort: int, **limits: Any) -> None:
+    def __init__(self, run_id: int, roster: Roster, slots: agreement.Slots, *, min_cohort: int, **limits: Any) -> None:
         n_sharers, max_silent = len(roster.members), limits["max_silent"]
-        self._graph = recovery_graph(n_sharers, max_silent)
-        super().__init__(roster, least=least_survivors(n_sharers, max_silent, min_cohort), **limits)
+        self._graph = agreement.recovery_graph(n_sharers, max_silent)
+        super().__init__(roster, least=agreement.least_survivors(n_sharers, max_silent, min_cohort), **limits)
         self.sharers = roster
         self.due = Stage.SHARE
         self.survivors: tuple[int, ...] = ()
@@ -389,8 +346,8 @@ class RecoverSession(Session):
         self._run_id = run_id
         self._slots = slots
         self._authors = frozenset(roster.authors(max_silent) if self._authored else ())
-        self._shared: dict[int, ShareReply] = {}
-        self._unmasked: dict[int, UnmaskReply] = {}
+        self._shared: dict[int, messages.ShareReply] = {}
+        self._unmasked: dict[int, messages.UnmaskReply] = {}
         self._signatures: dict[int, bytes] = {}
 
     @property
@@ -407,14 +364,16 @@ class RecoverSession(Session):
         """Nodes that hold one client's shares and mask with it."""
         return self.sharers.circle(node_id, self._graph.degree)
 
-    def request(self, node_id: int, release: Release | None, state: bytes) -> ShareRequest | SumRequest | UnmaskRequest:
+    def request(
+        self, node_id: int, release: messages.Release | None, state: bytes
+    ) -> messages.ShareRequest | messages.SumRequest | messages.UnmaskRequest:
         """What one client is asked."""
         if self.due is Stage.SHARE:
-            return ShareRequest(self.sharers, self._credentials)
+            return messages.ShareRequest(self.sharers, self._credentials)
         if self.due is Stage.UNMASK:
-            return UnmaskRequest(self.round_index, self.attempt, self.survivors)
+            return messages.UnmaskRequest(self.round_index, self.attempt, self.survivors)
         boxes, group_boxes = self.take_boxes(node_id)
-        return SumRequest(
+        return messages.SumRequest(
             self.round_index,
             self.attempt,
             release=release,
@@ -434,9 +393,9 @@ class RecoverSession(Session):
         authors = sorted(author for author in self._authors if author in there and author != node_id)
         return boxes, {author: self._shared[author].group_boxes[node_id] for author in authors}
 
-    def finish_request(self, node_id: int, release: Release, state: bytes) -> FinishRequest:
+    def finish_request(self, node_id: int, release: messages.Release, state: bytes) -> messages.FinishRequest:
         """The last message to one client."""
-        return FinishRequest(release, {}, state, self._confirmations(node_id))
+        return messages.FinishRequest(release, {}, state, self._confirmations(node_id))
 
     def _confirmations(self, node_id: int) -> dict[int, bytes]:
         """What a node's neighbours signed of the last survivors."""
@@ -452,17 +411,17 @@ class RecoverSession(Session):
         else:
             self.receive(node_id, reply)
 
-    def receive_shares(self, node_id: int, reply: ShareReply) -> None:
+    def receive_shares(self, node_id: int, reply: messages.ShareReply) -> None:
         """Take one client's shared keys in; a malformed or second reply is a `ProtocolError`."""
         if node_id not in self.sharers.keys or node_id in self._shared or self.due is not Stage.SHARE:
             # Against keys that are exchanged once others were sealed for them.
             raise ProtocolError(f"node {node_id} shared keys unasked or twice: discarded.")
-        keys = KEY_BYTES * self._slots.number
+        length = KEY_BYTES * self._slots.number
         neighbours = self.neighbours(node_id)
         others = [peer for peer in self.sharers.node_ids if peer != node_id] if node_id in self._authors else []
-        fits = len(reply.public_keys) == len(reply.commitments) == keys
+        fits = len(reply.public_keys) == len(reply.commitments) == length
         fits = fits and sorted(reply.boxes) == list(neighbours) and sorted(reply.group_boxes) == others
-        fits = fits and all(len(box) == 3 * keys + _BOX_OVERHEAD for box in reply.boxes.values())
+        fits = fits and all(len(box) == 3 * length + _BOX_OVERHEAD for box in reply.boxes.values())
         fits = fits and all(len(box) == KEY_BYTES + _BOX_OVERHEAD for box in reply.group_boxes.values())
         if not fits:
             # Against a client whose keys cannot be given back once it is gone.
@@ -472,11 +431,11 @@ class RecoverSession(Session):
             )
         self._shared[node_id] = reply
 
-    def _require_parts(self, node_id: int, reply: SumReply) -> None:
+    def _require_parts(self, node_id: int, reply: messages.SumReply) -> None:
         if len(reply.tag) != TAG_BYTES or not self._fits(node_id, reply.boxes, KEY_BYTES):
             raise ProtocolError(f"node {node_id} sent a malformed tag, or other tickets than are due: discarded.")
 
-    def receive_unmask(self, node_id: int, reply: UnmaskReply) -> None:
+    def receive_unmask(self, node_id: int, reply: messages.UnmaskReply) -> None:
         """Take one survivor's shares in; unasked, second or malformed ones are a `ProtocolError`."""
         is_due = self._open and node_id in self.survivors
         if not is_due or reply.asked != (self.round_index, self.attempt):
@@ -484,7 +443,7 @@ class RecoverSession(Session):
             raise ProtocolError(f"node {node_id} sent shares that are not awaited: late or replayed, and discarded.")
         if node_id in self._unmasked:
             raise ProtocolError(f"node {node_id} sent its shares twice: the second reply is discarded.")
-        if not self._fits(node_id, reply.shares, GIVEN_BYTES):
+        if not self._fits(node_id, reply.shares, agreement.GIVEN_BYTES):
             raise ProtocolError(
                 f"node {node_id} sent {len(reply.shares)} shares, of which some are malformed or not due: discarded."
             )
@@ -513,38 +472,38 @@ class RecoverSession(Session):
         }
         return tuple([node for node in self.asked if node not in answered[self.due]])
 
-    def close(self, plan_digest: bytes, *, blinded: bool) -> tuple[AggregateVector | None, Silence | None]:
+    def close(self, plan_digest: bytes, *, blinded: bool) -> tuple[AggregateVector | None, messages.Silence | None]:
         """Go on with what came: to vectors, to the shares that unmask their sum, to the sum, or to a new attempt."""
         missing = self.missing()
         if self.due is Stage.SHARE:
             self.close_shares()
-            return None, Silence(missing, "shared no keys")
+            return None, messages.Silence(missing, "shared no keys")
         if self.due is Stage.SUM:
             self.close_vectors()
-            return None, Silence(missing, "sent no vector")
+            return None, messages.Silence(missing, "sent no vector")
         try:
             aggregate = self.recover(plan_digest, blinded=blinded)
         except ProtocolError as error:
             self.retry()
-            return None, Silence(missing, None, str(error))
+            return None, messages.Silence(missing, None, str(error))
         self._signatures = {node: reply.signature for node, reply in self._unmasked.items() if reply.signature}
-        return aggregate, Silence(missing, "gave no shares")
+        return aggregate, messages.Silence(missing, "gave no shares")
 
     def close_shares(self) -> None:
         """Go on with those that shared keys; too few of them are a `CohortError`."""
         self._require_enough(self._shared, "shared their keys")
         self.due = Stage.SUM
-        self.roster = cohort_of(self.sharers, 0, tuple(sorted(self._shared)))
+        self.roster = agreement.cohort_of(self.sharers, 0, tuple(sorted(self._shared)))
 
     def close_vectors(self) -> None:
         """Name those whose vectors arrived the survivors; too few of them are a `CohortError`."""
         self._require_enough(self._tags, f"answered round {self.round_index}")
         survivors = tuple(sorted(self._tags))
-        if self._authored and len(self._authors & set(survivors)) < LEAST_AUTHORS:
+        if self._authored and len(self._authors & set(survivors)) < agreement.LEAST_AUTHORS:
             # Clients would refuse to open a sum that one author's stream alone hides.
             raise CohortError(
-                f"fewer than {LEAST_AUTHORS} key authors answered round {self.round_index}, so that the server could "
-                "read the sum: start a new run."
+                f"fewer than {agreement.LEAST_AUTHORS} key authors answered round {self.round_index}, so that the "
+                "server could read the sum: start a new run."
             )
         require_equal_tags(self._tags, self.round_index)
         self.survivors, self.due = survivors, Stage.UNMASK
@@ -563,24 +522,24 @@ class RecoverSession(Session):
         for owner in self.roster.node_ids:
             key, shared = self._reconstruct(owner, shares), self._shared[owner]
             if owner in alive:
-                proof, committed = digest("self mask", key), shared.commitments
+                proof, committed = keys.digest("self mask", key), shared.commitments
             else:
-                proof, committed = public_key_of(key), shared.public_keys
-            if proof != piece(committed, place):
+                proof, committed = keys.public_key_of(key), shared.public_keys
+            if proof != agreement.piece(committed, place):
                 # Against one wrong share, which would turn the sum into noise that nobody notices.
                 raise ProtocolError(
                     f"the shares of a key of node {owner} do not give the key that it committed to: somebody sent a "
                     "wrong share, and another attempt is due."
                 )
             if owner in alive:
-                total -= self_mask(key, self._run_id, owner, asked, transcript, self._length)
+                total -= agreement.self_mask(key, self._run_id, owner, asked, transcript, self._length)
                 continue
             peers = [peer for peer in self.neighbours(owner) if peer in alive]
-            publics = {peer: piece(self._shared[peer].public_keys, place) for peer in peers}
-            for peer, pair in agree_pair_keys(key, publics, self._run_id, owner).items():
-                total -= pair_mask(pair, peer, owner, asked, transcript, self._length)
+            publics = {peer: agreement.piece(self._shared[peer].public_keys, place) for peer in peers}
+            for peer, pair in keys.agree_pair_keys(key, publics, self._run_id, owner).items():
+                total -= agreement.pair_mask(pair, peer, owner, asked, transcript, self._length)
         self._open = False
-        self.roster = cohort_of(self.sharers, self.attempt, tuple(sorted(self._unmasked)))
+        self.roster = agreement.cohort_of(self.sharers, self.attempt, tuple(sorted(self._unmasked)))
         return AggregateVector(total, blinded)
 
     def _unlock(self) -> dict[int, dict[int, bytes]]:
@@ -590,19 +549,19 @@ class RecoverSession(Session):
         for holder in given:
             coordinates = {peer: place for place, peer in enumerate(self.neighbours(holder), start=1) if peer in given}
             self._require_threshold(len(coordinates), holder)
-            shares[holder] = unlock(holder, given, coordinates, self._graph.threshold)
+            shares[holder] = agreement.unlock(holder, given, coordinates, self._graph.threshold)
         return shares
 
     def _reconstruct(self, owner: int, shares: Mapping[int, Mapping[int, bytes]]) -> bytes:
         """One client's key from its neighbours' shares: of the self mask or of the pairwise key."""
         tickets = self._sealed[owner] if owner in self.survivors else {}
         given = {
-            coordinate: combine(shares[holder][owner], tickets.get(holder, b""))
+            coordinate: agreement.combine(shares[holder][owner], tickets.get(holder, b""))
             for coordinate, holder in enumerate(self.neighbours(owner), start=1)
             if holder in shares
         }
         self._require_threshold(len(given), owner)
-        return reconstruct(dict(list(given.items())[: self._graph.threshold]))
+        return agreement.reconstruct(dict(list(given.items())[: self._graph.threshold]))
 
     def _require_threshold(self, n_shares: int, owner: int) -> None:
         """Raise if too few neighbours of a client gave shares."""
@@ -622,7 +581,7 @@ class RecoverSession(Session):
                 f"came, and another attempt needs a smaller cohort and one of the plan's {self._max_retries} retries: "
                 "start a new run, or raise max_retries."
             )
-        self.roster = cohort_of(self.sharers, self.attempt + 1, tuple(sorted(answered)))
+        self.roster = agreement.cohort_of(self.sharers, self.attempt + 1, tuple(sorted(answered)))
         self._first = False
         self._reset()
 

@@ -38,38 +38,13 @@ from flwr_dpkmeans.errors import IdentityError, ProtocolError
 from flwr_dpkmeans.log import now_at
 from flwr_dpkmeans.privacy.release import ReleasedSum
 from flwr_dpkmeans.privacy.report import SIMULATED, PrivacyReport, Provenance
+from flwr_dpkmeans.secagg import messages
 from flwr_dpkmeans.secagg.agreement import survivors_digest
-from flwr_dpkmeans.secagg.keys import (
-    AggregateVector,
-    FixedPointVector,
-    Ring,
-    encode,
-    generate_private_key,
-    public_key_of,
-)
-from flwr_dpkmeans.secagg.messages import (
-    FinishReply,
-    Release,
-    ShareReply,
-    ShareRequest,
-    Stage,
-    SumReply,
-    SumRequest,
-    UnmaskReply,
-    UnmaskRequest,
-    pack_keys,
-    unpack_keys,
-)
+from flwr_dpkmeans.secagg.keys import AggregateVector, FixedPointVector, encode, generate_private_key, public_key_of
+from flwr_dpkmeans.secagg.messages import Stage
 from flwr_dpkmeans.secagg.party import Party, changed
 from flwr_dpkmeans.secagg.roster import Roster, Signer, fingerprints, require_pinned
-from flwr_dpkmeans.sums.draft import (
-    build_algorithm,
-    initial_state,
-    require_server_state,
-    require_successor,
-    require_widened,
-    with_columns,
-)
+from flwr_dpkmeans.sums import draft
 from flwr_dpkmeans.sums.plan import (
     Plan,
     PlannedRound,
@@ -134,7 +109,7 @@ class Memory:
         progress["found"] = (self.found.n_examples, self.found.box, self.found.unclear)
         blobs["plan"] = self.plan_blob
         if self.identities:
-            blobs["identities"] = pack_keys(self.identities)
+            blobs["identities"] = messages.pack_keys(self.identities)
         if self.clusters is not None:
             blobs["clusters"] = self.clusters.packed
         return {"progress": json.dumps(progress), **blobs}
@@ -158,7 +133,7 @@ class Memory:
             bytes.fromhex(progress["agreed_digest"]),
             unpack_state(clusters) if clusters else None,
             found=Found(n_examples, found, tuple(unclear)),
-            identities=unpack_keys(stored["identities"]) if "identities" in stored else (),
+            identities=messages.unpack_keys(stored["identities"]) if "identities" in stored else (),
             **plain,
         )
 
@@ -192,7 +167,6 @@ class Guard:
 
     def identities(self, n_recognised: int) -> str:
         """What the report says of the others' identities."""
-        del n_recognised
         return SIMULATED
 
     def require_in_time(self, wait: float | None) -> None:
@@ -210,13 +184,13 @@ class Guard:
     def require_same_history(self, memory: Memory) -> None:
         """Refuse to go on where ledger and memory differ: one of them is an older copy."""
 
-    def require_open(self, memory: Memory, request: SumRequest) -> None:
+    def require_open(self, memory: Memory, request: messages.SumRequest) -> None:
         """Refuse what stands in the ledger, as it is replayed, and a plan that the policy no longer allows."""
 
     def charge(self, memory: Memory, index: int, attempt: int, n_clients: int) -> None:
         """Write a release into the ledger before it is sent."""
 
-    def give_shares(self, memory: Memory, request: UnmaskRequest) -> None:
+    def give_shares(self, memory: Memory, request: messages.UnmaskRequest) -> None:
         """Write into the ledger that key shares are given; a second time, refuse: both shares would open a vector."""
 
     def shared(self, memory: Memory, n_neighbours: int, threshold: int) -> None:
@@ -246,7 +220,7 @@ class Client:
         self._guard = guard
         self._statistic = statistic
         self._memory = memory
-        self.unmasked_vector: Ring = np.zeros(0, dtype=np.uint64)
+        self.unmasked_vector = np.zeros(0, dtype=np.uint64)
         """What was masked, with this client's share of the noise: for audits that play all parties; never kept."""
 
     def handle(self, request: Request) -> tuple[Memory, Any]:
@@ -302,7 +276,7 @@ class Client:
             signature = guard.identity.sign_keys(plan.run_id, guard.node_id, agreed, public_key)
         return memory, KeysReply(public_key, agreed, n_features, identity, signature, guard.marks(), columns)
 
-    def _share(self, request: Request) -> tuple[Memory, ShareReply]:
+    def _share(self, request: Request) -> tuple[Memory, messages.ShareReply]:
         """Share the keys of all aggregations; nothing of the data is in it, so nothing is charged."""
         memory, asked = self._remembered, request.body
         self._guard.require_same_history(memory)
@@ -320,7 +294,7 @@ class Client:
         self._guard.shared(memory, len(party.neighbours), party.graph.threshold)
         return memory, reply
 
-    def _sum(self, request: Request) -> tuple[Memory, SumReply]:
+    def _sum(self, request: Request) -> tuple[Memory, messages.SumReply]:
         """Take the last release in, compute the next statistic, charge the ledger, mask and answer."""
         memory, asked = self._remembered, request.body
         now_at(*asked.asked)
@@ -341,7 +315,7 @@ class Client:
     def _taken_in(self, memory: Memory, request: Request, *, repeated: bool) -> Memory:
         """Read what came along with a request for a vector: a release or a state, and perhaps a later plan."""
         asked, plan = request.body, memory.plan
-        release: Release | None = asked.release
+        release: messages.Release | None = asked.release
         index = None if release is None else release.round_index
         steers = index is not None and plan.discovers(index)
         if release is not None and steers:
@@ -361,7 +335,9 @@ class Client:
             memory = changed(memory, clusters=_advance(memory, release))
         return memory
 
-    def _contribute(self, memory: Memory, request: SumRequest, wait: float | None) -> tuple[Memory, SumReply]:
+    def _contribute(
+        self, memory: Memory, request: messages.SumRequest, wait: float | None
+    ) -> tuple[Memory, messages.SumReply]:
         """The sending half of `_sum`."""
         guard, plan, asked = self._guard, memory.plan, request.asked
         planned, party = plan.round_at(request.round_index), memory.protocol
@@ -372,7 +348,7 @@ class Client:
         vector = self._vector(memory, planned, asked)
         vector = trust.contribute(vector, planned.blocks, plan.fraction_bits, shares, noise)
         self.unmasked_vector = vector.values
-        party, reply = party.answer(request, vector, blinded=trust.hides_sums(), state_digest=memory.digest())
+        party, reply = party.answer(request, vector, blinded=trust.blinded, state_digest=memory.digest())
         # Asked once more, since computing takes time: an answer that comes too late would be paid for nothing.
         guard.require_in_time(wait)
         guard.charge(memory, *asked, shares.n_clients)
@@ -395,7 +371,7 @@ class Client:
             encoded = encode(flat * coin, plan.fraction_bits)
         return encoded
 
-    def _unmask(self, request: Request) -> tuple[Memory, UnmaskReply]:
+    def _unmask(self, request: Request) -> tuple[Memory, messages.UnmaskReply]:
         """Give a share for each neighbour, and sign what survivors this client was told of."""
         memory, asked, guard = self._remembered, request.body, self._guard
         now_at(*asked.asked)
@@ -409,7 +385,7 @@ class Client:
         guard.give_shares(memory, asked)
         return changed(memory, protocol=party), reply
 
-    def _finish(self, request: Request) -> tuple[Memory, FinishReply]:
+    def _finish(self, request: Request) -> tuple[Memory, messages.FinishReply]:
         """Take the last release in, hand the result on and tag the state."""
         memory, asked = self._remembered, request.body
         index = asked.release.round_index
@@ -424,7 +400,7 @@ class Client:
             memory = changed(memory, clusters=_advance(memory, asked.release))
         self._statistic.deliver(memory, lambda: self._report(memory))
         party = memory.protocol
-        return memory, FinishReply(party.tag(index + 1, party.attempt, memory.digest()))
+        return memory, messages.FinishReply(party.tag(index + 1, party.attempt, memory.digest()))
 
     def _report(self, memory: Memory) -> PrivacyReport:
         """What the run guarantees, as this client can know it."""
@@ -457,7 +433,7 @@ class Client:
             )
         return self._memory
 
-    def _recognised(self, memory: Memory, request: SumRequest | ShareRequest) -> int:
+    def _recognised(self, memory: Memory, request: messages.SumRequest | messages.ShareRequest) -> int:
         """Hold the first roster of a run against the identities that the policy pins: no server invents clients.
 
         Later rosters can only lose members, with unchanged keys, so what was recognised once stays recognised.
@@ -520,7 +496,7 @@ _TRANSITIONS: Mapping[Stage, Callable[[Client, Request], tuple[Memory, Any]]] = 
 )
 
 
-def _require_planned(plan: Plan, request: SumRequest) -> None:
+def _require_planned(plan: Plan, request: messages.SumRequest) -> None:
     """Hold a request against what the plan priced: so many attempts, and a cohort that is not larger."""
     if request.attempt > plan.settings.max_retries:
         raise ProtocolError(
@@ -544,16 +520,16 @@ def _require_next(memory: Memory, plan: Plan, released: int | None) -> None:
     """Accept no later plan but the one that follows from the agreed one and from what was released."""
     first = released is None and not memory.attempts
     # What all columns' digests have in common is known after the key phase, and joins the plan once.
-    agreed = with_columns(memory.plan, plan) if first else memory.plan
+    agreed = draft.with_columns(memory.plan, plan) if first else memory.plan
     if memory.plan.is_final:
         if agreed == memory.plan or agreed != plan:
             raise ProtocolError("another plan came although the final one is in force: stop the run.")
     elif not plan.is_final and first:
-        require_widened(memory.plan, plan)
+        draft.require_widened(memory.plan, plan)
     elif memory.plan.preliminary and released != 0:
         raise ProtocolError("a final plan came before all preliminary sums were released: stop the run.")
     else:
-        require_successor(agreed, plan)
+        draft.require_successor(agreed, plan)
         _require_found(plan, memory.found)
 
 
@@ -574,7 +550,7 @@ def _initial_clusters(plan: Plan) -> State | None:
 
     Made once for all virtual clients of one process.
     """
-    return initial_state(plan) if plan.is_final and not plan.server_advances else None
+    return draft.initial_state(plan) if plan.is_final and not plan.server_advances else None
 
 
 def _with_server_state(memory: Memory, index: int, blob: bytes, *, repeated: bool) -> Memory:
@@ -585,11 +561,11 @@ def _with_server_state(memory: Memory, index: int, blob: bytes, *, repeated: boo
     if repeated:
         return memory
     state = unpack_state(blob, memory.plan.last_round)
-    require_server_state(memory.plan, index, state)
+    draft.require_server_state(memory.plan, index, state)
     return changed(memory, clusters=state)
 
 
-def _readable(memory: Memory, release: Release) -> AggregateVector:
+def _readable(memory: Memory, release: messages.Release) -> AggregateVector:
     """Unblind a release; one of another length than the plan's would be read as what it is not."""
     planned = memory.plan.round_at(release.round_index)
     length = planned.length
@@ -598,7 +574,7 @@ def _readable(memory: Memory, release: Release) -> AggregateVector:
             f"the release of round {release.round_index} has {release.values.size} entries, but the plan has {length}: "
             "stop the run."
         )
-    return memory.protocol.unblind(release, blinded=planned.model.hides_sums())
+    return memory.protocol.unblind(release, blinded=planned.model.blinded)
 
 
 def _accepted(plan: Plan, index: int, readable: AggregateVector) -> ReleasedSum:
@@ -607,7 +583,7 @@ def _accepted(plan: Plan, index: int, readable: AggregateVector) -> ReleasedSum:
     return planned.model.read(readable, planned.blocks, plan.fraction_bits)
 
 
-def _advance(memory: Memory, release: Release) -> State:
+def _advance(memory: Memory, release: messages.Release) -> State:
     """Read one release and post-process it."""
     if memory.clusters is None:
         raise ProtocolError("a release came before the plan was final: stop the run.")
@@ -632,4 +608,4 @@ class _Step:
 def _advanced(step: _Step) -> State:
     """Make a costly step (eigenvectors, k-means with restarts) once for all virtual clients of one process."""
     released = _accepted(step.plan, step.index, step.readable)
-    return build_algorithm(step.plan).rounds[step.index - 1].advance(step.clusters, released)
+    return draft.build_algorithm(step.plan).rounds[step.index - 1].advance(step.clusters, released)

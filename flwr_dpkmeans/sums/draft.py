@@ -16,32 +16,14 @@ from typing import Any
 import numpy as np
 
 from flwr_dpkmeans.errors import BudgetError, ConfigurationError, LocalMisuseError, PlanError, ProtocolError, told_apart
+from flwr_dpkmeans.privacy import release
 from flwr_dpkmeans.privacy.accounting import compose_epsilon
 from flwr_dpkmeans.privacy.calibration import calibrate_scale, gaussian_noise_multiplier
 from flwr_dpkmeans.privacy.noise import SAME, joint_closeness
-from flwr_dpkmeans.privacy.release import (
-    Block,
-    ExactRelease,
-    GaussianRelease,
-    NoiseShape,
-    PrivacyUnit,
-    PureRelease,
-    ReleasedSum,
-    SampledGaussianRelease,
-    require_reasons,
-    round_events,
-)
+from flwr_dpkmeans.privacy.release import Block, NoiseShape, PrivacyUnit, ReleasedSum, round_events
 from flwr_dpkmeans.privacy.report import EVALUATION_ROUND
 from flwr_dpkmeans.secagg.keys import FRACTION_BITS, require_no_wrap
-from flwr_dpkmeans.sums.plan import (
-    COUNT,
-    PLAN_VERSION,
-    Plan,
-    PlannedRound,
-    PublicPoints,
-    columns_digest,
-    price_or_infinity,
-)
+from flwr_dpkmeans.sums.plan import COUNT, Plan, PlannedRound, PublicPoints, columns_digest, price_or_infinity
 from flwr_dpkmeans.sums.round import Algorithm, Array, PrivateSum, State
 from flwr_dpkmeans.sums.settings import Box, Evaluation
 from flwr_dpkmeans.sums.task import TASKS, Known, Run, ServerData, ServerFacts, Task
@@ -131,7 +113,7 @@ def draft_plan(
     """
     settings, task = config.settings, config.task
     require_supported(config, has_server_data=server is not None)
-    if public_points is not None and (server is None or trust_model(settings.trust).server_has_result()):
+    if public_points is not None and (server is None or trust_model(settings.trust).server_reads):
         raise ConfigurationError(
             f"server points are in the plan, but trust {settings.trust!r} keeps them on the server: check the server."
         )
@@ -163,7 +145,7 @@ def draft_plan(
         settings.require_width(known)
         counted = plan.n_examples is not None or not task.counts(settings.unit)
         if counted and (box is not None or not settings.private_bounds):
-            plan = _with_own_rounds(plan)
+            plan = replace(plan, rounds=_planned(plan))
     check_plan(plan)
     if plan.is_final:
         check_budget(plan, math.inf if plan.count is None else worst_case(plan))
@@ -187,7 +169,7 @@ def worst_case(plan: Plan) -> float:
         return math.inf
     if plan.count is None and plan.n_features is not None:
         # With private bounds no price depends on what they are found to be.
-        return (plan if plan.is_final else _with_own_rounds(plan)).epsilon_worst_case
+        return (plan if plan.is_final else replace(plan, rounds=_planned(plan))).epsilon_worst_case
     most = config.settings.epsilon if config.settings.max_retries == 0 else _whole_repeated(plan)
     uncounted = replace(plan, n_examples=None, box=None, rounds=(), delta=resolve_delta(config, plan.n_clients))
     if any(math.isinf(final.epsilon_worst_case) for final in _continuations(uncounted)):
@@ -208,10 +190,10 @@ def _whole_repeated(plan: Plan) -> float:
     n_times = 1 + config.settings.max_retries
     whole = whole_multiplier(config, delta)
     if config.task.noise is not NoiseShape.LAPLACE:
-        return compose_epsilon([GaussianRelease("all rounds", whole / math.sqrt(n_times))], delta)
+        return compose_epsilon([release.GaussianRelease("all rounds", whole / math.sqrt(n_times))], delta)
     share = config.settings.reserved_share(counts=config.task.counts(config.settings.unit))
-    others = GaussianRelease("other rounds", whole / math.sqrt(share * n_times))
-    pure = PureRelease("Laplace rounds", _MOST_PURE * config.settings.epsilon * n_times)
+    others = release.GaussianRelease("other rounds", whole / math.sqrt(share * n_times))
+    pure = release.PureRelease("Laplace rounds", _MOST_PURE * config.settings.epsilon * n_times)
     return compose_epsilon([others, pure], delta)
 
 
@@ -284,7 +266,7 @@ def _known(plan: Plan) -> Known:
     others = plan.events(range(plan.first_round, 1))
     if plan.settings.evaluation is Evaluation.PRIVATE:
         others += round_events(evaluation, plan.fraction_bits, n_shares, plan.settings.client_sampling_rate)
-    released = [event for event in others if isinstance(event, GaussianRelease)]
+    released = [event for event in others if isinstance(event, release.GaussianRelease)]
     squares = math.fsum(event.noise_multiplier**-2 for event in released)
     return Known(
         config=plan.config.unseeded,
@@ -298,7 +280,7 @@ def _known(plan: Plan) -> Known:
         noise_factor=plan.model.released_factor(plan.shares),
         n_clients=plan.n_clients,
         evaluation=evaluation,
-        sampled=tuple(event for event in others if isinstance(event, SampledGaussianRelease)),
+        sampled=tuple(event for event in others if isinstance(event, release.SampledGaussianRelease)),
     )
 
 
@@ -318,9 +300,9 @@ def _evaluation(plan: Plan) -> tuple[Block, ...]:
 @lru_cache(maxsize=64)
 def _sampled_multiplier(multiplier: float, rate: float, delta: float) -> float:
     """The noise multiplier with which one release over sampled clients costs what it would over all with the other."""
-    epsilon = compose_epsilon([GaussianRelease(EVALUATION_ROUND, multiplier)], delta)
+    epsilon = compose_epsilon([release.GaussianRelease(EVALUATION_ROUND, multiplier)], delta)
     return calibrate_scale(
-        lambda scale: [SampledGaussianRelease(EVALUATION_ROUND, scale, rate)], epsilon, delta, start=multiplier
+        lambda scale: [release.SampledGaussianRelease(EVALUATION_ROUND, scale, rate)], epsilon, delta, start=multiplier
     )
 
 
@@ -379,14 +361,9 @@ def _counted_delta(plan: Plan) -> float:
     return delta
 
 
-def _with_own_rounds(plan: Plan) -> Plan:
-    """The final plan: with the algorithm's rounds, without their functions."""
-    return replace(plan, rounds=_planned(plan))
-
-
 @lru_cache(maxsize=64)
 def _planned(plan: Plan) -> tuple[PlannedRound, ...]:
-    """Those rounds; all parties' drafts in one process share them, and what is computed from them."""
+    """The algorithm's rounds, without their functions; all parties' drafts in one process share them."""
     trust = plan.settings.trust
     return tuple([PlannedRound(one.name, trust, one.blocks, one.radius) for one in build_algorithm(plan).rounds])
 
@@ -409,7 +386,7 @@ def _continuations(plan: Plan) -> tuple[Plan, ...]:
         final = replace(plan, config=longest, n_features=width, n_examples=n_examples)
         final = _with_preliminary_rounds(final)
         try:
-            final = _with_own_rounds(final)
+            final = replace(final, rounds=_planned(final))
             check_plan(final)
             continued.append(final)
         except LocalMisuseError as error:
@@ -483,7 +460,7 @@ def _check_round(plan: Plan, planned: PlannedRound) -> None:
     planned.model.check(planned.blocks)
     share, released = planned.model.drawn_factor(plan.shares), planned.model.released_factor(plan.shares)
     # After the run the report must say why each release is private.
-    require_reasons(planned.blocks)
+    release.require_reasons(planned.blocks)
     for block in planned.blocks:
         # Modulo 2^64 a sum that wraps would be a wrong answer without a word.
         per_client = MAX_ROWS_PER_CLIENT if block.sensitivity.unit is PrivacyUnit.RECORD else 1
@@ -503,7 +480,7 @@ def check_budget(plan: Plan, charged: float) -> None:
     `charged` is what ledgers were charged before this plan was known; infinite if it is the first.
     """
     settings = plan.settings
-    is_private = ExactRelease not in map(type, plan.events())
+    is_private = release.ExactRelease not in map(type, plan.events())
     if is_private and plan.epsilon > settings.epsilon * (1.0 + _TOLERANCE):
         cost, budget = told_apart(plan.epsilon, settings.epsilon)
         raise BudgetError(
@@ -529,10 +506,10 @@ def verify_plan(plan: Plan) -> None:
 
     Differences in the last digits are accepted; the plan's own numbers are then used by everybody.
     """
-    if plan.version != PLAN_VERSION or plan.fraction_bits != FRACTION_BITS:
+    if plan.version != Plan.version or plan.fraction_bits != FRACTION_BITS:
         raise ProtocolError(
             f"the plan has format {plan.version} with {plan.fraction_bits} fractional bits, but this client speaks "
-            f"format {PLAN_VERSION} with {FRACTION_BITS}: install the same version of flwr-dpkmeans everywhere."
+            f"format {Plan.version} with {FRACTION_BITS}: install the same version of flwr-dpkmeans everywhere."
         )
     # It is printed, and compared with own digests: nothing but a digest may come this way.
     for what, digest in (("columns", plan.columns_digest), ("its schema", plan.settings.schema_digest)):
@@ -547,7 +524,7 @@ def verify_plan(plan: Plan) -> None:
     if plan.server is not None and plan.n_features not in (None, len(plan.server.centre)):
         raise ProtocolError("the server points' centre has another width than the plan: stop the run.")
     # Without the points clients would stand still after a release that the server cannot read.
-    if plan.server_advances and not plan.model.server_has_result():
+    if plan.server_advances and not plan.model.server_reads:
         raise ProtocolError(
             f"the plan keeps the server's points back, but under trust {plan.settings.trust!r} the clients go on by "
             "themselves and need them: stop the run and check the server."

@@ -21,7 +21,6 @@ from flwr_dpkmeans.sums.plan import Plan, planned_schema
 from flwr_dpkmeans.sums.round import Array, Labels, State
 from flwr_dpkmeans.sums.server import Answer, Server
 from flwr_dpkmeans.sums.statement import Step
-from flwr_dpkmeans.sums.task import Found, Result
 from flwr_dpkmeans.sums.wire import Request
 
 logger = placed_logger("flwr_dpkmeans.local")
@@ -76,7 +75,7 @@ class Virtual(Guard):
 
 
 class LocalRun(Server):
-    """A server that asks clients of its own process, and what its run leaves: state, steps, attempts, plan, result.
+    """A server that asks clients of its own process, and what its run leaves: state, steps, attempts and plan.
 
     The plan is final, or has its width and preliminary rounds; its ``config.masking`` decides on masks. `scale` puts a
     table into the final plan's box, on the grid, where by default it is already, as `server_points` are, if the plan
@@ -131,18 +130,8 @@ class LocalRun(Server):
         return memory
 
     @property
-    def found(self) -> Found:
-        """What preliminary releases told."""
-        return self.first.found
-
-    @property
     def state(self) -> State:
         """After the last round; the server's has all that was computed, where it may have one."""
         state = self.clusters or self.first.clusters
         assert state is not None
         return state
-
-    @property
-    def result(self) -> Result:
-        """What the task makes of the last state."""
-        return self.plan.task.result(self.plan, self.state)

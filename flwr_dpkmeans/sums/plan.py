@@ -23,20 +23,10 @@ from typing import TypeVar
 import numpy as np
 
 from flwr_dpkmeans.errors import DataError, PlanError, ProtocolError, RefusalError
+from flwr_dpkmeans.privacy import release
 from flwr_dpkmeans.privacy.accounting import compose_epsilon
 from flwr_dpkmeans.privacy.noise import NoiseKind, NoiseSource, noise_source
-from flwr_dpkmeans.privacy.release import (
-    Block,
-    Event,
-    ExactRelease,
-    GaussianRelease,
-    NoiseShape,
-    SampledGaussianRelease,
-    dominating_release,
-    round_events,
-    vector_length,
-    with_joint_pure_release,
-)
+from flwr_dpkmeans.privacy.release import Block, Event, NoiseShape
 from flwr_dpkmeans.secagg.agreement import Slots
 from flwr_dpkmeans.secagg.keys import FRACTION_BITS
 from flwr_dpkmeans.sums.round import Array
@@ -45,7 +35,6 @@ from flwr_dpkmeans.sums.task import Run, ServerFacts, Task
 from flwr_dpkmeans.sums.trust import AGGREGATORS, Repeated, Shares, TrustModel, trust_model
 
 ItemT = TypeVar("ItemT")
-PLAN_VERSION = 7
 COUNT = "count"
 """Name of the released number of rows."""
 FIRST_OWN_ROUND = 1
@@ -103,7 +92,7 @@ class PlannedRound:
     @cached_property
     def length(self) -> int:
         """Number of entries of its vector."""
-        return vector_length(self.blocks)
+        return release.vector_length(self.blocks)
 
     @cached_property
     def model(self) -> TrustModel:
@@ -150,7 +139,7 @@ class Plan:
     """Private bounds as released, inside those of the configuration; None while unknown, or if bounds are declared."""
     columns_digest: str = ""
     """Of the columns' names in the agreed order (`sums.plan`); empty while unknown, or if the tables have none."""
-    version: int = PLAN_VERSION
+    version: int = 7
     fraction_bits: int = FRACTION_BITS
 
     def __post_init__(self) -> None:
@@ -277,7 +266,7 @@ class Plan:
         rounds = by_round.values() if indices is None else map(by_round.__getitem__, indices)
         events = tuple(chain.from_iterable(rounds))
         # The number of rounds may follow from the count.
-        return events if self.count is None else with_joint_pure_release(events)
+        return events if self.count is None else release.with_joint_pure_release(events)
 
     @cached_property
     def _events_by_round(self) -> dict[int, tuple[Event, ...]]:
@@ -290,7 +279,7 @@ class Plan:
         kind = (planned.trust, planned.blocks, rate)
         if kind not in described:
             n_shares = planned.model.counted_shares(self.shares)
-            described[kind] = round_events(planned.blocks, self.fraction_bits, n_shares, rate)
+            described[kind] = release.round_events(planned.blocks, self.fraction_bits, n_shares, rate)
         return described[kind]
 
     @cached_property
@@ -313,7 +302,7 @@ class Plan:
     def is_private(self) -> bool:
         """Whether every release has noise, and that noise has no seed; a preliminary plan is judged by its task."""
         exact = self.task.noise is NoiseShape.NONE or self.settings.evaluation is Evaluation.EXACT
-        exact = exact or any(isinstance(event, ExactRelease) for event in self.events())
+        exact = exact or any(isinstance(event, release.ExactRelease) for event in self.events())
         return self.settings.noise is NoiseKind.SECURE and not (self.is_bare or exact)
 
     @cached_property
@@ -338,12 +327,12 @@ class Plan:
         if len(kinds) > 1:
             # Costs of different kinds do not add up along one axis, so every round is repeated: an upper bound.
             return price_or_infinity(self.events(base + list(distinct.values()) * retries), self.delta)
-        if kinds <= {GaussianRelease, SampledGaussianRelease}:
+        if kinds <= {release.GaussianRelease, release.SampledGaussianRelease}:
             # Which rounds are repeated may depend on releases: one that is as strong as any stands for each retry.
-            repeated = dominating_release(list(distinct))
+            repeated = release.dominating_release(list(distinct))
             cost = price_or_infinity((*self.events(base), *[repeated] * retries), self.delta)
             # Numerical prices of sampled releases differ by some 1e-9 of them from one list to another.
-            return cost * (1.0 + 1e-6) if SampledGaussianRelease in kinds else cost
+            return cost * (1.0 + 1e-6) if release.SampledGaussianRelease in kinds else cost
         # Pure releases add up, so that the dearest one stands for each retry here as well.
         return max(price_or_infinity(self.events(base + [index] * retries), self.delta) for index in distinct.values())
 

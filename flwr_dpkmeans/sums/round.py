@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.errors import ProtocolError
-from flwr_dpkmeans.privacy.release import Block, ReleasedSum, vector_length
+from flwr_dpkmeans.privacy.release import Block, ReleasedSum
 
 Array = NDArray[np.float64]
 
@@ -185,11 +185,6 @@ class PrivateSum:
         if self.labelled is None or labels is None:
             return self.statistic(points, state)
         return self.labelled(points, state, labels)
-
-    @property
-    def length(self) -> int:
-        """Entries of the vector."""
-        return vector_length(self.blocks)
 
 
 InitialState = Callable[..., State]

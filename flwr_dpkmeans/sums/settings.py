@@ -43,16 +43,6 @@ class Dropout(Enum):
     RETRY = "retry"
     RECOVER = "recover"
 
-    @classmethod
-    def usual(cls, n_clients: int) -> Dropout:
-        """By the size of the cohort, where nobody gives it."""
-        return cls.RECOVER if n_clients > RECOVER_ABOVE else cls.RETRY
-
-    @classmethod
-    def undisturbed(cls) -> Dropout:
-        """Where nobody falls silent, so that a second round trip for each sum would be for nothing."""
-        return cls.RETRY
-
 
 # -- what values must be like -------------------------------------------------------------------------------------
 
@@ -90,6 +80,15 @@ def _as_float(value: object) -> float | None:
         return float(value)
     except OverflowError:
         return math.inf
+
+
+def as_numbers(value: Any) -> Any:
+    """A tuple of floats from numbers, or from text with commas; what is neither stays, for a check to refuse."""
+    parts = value.split(",") if isinstance(value, str) else value
+    try:
+        return tuple(float(part) for part in parts)
+    except (TypeError, ValueError):
+        return value
 
 
 def require_bounds(bounds: object) -> None:
@@ -213,7 +212,6 @@ class Options:
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Options by name, as scikit-learn's `clone` and nested parameters ask for them."""
-        del deep
         return {one.name: getattr(self, one.name) for one in fields(self)}
 
     def set_params(self: OptionsT, **values: Any) -> OptionsT:
@@ -354,7 +352,8 @@ class Settings(Options):
 
     def dropout_of(self, n_clients: int) -> Dropout:
         """What happens when clients fall silent: as given, else by the size of the cohort; recovery needs masks."""
-        return self.dropout or (Dropout.usual(n_clients) if self.masking else Dropout.RETRY)
+        recovers = self.masking and n_clients > RECOVER_ABOVE
+        return self.dropout or (Dropout.RECOVER if recovers else Dropout.RETRY)
 
     def preliminary_share(self, *, counts: bool) -> float:
         """Share of the budget that the releases before the task's own take, with a private count or without."""

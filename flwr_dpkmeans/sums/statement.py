@@ -10,14 +10,7 @@ import numpy as np
 
 from flwr_dpkmeans.errors import column_names, listed
 from flwr_dpkmeans.privacy.noise import NoiseKind, joint_closeness
-from flwr_dpkmeans.privacy.release import (
-    Event,
-    GaussianRelease,
-    LaplaceRelease,
-    NoiseShape,
-    PrivacyUnit,
-    SampledGaussianRelease,
-)
+from flwr_dpkmeans.privacy.release import Event, LaplaceRelease, NoiseShape, PrivacyUnit
 from flwr_dpkmeans.privacy.report import EVALUATION_ROUND, NOT_PINNED, PrivacyReport, ReleaseLine, faint_clusters
 from flwr_dpkmeans.sums.draft import resolve_delta, worst_case
 from flwr_dpkmeans.sums.plan import Plan, price
@@ -253,8 +246,7 @@ def build_report(
 
 def discreteness_cost(events: Sequence[Event]) -> float:
     """Part of epsilon that pays for discrete instead of continuous noise."""
-    gaussians = [event.closeness for event in events if isinstance(event, GaussianRelease | SampledGaussianRelease)]
-    return joint_closeness(gaussians).log_ratio
+    return joint_closeness(event.closeness for event in events).log_ratio
 
 
 def _guarantee(plan: Plan) -> str:

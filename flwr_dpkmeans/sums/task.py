@@ -17,17 +17,10 @@ from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from flwr_dpkmeans.errors import ConfigurationError, PlanError, ProtocolError, nearest
+from flwr_dpkmeans.privacy import release
 from flwr_dpkmeans.privacy.calibration import calibrate_gaussian
 from flwr_dpkmeans.privacy.noise import Closeness, joint_closeness
-from flwr_dpkmeans.privacy.release import (
-    Block,
-    Event,
-    GaussianRelease,
-    NoiseShape,
-    PrivacyUnit,
-    ReleasedSum,
-    SampledGaussianRelease,
-)
+from flwr_dpkmeans.privacy.release import Block, Event, GaussianRelease, NoiseShape, PrivacyUnit, ReleasedSum
 from flwr_dpkmeans.sums.round import Algorithm, Array, PrivateSum, State
 from flwr_dpkmeans.sums.settings import Box, Evaluation, Options, Settings
 
@@ -51,10 +44,6 @@ class Registry(Mapping[str, ItemT]):
         """Make an item known; another one of the same name is refused, since plans name it."""
         if self._items.setdefault(name, item) is not item:
             raise ConfigurationError(f"{name!r} is registered already: choose another name.")
-
-    def remove(self, name: str) -> None:
-        """Forget an item, as tests do."""
-        del self._items[name]
 
     def find(self, name: str, *others: str) -> ItemT:
         """The item of a name; another one is a `ConfigurationError` with the nearest that is known, or of `others`."""
@@ -159,7 +148,7 @@ class Known:
     """Cohort at the start, M."""
     evaluation: tuple[Block, ...] = ()
     """What an evaluation after the last round releases; empty if there is none."""
-    sampled: tuple[SampledGaussianRelease, ...] = ()
+    sampled: tuple[release.SampledGaussianRelease, ...] = ()
     """An evaluation over sampled clients, which has no place in `released_multiplier`."""
 
     @property
@@ -326,6 +315,11 @@ class Task(Options, ABC):
         """Rows that it needs at least."""
         return 1
 
+    @property
+    def why_rows(self) -> str:
+        """Why so many, and what to do about fewer, as the tail of a sentence."""
+        return f"{self.name!r} needs at least {self.least_rows}: add data."
+
     def n_classes(self, settings: Settings) -> int:
         """How many classes of labels its rounds look at, an evaluation included; 0: none."""
         return 0 if settings.evaluation is Evaluation.NONE else settings.n_classes
@@ -334,7 +328,6 @@ class Task(Options, ABC):
 
     def preliminary(self, config: Run, delta: float, n_features: int | None) -> tuple[PlannedRound, ...]:
         """Plan the releases that come before round 1; their noise is that of a total delta."""
-        del delta, n_features
         if config.settings.preliminary_share(counts=self.counts(config.settings.unit)):
             raise ConfigurationError(
                 f"bounds are 'private', or rows are to be counted, but {self.name!r} does not find them: declare both."
@@ -356,7 +349,6 @@ class Task(Options, ABC):
 
     def evaluation(self, config: Run, multiplier: float) -> tuple[Block, ...]:
         """What an evaluation after the last round releases."""
-        del multiplier
         raise ConfigurationError(
             f"evaluation is {config.settings.evaluation.value!r}, but {self.name!r} has none: leave evaluation out."
         )
@@ -371,9 +363,7 @@ class Task(Options, ABC):
         """Refuse settings that do not go together with this task's own parameters, with a sentence."""
         n = settings.n_examples
         if n is not None and n < self.least_rows:
-            raise ConfigurationError(
-                f"n_examples is {n}, but {self.name!r} needs at least {self.least_rows}: add data."
-            )
+            raise ConfigurationError(f"n_examples is {n}, but {self.why_rows}")
 
     def require_supported(self, settings: Settings, trust: TrustModel) -> None:
         """Refuse what this task cannot do under a trust model, or what would become public under it."""
@@ -382,7 +372,7 @@ class Task(Options, ABC):
         """Turn the released private count into the N of the plan: rounded, at least 1; too few are a `PlanError`."""
         n = max(1, round(released_count))
         if n < self.least_rows:
-            raise PlanError(f"the private count found about {n} rows, but {self.least_rows} are needed: add data.")
+            raise PlanError(f"the private count found about {n} rows, but {self.why_rows}")
         return n
 
     def require_bearable(self, plan: Plan) -> None:
@@ -390,7 +380,6 @@ class Task(Options, ABC):
 
     def result_arrays(self, config: Run) -> tuple[str, ...]:
         """Names of the arrays that clients get as the result, beside centroids and counts, where the server has it."""
-        del config
         return ()
 
     def admits(self, plan: Plan, step: PrivateSum | None, state: State) -> bool:
@@ -401,19 +390,16 @@ class Task(Options, ABC):
 
     def result(self, plan: Plan, state: State) -> Result:
         """What the last state says, for people: by default its arrays as they are, in scaled units."""
-        del plan
         return Result(dict(state.arrays))
 
     # -- what is told -------------------------------------------------------------------------------------------
 
     def cautions(self, plan: Plan) -> tuple[str, ...]:
         """What a final plan says against the result before anything is sent."""
-        del plan
         return ()
 
     def server_points_words(self, plan: Plan) -> str:
         """Who sees what of the server's points, after "their owners agreed to this use, and they"."""
-        del plan
         return "stay on the server, except for their mean and the bounds that follow from them"
 
     @classmethod

@@ -15,15 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from flwr_dpkmeans.errors import ConfigurationError, PlanError
 from flwr_dpkmeans.privacy.noise import NoiseSource
-from flwr_dpkmeans.privacy.release import (
-    PROOF_PAGE,
-    Block,
-    NoiseShape,
-    ReleasedSum,
-    as_released,
-    draw_noise,
-    theorem,
-)
+from flwr_dpkmeans.privacy.release import PROOF_PAGE, Block, NoiseShape, ReleasedSum, as_released, draw_noise, theorem
 from flwr_dpkmeans.secagg.agreement import GIVEN_BYTES, least_survivors, recovery_graph
 from flwr_dpkmeans.secagg.keys import KEY_BYTES, AggregateVector, FixedPointVector, Ring
 from flwr_dpkmeans.secagg.messages import Release, SumRequest
@@ -106,9 +98,9 @@ class TrustModel(ABC):
     name: str
     """Registered name."""
     blinded: bool
-    """Whether key authors hide the sums from the server."""
+    """Whether key authors' streams hide the sums from the server, until clients take them off."""
     server_reads: bool
-    """Whether the server learns the released sums."""
+    """Whether the server learns the released sums, and so goes on as clients do, which need not see its points."""
     shared_noise: bool
     """Whether clients add the noise in shares."""
     alone: bool = False
@@ -156,21 +148,9 @@ class TrustModel(ABC):
                 "guarantee() and proofs."
             )
 
-    def hides_sums(self) -> bool:
-        """Whether some clients author keys whose streams hide the sums from the server, until clients take them off."""
-        return self.blinded
-
-    def server_has_result(self) -> bool:
-        """Whether the server goes from release to release as the clients do, which then need not see its points."""
-        return self.server_reads
-
     def publishes(self) -> bool:
-        """Whether what follows from a release may be public: everybody learns it, and nobody knows its noise."""
-        return self.shared_noise
-
-    def drawn_noises(self, shares: Shares) -> int:
-        """How many noises are drawn for one sum."""
-        return shares.n_clients if self.shared_noise else 1
+        """Whether what follows from a release may be public: nobody knows its noise, or who does has the rows."""
+        return self.shared_noise or self.alone
 
     def can_add(self, noise: NoiseShape) -> bool:
         """Whether noise of this shape can be added: a sum of independent Laplace shares is not Laplace noise."""
@@ -221,7 +201,6 @@ class Oblivious(TrustModel):
     proofs = f"{PROOF_PAGE}, rows T1, T2, T5"
 
     def guarantee(self, shares: Shares) -> str:
-        """See `TrustModel.guarantee`."""
         return (
             "The server adds the noise to a masked sum that it cannot read; only clients see released sums. Holds "
             "against an honest-but-curious server that works with no client, and against any clients as long as the "
@@ -240,7 +219,6 @@ class Central(TrustModel):
     proofs = f"{PROOF_PAGE}, rows T4, T5"
 
     def guarantee(self, shares: Shares) -> str:
-        """See `TrustModel.guarantee`."""
         return (
             "The server sees exact sums over the clients of each round, adds the noise and publishes the result. Holds "
             "against everyone except the server, which is trusted: from the sums before and after a dropout it could "
@@ -256,12 +234,7 @@ class Curator(Central):
     proofs = f"{PROOF_PAGE}, row T6"
 
     def guarantee(self, shares: Shares) -> str:
-        """See `TrustModel.guarantee`."""
         return "Whoever holds the rows adds the noise and publishes the result. Holds against everyone else."
-
-    def publishes(self) -> bool:
-        """See `TrustModel.publishes`: who knows the noise has the rows besides."""
-        return True
 
 
 class Distributed(TrustModel):
@@ -278,7 +251,6 @@ class Distributed(TrustModel):
     proofs = f"{PROOF_PAGE}, rows T3, T5"
 
     def guarantee(self, shares: Shares) -> str:
-        """See `TrustModel.guarantee`."""
         lost = f", nor are those of {shares.max_lost} more that may be lost or left out of a sum"
         return (
             "Each client adds a share of the noise before masking; server and clients see released sums. Holds against "
@@ -317,14 +289,12 @@ class Plain(Party):
 
     def admit(self, request: SumRequest, first_round: int) -> Plain:
         """Take any request in: there are no masks that a second answer could give away."""
-        del first_round
         roster = request.roster or self.roster
         index, attempt = request.asked
         return changed(self, phase=Phase.ADMITTED, roster=roster, round_index=index, attempt=attempt)
 
     def unblind(self, release: Release, *, blinded: bool) -> AggregateVector:
         """Nothing is blinded."""
-        del blinded
         return AggregateVector(release.values, blinded=False)
 
 
@@ -375,12 +345,10 @@ class Repeated:
 
     def assumptions(self, plan: Plan) -> tuple[str, ...]:
         """What its sums rest on, for the report."""
-        del plan
         return ()
 
     def bytes_besides(self, plan: Plan, n_aggregations: int) -> tuple[int, int]:
         """What one client receives and sends besides vectors, keys and results, where nobody falls silent."""
-        del plan, n_aggregations
         return 0, 0
 
 
@@ -390,11 +358,9 @@ class Recovered(Repeated):
     trips = 2
 
     def party(self, plan: Plan, *start: Any) -> Party:
-        """See `Repeated`."""
         return Recover(*start, slots=plan.slots)
 
     def session(self, agreed: Plan, roster: Roster, **limits: Any) -> Session:
-        """See `Repeated`."""
         return RecoverSession(agreed.run_id, roster, agreed.slots, **limits)
 
     def usual_max_silent(self, n_clients: int) -> int:
@@ -414,7 +380,6 @@ class Recovered(Repeated):
         _ = plan.slots
 
     def assumptions(self, plan: Plan) -> tuple[str, ...]:
-        """See `Repeated`."""
         graph, chance, cut = recovery_graph(plan.n_clients, plan.max_silent), "", ""
         if not graph.certain:
             chance = ", but for a chance of at most 2^-40 in the choice of neighbours"
@@ -445,7 +410,7 @@ AGGREGATORS: Mapping[str, Repeated] = MappingProxyType({"retry": Repeated(), "re
 
 def party_of(plan: Plan, node_id: int, private_key: bytes, min_cohort: int, plan_digest: bytes) -> Party:
     """A client at the start of a run."""
-    authored = plan.model.hides_sums()
+    authored = plan.model.blinded
     start = (plan.run_id, node_id, private_key, min_cohort, plan.max_silent, authored, plan_digest)
     return plan.aggregator.party(plan, *start)
 
@@ -458,6 +423,6 @@ def session_of(agreed: Plan, plan: Plan, roster: Roster, credentials: Mapping[in
         min_cohort=plan.min_cohort,
         max_retries=plan.settings.max_retries,
         max_silent=plan.max_silent,
-        authored=plan.model.hides_sums(),
+        authored=plan.model.blinded,
         credentials=credentials,
     )

@@ -21,33 +21,13 @@ from typing import Any
 from flwr_dpkmeans import __version__
 from flwr_dpkmeans.errors import PeerError, ProtocolError, RefusalError, VersionError
 from flwr_dpkmeans.log import printable
-from flwr_dpkmeans.secagg import keys
+from flwr_dpkmeans.secagg import keys, messages
 from flwr_dpkmeans.secagg.keys import KEY_BYTES, MaskedVector, Ring
-from flwr_dpkmeans.secagg.messages import (
-    FinishReply,
-    FinishRequest,
-    Release,
-    ShareReply,
-    ShareRequest,
-    Stage,
-    SumReply,
-    SumRequest,
-    UnmaskReply,
-    UnmaskRequest,
-    pack_boxes,
-    pack_credentials,
-    pack_marks,
-    pack_nodes,
-    unpack_boxes,
-    unpack_credentials,
-    unpack_marks,
-    unpack_nodes,
-    unpack_roster,
-)
+from flwr_dpkmeans.secagg.messages import Stage
 from flwr_dpkmeans.secagg.roster import SIGNATURE_BYTES, Credential
-from flwr_dpkmeans.sums import plan as plan_format
 from flwr_dpkmeans.sums.draft import resolve_delta
 from flwr_dpkmeans.sums.plan import Plan
+from flwr_dpkmeans.sums.settings import EnumT
 
 MAX_BLOB_BYTES = 2**28
 """Longest blob or vector that is parsed at all."""
@@ -80,10 +60,6 @@ class Status(Enum):
     FAILED = "failed"
 
 
-_STAGES: Mapping[str, Stage] = MappingProxyType({stage.value: stage for stage in Stage})
-_STATUSES: Mapping[str, Status] = MappingProxyType({status.value: status for status in Status})
-
-
 @dataclass(frozen=True)
 class Packet:
     """One message between encoding and transport."""
@@ -101,13 +77,17 @@ class Packet:
             raise ProtocolError("a message's header is missing or too long: message discarded.")
         return _parsed_header(text)
 
+    def choice(self, name: str, kind: type[EnumT]) -> EnumT:
+        """A member of an enumeration in the header."""
+        try:
+            return kind(self.header.get(name))
+        except ValueError as error:
+            raise ProtocolError(f"field {name!r} has an unknown value: message discarded.") from error
+
     @property
     def stage(self) -> Stage:
         """The phase that a request belongs to."""
-        value = self.header.get("stage")
-        if not isinstance(value, str) or value not in _STAGES:
-            raise ProtocolError("field 'stage' has an unknown value: message discarded.")
-        return _STAGES[value]
+        return self.choice("stage", Stage)
 
     def integers(self, names: Iterable[str]) -> list[int]:
         """Integers of the header."""
@@ -130,12 +110,10 @@ class Packet:
     @property
     def failure(self) -> Failure | None:
         """What is wrong on the client's side; None if all is well."""
-        value = self.header.get("status")
-        if not isinstance(value, str) or value not in _STATUSES:
-            raise ProtocolError("field 'status' has an unknown value: message discarded.")
-        if value == Status.OK.value:
+        status = self.choice("status", Status)
+        if status is Status.OK:
             return None
-        return Failure(_STATUSES[value], _text(self.header.get("code"), 100), _text(self.header.get("sentence"), 1000))
+        return Failure(status, _text(self.header.get("code"), 100), _text(self.header.get("sentence"), 1000))
 
     def opened(self, stage: Stage, node: int) -> Any:
         """The reply to what was asked in a stage of the protocol; a key of another version is not parsed."""
@@ -198,7 +176,7 @@ class Versions:
 
 def own_versions() -> Versions:
     """What this installation speaks."""
-    return Versions(keys.PROTOCOL_VERSION, plan_format.PLAN_VERSION, __version__)
+    return Versions(keys.PROTOCOL_VERSION, Plan.version, __version__)
 
 
 def stated_versions(header: Mapping[str, Any]) -> Versions | None:
@@ -366,16 +344,16 @@ _RELEASED = ("release_round", "release_attempt")
 _PLACE: Mapping[str, str] = MappingProxyType({"round": "round_index", "attempt": "attempt"})
 _REQUESTS: Mapping[Stage, _Form] = MappingProxyType(
     {
-        Stage.SHARE: _Form(ShareRequest, required=("roster",), optional=("credentials",)),
+        Stage.SHARE: _Form(messages.ShareRequest, required=("roster",), optional=("credentials",)),
         Stage.SUM: _Form(
-            SumRequest,
+            messages.SumRequest,
             _PLACE,
             optional=("roster", "credentials", "boxes", "confirmations", "state", "cohort", "group_boxes"),
             vector="release",
         ),
-        Stage.UNMASK: _Form(UnmaskRequest, _PLACE, required=("survivors",)),
+        Stage.UNMASK: _Form(messages.UnmaskRequest, _PLACE, required=("survivors",)),
         Stage.FINISH: _Form(
-            FinishRequest,
+            messages.FinishRequest,
             optional=("boxes", "confirmations", "state"),
             vector="release",
             without="the last message carries no release: check the server's version.",
@@ -390,33 +368,35 @@ _REPLIES: Mapping[Stage, _Form] = MappingProxyType(
             required=("public_key", "plan_digest"),
             optional=("identity", "signature", "marks"),
         ),
-        Stage.SHARE: _Form(ShareReply, required=("public_keys", "commitments", "boxes"), optional=("group_boxes",)),
+        Stage.SHARE: _Form(
+            messages.ShareReply, required=("public_keys", "commitments", "boxes"), optional=("group_boxes",)
+        ),
         Stage.SUM: _Form(
-            SumReply,
+            messages.SumReply,
             _PLACE,
             required=("tag",),
             optional=("boxes",),
             vector="masked",
             without="a client's reply carries no vector: reply discarded.",
         ),
-        Stage.UNMASK: _Form(UnmaskReply, _PLACE, required=("shares",), optional=("signature",)),
-        Stage.FINISH: _Form(FinishReply, required=("tag",)),
+        Stage.UNMASK: _Form(messages.UnmaskReply, _PLACE, required=("shares",), optional=("signature",)),
+        Stage.FINISH: _Form(messages.FinishReply, required=("tag",)),
     }
 )
 _WRITERS: Mapping[str, Callable[[Any], bytes]] = MappingProxyType(
     {
         "roster": lambda roster: roster.packed,
-        "credentials": pack_credentials,
-        "marks": pack_marks,
-        **dict.fromkeys(("boxes", "group_boxes", "confirmations", "shares"), pack_boxes),
-        **dict.fromkeys(("cohort", "survivors"), pack_nodes),
+        "credentials": messages.pack_credentials,
+        "marks": messages.pack_marks,
+        **dict.fromkeys(("boxes", "group_boxes", "confirmations", "shares"), messages.pack_boxes),
+        **dict.fromkeys(("cohort", "survivors"), messages.pack_nodes),
     }
 )
 _READERS: Mapping[str, Callable[[bytes], Any]] = MappingProxyType(
     {
-        "marks": unpack_marks,
-        **dict.fromkeys(("boxes", "group_boxes", "confirmations", "shares"), unpack_boxes),
-        **dict.fromkeys(("cohort", "survivors"), unpack_nodes),
+        "marks": messages.unpack_marks,
+        **dict.fromkeys(("boxes", "group_boxes", "confirmations", "shares"), messages.unpack_boxes),
+        **dict.fromkeys(("cohort", "survivors"), messages.unpack_nodes),
     }
 )
 """Of blobs that are something else in the message; how rosters and credentials are read, says `_unpacked`."""
@@ -433,7 +413,7 @@ def _write(form: _Form | None, message: Any, header: dict[str, Any], fields: dic
             if value or name in form.required:
                 fields[name] = value if isinstance(value, bytes) else _WRITERS[name](value)
         carried = getattr(message, form.vector) if form.vector else None
-        if isinstance(carried, Release):
+        if isinstance(carried, messages.Release):
             header |= zip(_RELEASED, carried.asked, strict=True)
         vector = None if carried is None else carried.values
     return Packet({"header": json.dumps(header), **fields}, vector)
@@ -452,7 +432,7 @@ def _read(form: _Form, packet: Packet, **also: Any) -> Any:
         if form.without:
             raise ProtocolError(form.without)
     elif has_release:
-        values["release"] = Release(integers[-2], integers[-1], packet.vector)
+        values["release"] = messages.Release(integers[-2], integers[-1], packet.vector)
     elif form.vector:
         values[form.vector] = MaskedVector(packet.vector)
     return form.kind(**values)
@@ -461,9 +441,9 @@ def _read(form: _Form, packet: Packet, **also: Any) -> Any:
 def _unpacked(name: str, blob: bytes, before: Mapping[str, Any]) -> Any:
     """A blob as what it is in the message, of which `before` has been read."""
     if name == "roster":
-        return unpack_roster(before.get("attempt", 0), blob)
+        return messages.unpack_roster(before.get("attempt", 0), blob)
     if name == "credentials":
-        return unpack_credentials(blob, len(before["roster"].members) if "roster" in before else 0)
+        return messages.unpack_credentials(blob, len(before["roster"].members) if "roster" in before else 0)
     return _READERS[name](blob)
 
 

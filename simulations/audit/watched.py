@@ -94,5 +94,5 @@ def _seen(before: Memory, after: Memory, step: Step, passed: Mapping[str, Any]) 
     if before.clusters is not None and not plan.discovers(index):
         shown = before.clusters.view(build_algorithm(plan).rounds[index - 1].reads)
     release = Release(index, step.attempt, passed["broadcast"])
-    released = after.protocol.unblind(release, blinded=plan.round_at(index).model.hides_sums()).values
+    released = after.protocol.unblind(release, blinded=plan.round_at(index).model.blinded).values
     return Seen(plan, index, step.attempt, shown, released=released, **passed)

@@ -80,7 +80,7 @@ def require_nothing_happened(federation: Federation) -> None:
 
 
 def test_both_sides_state_what_they_speak() -> None:
-    assert (OWN.protocol, OWN.plan_format) == (keys.PROTOCOL_VERSION, plan_module.PLAN_VERSION)
+    assert (OWN.protocol, OWN.plan_format) == (keys.PROTOCOL_VERSION, plan_module.Plan.version)
     assert flwr_dpkmeans.__version__ == OWN.package
     with hostile() as server:
         messages = server.run.keys_messages()

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from flwr_dpkmeans.errors import LocalMisuseError, require_real
-from flwr_dpkmeans.privacy import accounting
+from flwr_dpkmeans.privacy import accounting, losses
 from flwr_dpkmeans.privacy.release import Event
 
 
@@ -42,7 +42,7 @@ def _analysed_delta(totals: accounting.Totals, epsilon: float) -> float:
 
 def _mixture_delta(totals: accounting.Totals, epsilon: float) -> float:
     """Return the smallest delta at epsilons of at most `epsilon`, by the mixture of Gaussian and pure releases."""
-    mixture = accounting.mixture_of(totals.mu, totals.pure_epsilons)
+    mixture = losses.mixture_of(totals.mu, totals.pure_epsilons)
     epsilon = accounting._mixture_turning_epsilon(mixture, totals.closeness.additive, epsilon)
     return min(1.0, mixture.delta(epsilon) + accounting.slack_cost(totals.closeness.additive, epsilon))
 

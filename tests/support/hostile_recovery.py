@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from flwr_dpkmeans.secagg import agreement
 from flwr_dpkmeans.secagg import recover as client
 from flwr_dpkmeans.secagg.agreement import cohort_of, combine, lock, piece, reconstruct, survivors_view
 from flwr_dpkmeans.secagg.keys import FixedPointVector, agree_pair_keys
@@ -75,7 +76,7 @@ class HostileServer:
 
     @property
     def threshold(self) -> int:
-        return client.recovery_graph(len(self.federation.states), self._any.max_silent).threshold
+        return agreement.recovery_graph(len(self.federation.states), self._any.max_silent).threshold
 
     @property
     def _any(self) -> Recover:
@@ -116,7 +117,7 @@ class HostileServer:
     def _ticket_of(self, sender: int, recipient: int, view: bytes) -> bytes:
         """A client's ticket for a view; the server can ask colluders for it, and sees what others sent."""
         held = dict(self.federation.states[sender].held)
-        return client.ticket(held[recipient][-32:], sender, recipient, view)
+        return agreement.ticket(held[recipient][-32:], sender, recipient, view)
 
     def keys(self) -> tuple[dict[int, bytes], dict[int, bytes]]:
         """Self-mask seeds and private keys of this aggregation that enough shares are at hand for."""
@@ -163,7 +164,7 @@ class HostileServer:
             transcript = self.transcript(node)
             length = self.federation.length
             total += self.sent[node].masked.values
-            total -= client.self_mask(selves[node], RUN, node, self.asked, transcript, length)
+            total -= agreement.self_mask(selves[node], RUN, node, self.asked, transcript, length)
             for peer in self.neighbours(node):
                 if peer not in self.told[node]:
                     continue
@@ -174,7 +175,7 @@ class HostileServer:
                     return None
                 public = piece(self.federation.shared[other].public_keys, place)
                 pair = agree_pair_keys(privates[mine], {other: public}, RUN, mine)[other]
-                total -= client.pair_mask(pair, node, peer, self.asked, transcript, length)
+                total -= agreement.pair_mask(pair, node, peer, self.asked, transcript, length)
         return total
 
     def readable_parts(self) -> list[set[int]]:

@@ -142,7 +142,7 @@ def one_blinding_for_all_attempts(patch: pytest.MonkeyPatch) -> None:
     """Authors keep their keys, and neither the attempt nor its roster is in the stream's."""
     _derived_without(patch, {"blind": (3, 4)})
     kept: dict[bytes, bytes] = {}
-    generate, enter = party.generate_group_key, Retry._in_attempt
+    generate, enter = keys.generate_group_key, Retry._in_attempt
 
     def entered(state: Any, request: Any) -> Any:
         new = enter(state, request)
@@ -159,7 +159,7 @@ def no_blinding(patch: pytest.MonkeyPatch) -> None:
 
 
 def tag_without_a_key(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(party, "keyed_tag", lambda _, *parts: digest(*parts))
+    patch.setattr(keys, "keyed_tag", lambda _, *parts: digest(*parts))
 
 
 def no_noise_on_a_sum_that_is_hidden(patch: pytest.MonkeyPatch) -> None:

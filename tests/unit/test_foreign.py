@@ -18,7 +18,7 @@ from flwr_dpkmeans.estimator import FederatedKMeans
 from flwr_dpkmeans.kmeans.lloyd import nearest_centroids, round_to_grid
 from flwr_dpkmeans.options import parse_run
 from flwr_dpkmeans.privacy.noise import NoiseSource
-from flwr_dpkmeans.privacy.release import Block, Norm, PrivacyUnit, ReleasedSum, Sensitivity, as_released
+from flwr_dpkmeans.privacy.release import Block, Norm, PrivacyUnit, ReleasedSum, Sensitivity, as_released, vector_length
 from flwr_dpkmeans.secagg.keys import AggregateVector
 from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan, require_plausible, verify_plan
 from flwr_dpkmeans.sums.local import run_direct
@@ -142,9 +142,9 @@ def registered() -> Iterator[None]:
         register_trust(model)
     yield
     for task in tasks:
-        TASKS.remove(task.name)
+        TASKS._items.pop(task.name)
     for model in models:
-        TRUST_MODELS.remove(model.name)
+        TRUST_MODELS._items.pop(model.name)
 
 
 def parts() -> list[Array]:
@@ -233,7 +233,7 @@ def test_the_foreign_bounds_hold_and_the_server_knows_what_is_not_negative() -> 
     step = build_algorithm(plan).rounds[0]
     state = step_state(plan)
     assert check_sensitivity(step.blocks, lambda rows: step.statistic(rows, state), 2)["ballots"] == 1.0
-    words = np.zeros(step.length, dtype=np.int64)
+    words = np.zeros(vector_length(step.blocks), dtype=np.int64)
     words[0] = -(10**9)
     with pytest.raises(ProtocolError, match="1 of 2 entries of 'ballots'"):
         require_plausible(plan, 1, as_released(words.view(np.uint64), step.blocks, 16), n_clients=3)
@@ -287,14 +287,14 @@ def test_a_statistic_without_clusters_runs_to_the_report(model: str, masking: bo
         plan = draft_plan(config, run_id=1, n_clients=3, seed=7, n_features=2)
         verify_plan(load_plan(dump_plan(plan)))
         found = run_direct(plan, [round_to_grid(part) for part in parts()])
-        assert found.result["histogram"] == pytest.approx([450.0, 450.0], abs=10.0)
+        assert plan.task.result(found.plan, found.state)["histogram"] == pytest.approx([450.0, 450.0], abs=10.0)
         report = build_report(found.plan, found.attempts)
         assert report.is_private is masking
         assert report.epsilon == pytest.approx(5.0, rel=1e-3)
         assert "one row is in one bin" in report.releases[0].theorem
         assert report.algorithm == "histogram"
     finally:
-        TASKS.remove("histogram")
+        TASKS._items.pop("histogram")
 
 
 @pytest.mark.parametrize(
@@ -317,7 +317,7 @@ def test_what_only_a_clustering_has_is_refused(values: dict[str, Any], sentence:
         with pytest.raises(ConfigurationError, match=sentence):
             plan_of(**{"algorithm": "histogram", "trust": "central", "n_clusters": None} | values)
     finally:
-        TASKS.remove("histogram")
+        TASKS._items.pop("histogram")
 
 
 # -- its option ---------------------------------------------------------------------------------------------------
@@ -336,7 +336,7 @@ def test_the_foreign_option_is_taken_at_every_door_and_refused_of_others() -> No
 
 def test_a_plan_with_a_task_that_nobody_has_here_is_refused_by_name() -> None:
     blob = dump_plan(plan_of())
-    TASKS.remove("votes")
+    TASKS._items.pop("votes")
     try:
         load_plan.cache_clear()
         with pytest.raises(ProtocolError, match="the plan computes 'votes', which is not known here: install the"):
@@ -401,7 +401,7 @@ def test_a_number_of_rounds_that_is_never_none_disturbs_no_other_method() -> Non
         assert parse_run(**common).max_iter is None
         assert parse_run(**common, algorithm="fixed").max_iter == 3
     finally:
-        TASKS.remove("fixed")
+        TASKS._items.pop("fixed")
 
 
 def test_a_trust_model_that_does_not_say_who_reads_is_refused_when_it_is_registered() -> None:

@@ -411,7 +411,7 @@ def test_released_count_is_rounded(released: float, n: int) -> None:
 
 @pytest.mark.parametrize("released", [2.4, 0.0, -17.0])
 def test_released_count_below_k_is_refused(released: float) -> None:
-    with pytest.raises(PlanError, match=r"about \d rows, but 3 clusters need at least as many: choose fewer"):
+    with pytest.raises(PlanError, match=r"about \d rows, but 3 clusters need at least as many rows: choose fewer"):
         config(n_examples=None).task.counted_examples(released)
 
 

@@ -14,7 +14,7 @@ from unittest import mock
 
 import numpy as np
 
-from flwr_dpkmeans.secagg import keys, party
+from flwr_dpkmeans.secagg import keys
 from flwr_dpkmeans.secagg.keys import FixedPointVector
 from flwr_dpkmeans.secagg.messages import FinishRequest, Release, SumRequest
 from flwr_dpkmeans.secagg.party import Retry
@@ -72,7 +72,7 @@ def _attempt(
     for node in roster.node_ids:
         request = SumRequest(round_index, roster.attempt, roster if fresh else None, release, boxes.get(node, {}))
         group_key = fixed_key("group", node, roster.attempt)
-        with mock.patch.object(party, "generate_group_key", lambda key=group_key: key):
+        with mock.patch.object(keys, "generate_group_key", lambda key=group_key: key):
             admitted = states[node].admit(request, 1)
         states[node], reply = admitted.answer(
             request, FixedPointVector(_ring(VECTORS[node])), blinded=True, state_digest=STATE_DIGEST

@@ -216,6 +216,7 @@ def test_rows_beyond_their_clusters_private_radius_are_flagged_at_the_party() ->
         (3, {}, "task is 3, but it must be a registered name or a Task"),
         ("histograms", {"bins": 0}, "bins is 0, but it must be an integer of at least 1"),
         ("radii", {"centers": ()}, "centers must be 1 to 10000 rows of finite numbers"),
+        ("radii", {"centers": "0.1,2;0.3,x"}, "centers must be 1 to 10000 rows of finite numbers"),
         ("radii", {"centers": ((0.0,),)}, "centers have 1 columns, but the table has 2"),
         ("moments", {"bins": 3}, "bins is 3, but the algorithm is 'moments', which has no such option"),
         ("moments", {"engine": "ray"}, "engine is 'ray', which is not known"),

@@ -12,8 +12,7 @@ import pytest
 from support.masked_federation import FIRST_ROUND, Federation, ring
 
 from flwr_dpkmeans.errors import DisagreementError, ProtocolError
-from flwr_dpkmeans.secagg import keys as keys_module
-from flwr_dpkmeans.secagg import party
+from flwr_dpkmeans.secagg import keys
 from flwr_dpkmeans.secagg import party as client
 from flwr_dpkmeans.secagg.keys import (
     FixedPointVector,
@@ -370,7 +369,7 @@ def test_boxes_of_a_replaced_attempt_are_refused() -> None:
 def test_an_author_that_seals_different_keys_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     federation = Federation(NODES)
     author = federation.server.roster.authors(0)[0]
-    honest = party.seal
+    honest = keys.seal
     sealed: list[bytes] = []
 
     def equivocate(key: bytes, plaintext: bytes, associated: bytes) -> bytes:
@@ -380,9 +379,9 @@ def test_an_author_that_seals_different_keys_is_noticed(monkeypatch: pytest.Monk
     federation.open(1, 2)
     for node, request in federation.requests().items():
         if node == author:
-            monkeypatch.setattr(party, "seal", equivocate)
+            monkeypatch.setattr(keys, "seal", equivocate)
         federation.deliver(node, federation.answer(node, request, plain_vectors()[node]))
-        monkeypatch.setattr(party, "seal", honest)
+        monkeypatch.setattr(keys, "seal", honest)
     federation.close(NOISE)
     federation.open(2, 2)
     federation.attempt(plain_vectors())
@@ -392,14 +391,14 @@ def test_an_author_that_seals_different_keys_is_noticed(monkeypatch: pytest.Monk
 
 def test_every_key_seals_once_and_nonces_do_not_repeat(monkeypatch: pytest.MonkeyPatch) -> None:
     used: list[tuple[bytes, bytes]] = []
-    honest = party.seal
+    honest = keys.seal
 
     def recorded(key: bytes, plaintext: bytes, associated: bytes) -> bytes:
         box = honest(key, plaintext, associated)
         used.append((key, box[:12]))
         return box
 
-    monkeypatch.setattr(party, "seal", recorded)
+    monkeypatch.setattr(keys, "seal", recorded)
     federation = Federation(NODES, max_silent=3)
     vectors = plain_vectors()
     federation.open(1, 2)
@@ -421,14 +420,14 @@ def test_no_stream_is_used_for_two_vectors(monkeypatch: pytest.MonkeyPatch) -> N
     vectors = plain_vectors()
     streams: dict[tuple[int, int, int], list[tuple[bytes, bytes]]] = {}
     now: list[tuple[bytes, bytes]] = []
-    honest = keys_module.stream
+    honest = keys.stream
 
     def recorded(key: bytes, length: int) -> Ring:
         words = honest(key, length)
         now.append((key, words.tobytes()))
         return words
 
-    monkeypatch.setattr(keys_module, "stream", recorded)
+    monkeypatch.setattr(keys, "stream", recorded)
 
     def play(*, repeated: bool, silent: int | None) -> None:
         for node, request in federation.requests(repeated=repeated).items():
@@ -483,8 +482,8 @@ def test_masks_cancel_only_between_clients_that_agree_on(part: str) -> None:
         federation.states[8] = replace(federation.states[8], run_id=78)
     elif part == "node":
         federation.states[8] = replace(federation.states[8], node_id=9)
-        keys = federation.server.roster.keys
-        rosters[8] = Roster.of(0, {3: keys[3], 9: keys[8]})
+        known = federation.server.roster.keys
+        rosters[8] = Roster.of(0, {3: known[3], 9: known[8]})
     else:
         rosters[8] = Roster.of(0, rosters[8].keys | {99: public_key_of(generate_private_key())})
     masked = {
@@ -495,7 +494,7 @@ def test_masks_cancel_only_between_clients_that_agree_on(part: str) -> None:
         # The third party's mask is known here, so that only the transcript is left as a difference.
         key = dict(federation.states[8].pair_keys)[99]
         transcript = digest("transcript", b"digest of the plan", rosters[8].digest)
-        extra = keys_module.stream(derive_key(key, "mask", 1, 0, transcript), 2)
+        extra = keys.stream(derive_key(key, "mask", 1, 0, transcript), 2)
     assert (masked[3] + masked[8] - extra).tolist() != total(vectors).tolist()
 
 

@@ -12,20 +12,21 @@ from support.hostile_recovery import HostileServer, altered, ring_order, without
 from support.recovery_federation import PLAN, RecoveryFederation, Words
 
 from flwr_dpkmeans.errors import CohortError, ProtocolError
+from flwr_dpkmeans.secagg import agreement
 from flwr_dpkmeans.secagg import recover as client
 from flwr_dpkmeans.secagg.agreement import RecoveryGraph, recovery_graph
-from flwr_dpkmeans.secagg.keys import derive_key
+from flwr_dpkmeans.secagg.keys import agree_pair_keys, derive_key
 from flwr_dpkmeans.secagg.messages import FinishRequest, Release, SumRequest, UnmaskRequest
 
 
 def with_graph(monkeypatch: pytest.MonkeyPatch, graph: RecoveryGraph) -> None:
     """Every run has these neighbourhoods."""
-    monkeypatch.setattr(client, "recovery_graph", lambda n_clients, max_silent: graph)
+    monkeypatch.setattr(agreement, "recovery_graph", lambda n_clients, max_silent: graph)
 
 
 def without_tickets(monkeypatch: pytest.MonkeyPatch) -> None:
     """Shares open whatever their givers were told."""
-    monkeypatch.setattr(client, "ticket", lambda key, sender, recipient, view: bytes(32))
+    monkeypatch.setattr(agreement, "ticket", lambda key, sender, recipient, view: bytes(32))
 
 
 # (a) One key for all rounds: a dropout in round 2 exposes what its client sent in round 1.
@@ -198,7 +199,7 @@ def test_a_server_that_tells_everybody_what_it_likes_reads_no_part(
 def test_the_late_vector_of_a_dropped_client_stays_unreadable(monkeypatch: pytest.MonkeyPatch, weakened: bool) -> None:
     if weakened:
         monkeypatch.setattr(
-            client, "self_mask", lambda seed, run, node, asked, script, length: np.zeros(length, dtype=np.uint64)
+            agreement, "self_mask", lambda seed, run, node, asked, script, length: np.zeros(length, dtype=np.uint64)
         )
         keys = HostileServer.keys
         monkeypatch.setattr(HostileServer, "keys", lambda self: (dict.fromkeys(self.sent, b""), keys(self)[1]))
@@ -230,13 +231,13 @@ def stripped(hostile: HostileServer) -> list[int]:
     for node, reply in hostile.sent.items():
         values, transcript = reply.masked.values.copy(), hostile.transcript(node)
         if node in selves:
-            values -= client.self_mask(selves[node], 7, node, hostile.asked, transcript, 1)
+            values -= agreement.self_mask(selves[node], 7, node, hostile.asked, transcript, 1)
         for peer in hostile.neighbours(node):
             mine, other = (node, peer) if node in privates else (peer, node)
             if peer in hostile.told[node] and mine in privates:
-                public = client.piece(hostile.federation.shared[other].public_keys, place)
-                pair = client.agree_pair_keys(privates[mine], {other: public}, 7, mine)[other]
-                values -= client.pair_mask(pair, node, peer, hostile.asked, transcript, 1)
+                public = agreement.piece(hostile.federation.shared[other].public_keys, place)
+                pair = agree_pair_keys(privates[mine], {other: public}, 7, mine)[other]
+                values -= agreement.pair_mask(pair, node, peer, hostile.asked, transcript, 1)
         found.append(int(values[0]))
     return found
 

@@ -12,8 +12,7 @@ from support.hostile_recovery import ring_order, without
 from support.recovery_federation import PLAN, RUN, RecoveryFederation
 
 from flwr_dpkmeans.errors import ProtocolError
-from flwr_dpkmeans.secagg import keys as keys_module
-from flwr_dpkmeans.secagg import party
+from flwr_dpkmeans.secagg import agreement, keys
 from flwr_dpkmeans.secagg import recover as client
 from flwr_dpkmeans.secagg.agreement import Slots, combine, least_survivors, lock, reconstruct, survivors_view
 from flwr_dpkmeans.secagg.keys import FixedPointVector, generate_private_key, public_key_of
@@ -328,13 +327,13 @@ def test_boxes_bind_run_roster_and_giver(change: str) -> None:
 @pytest.mark.parametrize("size", [0, 31, 96 * 6 - 1, 96 * 6 + 32])
 def test_a_box_of_another_length_is_refused(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
     federation = RecoveryFederation.make(8)
-    real, wrong = party.seal, bytes(size)
+    real, wrong = keys.seal, bytes(size)
 
     def short(key: bytes, plaintext: bytes, associated: bytes) -> bytes:
         return real(key, wrong, associated)
 
     for node, state in federation.states.items():
-        monkeypatch.setattr(party, "seal", short if node == 11 else real)
+        monkeypatch.setattr(keys, "seal", short if node == 11 else real)
         federation.states[node], federation.shared[node] = state.share(ShareRequest(federation.session.sharers))
     boxes = {node: reply.boxes[10] for node, reply in federation.shared.items() if node != 10}
     refused(
@@ -414,13 +413,13 @@ def test_everything_that_was_ever_sent_is_refused_the_second_time(authored: bool
 
 def test_no_key_or_stream_serves_two_aggregations(monkeypatch: pytest.MonkeyPatch) -> None:
     used: list[bytes] = []
-    stream = keys_module.stream
+    stream = keys.stream
 
     def recorded(key: bytes, length: int) -> np.ndarray:
         used.append(key)
         return stream(key, length)
 
-    monkeypatch.setattr(keys_module, "stream", recorded)
+    monkeypatch.setattr(keys, "stream", recorded)
     federation = RecoveryFederation.make(8, authored=True, max_silent=1)
     federation.share()
     own: dict[int, list[bytes]] = {}
@@ -436,10 +435,10 @@ def test_no_key_or_stream_serves_two_aggregations(monkeypatch: pytest.MonkeyPatc
             own.setdefault(node, []).extend(used)
         federation.give_shares()
         federation.release = Release(index, 0, session.recover(PLAN, blinded=True).values)
-    for keys in own.values():
+    for own_keys in own.values():
         # Self mask, seven neighbours, and perhaps a blinding stream, in two rounds.
-        assert len(keys) in (16, 18)
-        assert len(set(keys)) == len(keys)
+        assert len(own_keys) in (16, 18)
+        assert len(set(own_keys)) == len(own_keys)
     slots = federation.states[10].slots
     seeds = [seed for state in federation.states.values() for part in client._own_seeds(state) for seed in part]
     assert len(set(seeds)) == len(seeds) == 2 * 8 * slots.number
@@ -468,10 +467,10 @@ def test_a_lock_takes_as_many_tickets_as_a_key_takes_shares() -> None:
     view = survivors_view((1, 0), state.transcript, without(EVERYBODY, [13]))
     held, threshold = dict(state.held), state.graph.threshold
     parts = {
-        place: combine(reply.shares[peer][64:], client.ticket(held[peer][-32:], peer, 10, view))
+        place: combine(reply.shares[peer][64:], agreement.ticket(held[peer][-32:], peer, 10, view))
         for place, peer in enumerate(state.neighbours, start=1)
     }
-    private = client.piece(held[13], state.slots.number + state.slots.place(1, 0))
+    private = agreement.piece(held[13], state.slots.number + state.slots.place(1, 0))
     for size in range(1, len(parts) + 1):
         opening = reconstruct(dict(list(parts.items())[:size]))
         assert (combine(reply.shares[13][:32], lock(opening, 13)) == private) is (size >= threshold)
@@ -522,7 +521,7 @@ def test_two_authors_must_survive(monkeypatch: pytest.MonkeyPatch) -> None:
     federation = made(12, max_silent=3, authored=True)
     authors = federation.session.sharers.authors(3)
     assert len(authors) == 5
-    monkeypatch.setattr(client, "least_survivors", lambda n_sharers, max_silent, min_cohort: 2)
+    monkeypatch.setattr(agreement, "least_survivors", lambda n_sharers, max_silent, min_cohort: 2)
     node = next(node for node in federation.states if node not in authors)
     request = federation.request_for(node)
     few = without(federation.states, authors[1:])

@@ -6,12 +6,18 @@ import math
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from flwr_dpkmeans.errors import LocalMisuseError, PlanError
-from flwr_dpkmeans.secagg.keys import FRACTION_BITS, HALF_RING, FixedPointVector, decode, encode, require_no_wrap
+from flwr_dpkmeans.secagg.keys import FRACTION_BITS, HALF_RING, FixedPointVector, Ring, encode, require_no_wrap
 
 STEP = 2.0**-FRACTION_BITS
 LIMIT = 2.0 ** (53 - FRACTION_BITS)
+
+
+def decode(values: Ring, fraction_bits: int = FRACTION_BITS) -> NDArray[np.float64]:
+    """Signed grid values."""
+    return values.view(np.int64).astype(np.float64) / 2.0**fraction_bits
 
 
 def test_encode_is_two_s_complement_on_the_grid() -> None:

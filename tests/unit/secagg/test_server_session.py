@@ -12,7 +12,7 @@ import pytest
 from support.masked_federation import Federation, altered, ring
 
 from flwr_dpkmeans.errors import CohortError, DisagreementError, LocalMisuseError, ProtocolError
-from flwr_dpkmeans.secagg import party
+from flwr_dpkmeans.secagg import keys
 from flwr_dpkmeans.secagg.keys import MaskedVector, Ring, derive_key, digest, stream
 from flwr_dpkmeans.secagg.messages import NO_ROUND, SumReply
 from flwr_dpkmeans.secagg.party import RetrySession, require_equal_tags
@@ -396,10 +396,10 @@ def test_one_author_with_a_known_key_does_not_open_the_sum(monkeypatch: pytest.M
     # Why there are at least two: an author whose random numbers are bad protects nobody, but harms nobody either.
     federation = Federation(NODES)
     weak = federation.server.roster.authors(0)[0]
-    honest = party.generate_group_key
+    honest = keys.generate_group_key
     federation.open(1, 1)
     for node, request in federation.requests().items():
-        monkeypatch.setattr(party, "generate_group_key", (lambda: bytes(32)) if node == weak else honest)
+        monkeypatch.setattr(keys, "generate_group_key", (lambda: bytes(32)) if node == weak else honest)
         federation.deliver(node, federation.answer(node, request, VECTORS[node]))
     aggregate = federation.close(NOISE)
     roster = federation.server.roster

@@ -73,10 +73,10 @@ def test_a_table_of_clusters_and_classes_has_at_most_100_000_cells() -> None:
 
 
 def test_a_private_count_is_the_number_of_rows_unless_a_task_needs_more() -> None:
-    task = cast(Any, SimpleNamespace(least_rows=3, name="a task"))
+    task = cast(Any, SimpleNamespace(least_rows=3, why_rows="'a task' needs at least 3: add data."))
     assert Task.counted_examples(task, 3.4) == 3
     assert Task.counted_examples(task, 1234.6) == 1235
-    with pytest.raises(PlanError, match="the private count found about 1 rows, but 3 are needed"):
+    with pytest.raises(PlanError, match="the private count found about 1 rows, but 'a task' needs at least 3: add"):
         Task.counted_examples(task, -5.0)
 
 
