@@ -18,7 +18,7 @@ from flwr_dpkmeans.algorithms.kmeans_task import cluster_state
 from flwr_dpkmeans.algorithms.lloyd_family import cluster_radius, glloyd_split, split_multiplier
 from flwr_dpkmeans.errors import ConfigurationError, PlanError
 from flwr_dpkmeans.options import parse_config
-from flwr_dpkmeans.privacy.release import Block, NoiseShape, Norm, ReleasedSum, as_released
+from flwr_dpkmeans.privacy.release import Block, NoiseShape, Norm, ReleasedSum, as_released, vector_length
 from flwr_dpkmeans.secagg.keys import encode
 from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan
 from flwr_dpkmeans.sums.plan import Plan
@@ -324,5 +324,5 @@ def test_registry_says_what_the_rounds_do() -> None:
         assert algorithm.name == name
         assert {block.noise for planned in algorithm.rounds for block in planned.blocks} == {entry.noise}
         assert [planned.name for planned in algorithm.rounds] == ["lloyd-1", "lloyd-2"]
-        assert all(planned.length == 2 * 2 + 2 for planned in algorithm.rounds)
+        assert all(vector_length(planned.blocks) == 2 * 2 + 2 for planned in algorithm.rounds)
     assert ALGORITHMS["lloyd"].noise is NoiseShape.NONE
