@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import importlib
+import pkgutil
 import sys
 from collections.abc import Sequence
 
 from flwr_dpkmeans.errors import DPKMeansError
 
 COMMANDS = {
-    "plan": ("flwr_dpkmeans.planner.cli", "main"),
-    "predict": ("flwr_dpkmeans.results.model", "predict"),
-    "run": ("flwr_dpkmeans.flower.run_command", "run"),
-    "ledger": ("flwr_dpkmeans.node.commands", "ledger"),
-    "identity": ("flwr_dpkmeans.node.commands", "identity"),
-    "schema": ("flwr_dpkmeans.node.commands", "schema"),
-    "node": ("flwr_dpkmeans.flower.node_command", "node"),
-    "options": ("flwr_dpkmeans.flower.server_app", "list_options"),
+    "plan": "flwr_dpkmeans.planner.cli:main",
+    "predict": "flwr_dpkmeans.results.model:predict",
+    "run": "flwr_dpkmeans.flower.run_command:run",
+    "ledger": "flwr_dpkmeans.node.commands:ledger",
+    "identity": "flwr_dpkmeans.node.commands:identity",
+    "schema": "flwr_dpkmeans.node.commands:schema",
+    "node": "flwr_dpkmeans.flower.node_command:node",
+    "options": "flwr_dpkmeans.flower.server_app:list_options",
 }
 """Where each command's function is: it takes the rest of the command line, and returns the process's code."""
 
@@ -31,10 +31,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             file=sys.stderr if wanted else sys.stdout,
         )
         return 2 if wanted else 0
-    # Only the chosen command is imported: planning takes SciPy, a node takes Flower.
-    module, name = COMMANDS[given[0]]
     try:
-        return int(getattr(importlib.import_module(module), name)(given[1:]))
+        # Only the chosen command is imported: planning takes SciPy, a node takes Flower.
+        return int(pkgutil.resolve_name(COMMANDS[given[0]])(given[1:]))
     except (DPKMeansError, OSError) as error:
         print(error, file=sys.stderr)
         return 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from threading import Timer
@@ -13,13 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import (
-    BaseEstimator,
-    ClassifierMixin,
-    ClassNamePrefixFeaturesOutMixin,
-    ClusterMixin,
-    TransformerMixin,
-)
+from sklearn.base import BaseEstimator, ClassifierMixin, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from flwr_dpkmeans.algorithms import NOT_FEDERATED
@@ -30,7 +24,7 @@ from flwr_dpkmeans.algorithms.server_points import in_squared_units, is_private,
 from flwr_dpkmeans.data.points import Bounds, frame_columns, validate_columns
 from flwr_dpkmeans.data.schema import Encoded, schema_of
 from flwr_dpkmeans.errors import ConfigurationError, DataError, PrivacyWarning
-from flwr_dpkmeans.flower.engines import ENGINES, Tables, federate, fit_in_one_place, require_engine
+from flwr_dpkmeans.flower.engines import ENGINES, InOnePlace, Tables, federate, fit_in_one_place, require_engine
 from flwr_dpkmeans.kmeans.lloyd import nearest_centroids, round_to_grid
 from flwr_dpkmeans.log import placed_logger
 from flwr_dpkmeans.options import (
@@ -53,7 +47,7 @@ from flwr_dpkmeans.results.model import Model
 from flwr_dpkmeans.results.writer import ClusterChoice
 from flwr_dpkmeans.sums.draft import require_server_data, require_supported
 from flwr_dpkmeans.sums.plan import Plan
-from flwr_dpkmeans.sums.round import Array, Labels, State
+from flwr_dpkmeans.sums.round import Array, Labels
 from flwr_dpkmeans.sums.settings import Box, Options, Settings
 from flwr_dpkmeans.sums.settings import Evaluation as EvaluationKind
 from flwr_dpkmeans.sums.statement import LOCAL, Step, local_cautions
@@ -169,22 +163,21 @@ class _PrivateClustering(
         return len(self.cluster_centers_)
 
     def __sklearn_tags__(self) -> Any:
-        """What scikit-learn may expect of it."""
         tags = super().__sklearn_tags__()
         tags.non_deterministic = self.noise != "seeded" or self.random_state is None
         tags.transformer_tags.preserves_dtype = []
         return tags
 
     def _fit(self, tables: Tables, y: Any) -> None:
-        """Fit to tables that were looked at."""
         config, server_points = self._config(self._given(), tables)
         labels = self._labels(y, tables, config)
         if config.algorithm in NOT_FEDERATED:
-            self._take(config, tables, *fit_in_one_place(config, tables.parts))
+            self._take(config, tables, fit_in_one_place(config, tables.parts))
         else:
             with _progress_bar() as on_step:
                 found = ENGINES[self.engine](config, tables.parts, server_points, labels, on_step)
-            self._take(config, tables, found.state, found.plan.bounds, found.privacy, found.steps, found.evaluation)
+            result = found.state, found.plan.bounds, found.privacy
+            self._take(config, tables, result, found.steps, found.evaluation)
 
     @property
     def model_(self) -> Model:
@@ -290,20 +283,13 @@ class _PrivateClustering(
         return tables.labels(y, config.n_classes)
 
     def _take(
-        self,
-        config: Run,
-        tables: Tables,
-        state: State,
-        box: Box,
-        report: PrivacyReport,
-        steps: Sequence[Step] = (),
-        evaluation: EvaluationResult | None = None,
+        self, config: Run, tables: Tables, found: InOnePlace, steps: Sequence[Step] = (), evaluation: Any = None
     ) -> None:
-        """Set the fitted attributes."""
+        state, box, report = found
         self.cluster_centers_: Array = Bounds(*box).unscale(state.centroids)
         self.cluster_counts_: Array = state.counts
         # With what the rows say against it: whoever calls this holds all of them.
-        local = local_cautions(config, report.delta, box, tables.parts)
+        local = local_cautions(config, report.delta, box, tables.parts) + tables.cautions
         self.privacy_: PrivacyReport = replace(report, warnings=report.warnings + local)
         self.bounds_: Box = box
         self.schema_ = tables.encoded[0].schema if tables.encoded else None
@@ -317,6 +303,7 @@ class _PrivateClustering(
         _name_columns(self, tables.names)
 
 
+@dataclass(eq=False, repr=False)
 class DPKMeans(_PrivateClustering):
     """Differentially private k-means of one table: its holder, a trusted curator, draws the noise and publishes.
 
@@ -347,32 +334,18 @@ class DPKMeans(_PrivateClustering):
 
     engine = "direct"
 
-    def __init__(
-        self,
-        n_clusters: int | str | Auto = 8,
-        *,
-        epsilon: float = 1.0,
-        bounds: Any = None,
-        delta: float | None = None,
-        algorithm: str | Options = DEFAULT_ALGORITHM,
-        noise: str = "secure",
-        random_state: int | None = None,
-        max_iter: int | None = None,
-        server_data: ArrayLike | None = None,
-        n_examples: int | str | PrivateCount | None = None,
-        evaluation: str | Evaluation | ExactEvaluation | None = None,
-    ) -> None:
-        self.n_clusters = n_clusters
-        self.epsilon = epsilon
-        self.bounds = bounds
-        self.delta = delta
-        self.algorithm = algorithm
-        self.noise = noise
-        self.random_state = random_state
-        self.max_iter = max_iter
-        self.server_data = server_data
-        self.n_examples = n_examples
-        self.evaluation = evaluation
+    n_clusters: int | str | Auto = 8
+    _: KW_ONLY
+    epsilon: float = 1.0
+    bounds: Any = None
+    delta: float | None = None
+    algorithm: str | Options = DEFAULT_ALGORITHM
+    noise: str = "secure"
+    random_state: int | None = None
+    max_iter: int | None = None
+    server_data: ArrayLike | None = None
+    n_examples: int | str | PrivateCount | None = None
+    evaluation: str | Evaluation | ExactEvaluation | None = None
 
     def fit(self, X: ArrayLike, y: ArrayLike | None = None, **unknown: Any) -> Self:
         """Cluster the rows of a table, (n, n_features); `y`, (n,), are labels for an evaluation."""
@@ -645,13 +618,8 @@ class FederatedKMeans(_PrivateClustering):
             options.pop(name, None)
         shape = (n_examples, n_features, n_clients)
         candidates = (algorithms,) if isinstance(algorithms, str) else tuple(algorithms)
-        goals: dict[str, Any] = {
-            "target_excess": target_excess,
-            "spread": spread,
-            "seeds": seeds,
-            "private_count": private_count,
-        }
-        return make_forecast(PlanningRequest(*shape, options, algorithms=candidates, **goals))
+        goals = target_excess, spread, seeds
+        return make_forecast(PlanningRequest(*shape, options, *goals, private_count, candidates))
 
     def _of_each(self, X: Any, method: Callable[[Any], Any], given: Mapping[str, Any]) -> Any:
         """Apply a method to every party's table."""
@@ -740,21 +708,16 @@ def _warn(report: PrivacyReport) -> None:
 
 @lru_cache(maxsize=1024)
 def warn_once(sentence: str) -> None:
-    """Warn of one sentence in the name of the caller of `fit`, once in a process.
-
-    Python's own memory of what it has shown is emptied by scikit-learn in each fit.
-    """
+    """Warn the caller of `fit` once in a process: scikit-learn empties Python's own memory of that in each fit."""
     warnings.warn(sentence, PrivacyWarning, stacklevel=4)
 
 
 def _takes_total(given: Mapping[str, Any]) -> bool:
-    """Whether the total of the parts counts as public; elsewhere not even an error may depend on it.
-
-    At client level it would tell of a single client's rows.
-    """
+    """Whether the total of the parts is public; not at client level, where even an error would tell of a client."""
     return given["n_examples"] is None and given["unit"] != "client" and not is_private(given["bounds"])
 
 
+@dataclass(eq=False, repr=False)
 class FederatedNaiveBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Differentially private naive Bayes over several parties' labelled rows.
 
@@ -803,32 +766,18 @@ class FederatedNaiveBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     (True, True)
     """
 
-    def __init__(
-        self,
-        n_classes: int = 2,
-        *,
-        epsilon: float = 1.0,
-        delta: float | None = None,
-        bounds: Any = None,
-        categories: Sequence[int] | None = None,
-        smoothing: float = 1.0,
-        trust: str | None = None,
-        noise: str = "secure",
-        random_state: int | None = None,
-        engine: str = "inprocess",
-        n_examples: int | str | None = None,
-    ) -> None:
-        self.n_classes = n_classes
-        self.epsilon = epsilon
-        self.delta = delta
-        self.bounds = bounds
-        self.categories = categories
-        self.smoothing = smoothing
-        self.trust = trust
-        self.noise = noise
-        self.random_state = random_state
-        self.engine = engine
-        self.n_examples = n_examples
+    n_classes: int = 2
+    _: KW_ONLY
+    epsilon: float = 1.0
+    delta: float | None = None
+    bounds: Any = None
+    categories: Sequence[int] | None = None
+    smoothing: float = 1.0
+    trust: str | None = None
+    noise: str = "secure"
+    random_state: int | None = None
+    engine: str = "inprocess"
+    n_examples: int | str | None = None
 
     def fit(self, X: Sequence[ArrayLike], y: Sequence[ArrayLike]) -> FederatedNaiveBayes:
         """Learn from the parties' rows, (n_i, n_features), and their labels, (n_i,), from 0 to ``n_classes - 1``."""

@@ -90,17 +90,13 @@ def now_at(round_index: int, attempt: int) -> None:
 
 
 def placed_logger(name: str) -> logging.Logger:
-    """Return a logger (a dotted name below the package's) whose records carry their place.
-
-    A filter writes it, so that handlers which know nothing of places get it, too.
-    """
+    """A logger (a dotted name below the package's) whose filter puts the place on each record, for any handler."""
     logger = logging.getLogger(name)
     logger.addFilter(_write_place)
     return logger
 
 
 def _write_place(record: logging.LogRecord) -> bool:
-    """Put the fields of the current place onto a record that has none yet."""
     place = _place.get()
     for name in _PLACES:
         if not hasattr(record, name):

@@ -183,14 +183,12 @@ def _flat_algorithm(options: Options, arguments: Mapping[str, Any]) -> dict[str,
         raise ConfigurationError(
             f"algorithm is {options!r}, but no algorithm has such options: give its name, or register it."
         )
-    own = options.get_params()
-    rounds = arguments.get("max_iter")
-    if rounds is not None and own.get("max_iter") not in (None, rounds):
+    own, rounds = options.get_params(), arguments.get("max_iter")
+    stated = own.pop("max_iter", None) if rounds is not None else None
+    if stated not in (None, rounds):
         raise ConfigurationError(
-            f"max_iter is {rounds!r}, but algorithm={options!r} says {own['max_iter']}: leave one of the two out."
+            f"max_iter is {rounds!r}, but algorithm={options!r} says {stated}: leave one of the two out."
         )
-    if rounds is not None:
-        own.pop("max_iter", None)
     return {"algorithm": name, **own}
 
 
@@ -264,10 +262,10 @@ def parse_config(**values: Any) -> Run:
     Options that only other algorithms have are checked, and have no effect. Raises a ConfigurationError with one
     sentence that names the value, the bound and the mend; for an unknown name, the nearest valid one.
     """
-    catalogue = _catalogue(_kinds())
+    defaults, holders = _catalogue(_kinds())
     for name in values:
-        if name not in catalogue.defaults:
-            raise ConfigurationError(f"there is no parameter {name!r}: {nearest(name, catalogue.defaults)}")
+        if name not in defaults:
+            raise ConfigurationError(f"there is no parameter {name!r}: {nearest(name, defaults)}")
     kind = task_kind(values.get("algorithm", DEFAULT_ALGORITHM))
     for name, example in _EXAMPLES.items():
         if name not in values and (name == "bounds" or name in kind.own_fields()):
@@ -277,7 +275,7 @@ def parse_config(**values: Any) -> Run:
         for names in (Settings.__dataclass_fields__, kind.own_fields(), kind.option_class().__dataclass_fields__)
     )
     for name in values.keys() - settings.keys() - own.keys() - options.keys():
-        catalogue.understood(name, values[name])
+        _understood(holders.get(name), name, values[name])
     return Run(Settings(**settings), kind(**own, options=kind.option_class()(**options)))
 
 
@@ -324,31 +322,12 @@ def build_run(given: Mapping[str, Any], box: Bounds, *, has_server_data: bool) -
 # -- whose an option is -------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Catalogue:
-    """What a run can be told, by flat names, where these algorithms are known."""
-
-    defaults: Mapping[str, Any]
-    """None for those that a run must have."""
-    holders: Mapping[str, type[Options]]
-    """The class that each of the algorithms' own options stands in."""
-    of_some: frozenset[str]
-    """Options that some of the algorithms have, but not all."""
-    own_fields: frozenset[str]
-    """What some have beside their options, such as a number of clusters."""
-
-    def understood(self, name: str, given: Any) -> Any:
-        """The value of an algorithm's own option as it was understood, if it differs from its default; else None."""
-        holder = self.holders.get(name)
-        if holder is None or given is (default := getattr(holder, name)):
-            return None
-        value = getattr(holder(**{name: given}), name)
-        return None if value == default else value
-
-
 @lru_cache(maxsize=4)
-def _catalogue(kinds: tuple[type[Task], ...]) -> _Catalogue:
-    """Everything that some of these algorithms can be told."""
+def _catalogue(kinds: tuple[type[Task], ...]) -> tuple[dict[str, Any], dict[str, type[Options]]]:
+    """All that some of these algorithms can be told, with defaults (None: a run must have it), and whose option it is.
+
+    Both are by flat names; the second has what stands in an algorithm's own options.
+    """
     defaults: dict[str, Any] = {"n_clusters": None, "bounds": None, "algorithm": DEFAULT_ALGORITHM}
     defaults |= {one.name: None for one in fields(Settings)} | Settings.defaults()
     holders: dict[str, type[Options]] = {}
@@ -356,18 +335,31 @@ def _catalogue(kinds: tuple[type[Task], ...]) -> _Catalogue:
         defaults |= kind.option_class().defaults()
         defaults |= {name: value for name, value in kind.defaults().items() if name != "options"}
         holders |= dict.fromkeys(kind.option_class().__dataclass_fields__, kind.option_class())
-    of_some = frozenset[str]().union(*[options_of(kind.name) for kind in kinds])
-    return _Catalogue(defaults, holders, of_some, frozenset(name for kind in kinds for name in kind.own_fields()))
+    return defaults, holders
+
+
+@lru_cache(maxsize=4)
+def _of_some(kinds: tuple[type[Task], ...]) -> tuple[frozenset[str], frozenset[str]]:
+    """Options that some of these algorithms have, but not all, and what some have beside, as a number of clusters."""
+    options = frozenset[str]().union(*[options_of(kind.name) for kind in kinds])
+    return options, frozenset(name for kind in kinds for name in kind.own_fields())
+
+
+def _understood(holder: type[Options] | None, name: str, given: Any) -> Any:
+    """The value of an algorithm's own option as its `holder` understands it, if it differs from its default."""
+    if holder is None or given is (default := getattr(holder, name)):
+        return None
+    value = getattr(holder(**{name: given}), name)
+    return None if value == default else value
 
 
 def _kinds() -> tuple[type[Task], ...]:
-    """All algorithms, federated or not."""
     return (*TASKS.values(), *NOT_FEDERATED.values())
 
 
 def option_defaults() -> dict[str, Any]:
     """Every option by its flat name, with its default; None for those that a run must have."""
-    return dict(_catalogue(_kinds()).defaults)
+    return dict(_catalogue(_kinds())[0])
 
 
 def options_of(name: str) -> frozenset[str]:
@@ -386,8 +378,10 @@ def own_options(values: Mapping[str, Any], name: str, compared: Iterable[str]) -
 
 def _require_own(run: Run, values: Mapping[str, Any]) -> None:
     """Refuse what was given and would be ignored: options of other algorithms, units, evaluations and bounds."""
-    settings, task, catalogue = run.settings, run.task, _catalogue(_kinds())
-    for name in catalogue.own_fields.difference(task.own_fields()).intersection(values):
+    settings, task = run.settings, run.task
+    kinds = _kinds()
+    (_, holders), (of_some, fields_of_some) = _catalogue(kinds), _of_some(kinds)
+    for name in fields_of_some.difference(task.own_fields()).intersection(values):
         raise ConfigurationError(
             f"{name} is {_shown(values[name])}, but the algorithm is {task.name!r}, which has no such option: leave it "
             "out."
@@ -398,12 +392,12 @@ def _require_own(run: Run, values: Mapping[str, Any]) -> None:
             value = getattr(settings, option)
             value = None if value == getattr(Settings, option, None) else value
         else:
-            value = catalogue.understood(option, given)
+            value = _understood(holders.get(option), option, given)
         if value is not None:
             changed[option] = value
-    own = options_of(task.name)
+    foreign = of_some - options_of(task.name)
     for option, value in changed.items():
-        if option not in own and option in catalogue.of_some:
+        if option in foreign:
             raise _foreign(option, value, task.name)
     counted = settings.n_examples is None and task.counts(settings.unit) and task.name not in NOT_FEDERATED
     evaluated = settings.evaluation.value
@@ -444,5 +438,4 @@ def foreign_table(key: str, option: str, given: Any, owner: type[Task], name: st
 
 
 def _shown(value: Any) -> str:
-    """A value as a caller would write it."""
     return repr(value.value if isinstance(value, Enum) else value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import tomllib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -39,73 +40,20 @@ class BundledData:
     image_shape: tuple[int, int] | None = None
 
 
-def _describe(
-    n_examples: int,
-    n_clusters: int,
-    ranges: Mapping[str, tuple[float, float]],
-    image_shape: tuple[int, int] | None = None,
-) -> BundledData:
-    """Describe a data set by the range of each named feature."""
-    lower, upper = zip(*ranges.values(), strict=True)
-    return BundledData(n_examples, len(ranges), n_clusters, Bounds(lower, upper), tuple(ranges), image_shape)
+def _read_descriptions() -> Mapping[str, BundledData]:
+    """What ``bundled.toml`` says; pixels, whose names and ranges follow from the shape, are not written out there."""
+    said, found = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")), {}
+    for name, one in said.items():
+        height, width = one.get("image_shape", (0, 0))
+        pixels = {f"pixel_{row}_{column}": one["pixel"] for row in range(height) for column in range(width)}
+        ranges = pixels or one["ranges"]
+        bounds = Bounds(*zip(*ranges.values(), strict=True))
+        shape = (height, width) if pixels else None
+        found[name] = BundledData(one["n_examples"], len(ranges), one["n_clusters"], bounds, tuple(ranges), shape)
+    return MappingProxyType(found)
 
 
-# Each pixel counts the black points in a block of 4 by 4, hence 0 to 16.
-_DIGITS = {f"pixel_{row}_{column}": (0.0, 16.0) for row in range(8) for column in range(8)}
-
-# Lengths in cm of the flowers of the genus.
-_IRIS = {
-    "sepal length (cm)": (3.0, 9.0),
-    "sepal width (cm)": (1.0, 5.0),
-    "petal length (cm)": (0.0, 8.0),
-    "petal width (cm)": (0.0, 3.0),
-}
-
-# Table wine: alcohol in percent by volume, substances in the customary units of must and wine analysis.
-_WINE = {
-    "alcohol": (10.0, 16.0),
-    "malic_acid": (0.0, 8.0),
-    "ash": (1.0, 4.0),
-    "alcalinity_of_ash": (5.0, 35.0),
-    "magnesium": (50.0, 200.0),
-    "total_phenols": (0.0, 5.0),
-    "flavanoids": (0.0, 6.0),
-    "nonflavanoid_phenols": (0.0, 1.0),
-    "proanthocyanins": (0.0, 5.0),
-    "color_intensity": (0.0, 15.0),
-    "hue": (0.0, 2.0),
-    "od280/od315_of_diluted_wines": (0.0, 5.0),
-    "proline": (0.0, 2000.0),
-}
-
-# Cell nuclei, lengths and areas in the units of the digitised image: for each property the ranges of its mean over an
-# image, of the standard error of that mean ("error"), and of the mean of the three largest ("worst").
-_NUCLEI = (
-    ("radius", (5.0, 40.0), (0.0, 4.0), (5.0, 50.0)),
-    ("texture", (5.0, 50.0), (0.0, 6.0), (5.0, 60.0)),
-    ("perimeter", (30.0, 250.0), (0.0, 30.0), (30.0, 300.0)),
-    ("area", (50.0, 3500.0), (0.0, 800.0), (50.0, 5000.0)),
-    ("smoothness", (0.0, 0.25), (0.0, 0.05), (0.0, 0.3)),
-    ("compactness", (0.0, 0.5), (0.0, 0.2), (0.0, 1.5)),
-    ("concavity", (0.0, 0.6), (0.0, 0.5), (0.0, 1.5)),
-    ("concave points", (0.0, 0.3), (0.0, 0.1), (0.0, 0.4)),
-    ("symmetry", (0.0, 0.5), (0.0, 0.1), (0.0, 0.8)),
-    ("fractal dimension", (0.0, 0.15), (0.0, 0.05), (0.0, 0.3)),
-)
-_BREAST_CANCER = {
-    **{f"mean {name}": mean for name, mean, _, _ in _NUCLEI},
-    **{f"{name} error": error for name, _, error, _ in _NUCLEI},
-    **{f"worst {name}": worst for name, _, _, worst in _NUCLEI},
-}
-
-BUNDLED: Mapping[str, BundledData] = MappingProxyType(
-    {
-        "digits": _describe(1797, 10, _DIGITS, (8, 8)),
-        "iris": _describe(150, 3, _IRIS),
-        "wine": _describe(178, 3, _WINE),
-        "breast_cancer": _describe(569, 2, _BREAST_CANCER),
-    }
-)
+BUNDLED = _read_descriptions()
 
 
 def load_bundled(name: str, *, partition_column: str = "") -> Table:

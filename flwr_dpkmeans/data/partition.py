@@ -80,14 +80,17 @@ def partition_indices(
     check_integer("n_parts", n_parts, 1)
     check_integer("part", part, 0, n_parts - 1)
     check_integer("seed", seed, 0)
-    chosen = _to_kind(kind)
+    if kind not in list(Partition):
+        hint = nearest(kind, [known.value for known in Partition])
+        raise ConfigurationError(f"the partition kind is {kind!r}, but it must be a known one: {hint}")
+    chosen = Partition(kind)
     rng = np.random.default_rng(seed)
     if chosen is Partition.SHARDS:
         return _run(np.arange(n_rows, dtype=np.int64), n_parts, part)
     if chosen is Partition.IID:
         return _run(rng.permutation(n_rows), n_parts, part)
     if chosen is Partition.FIXED_SIZES:
-        cuts = np.cumsum([0, *_to_sizes(sizes, n_rows, n_parts)])
+        cuts = np.cumsum([0, *_checked_sizes(sizes, n_rows, n_parts)])
         return np.sort(rng.permutation(n_rows)[cuts[part] : cuts[part + 1]]).astype(np.int64)
     column = _to_column(column_values, n_rows, chosen)
     if chosen is Partition.BY_VALUE:
@@ -131,16 +134,7 @@ def _dirichlet(
     return np.sort(np.concatenate(chosen)).astype(np.int64)
 
 
-def _to_kind(kind: Partition | str) -> Partition:
-    """Find the kind by its value."""
-    try:
-        return Partition(kind)
-    except ValueError:
-        hint = nearest(kind, [known.value for known in Partition])
-        raise ConfigurationError(f"the partition kind is {kind!r}, but it must be a known one: {hint}") from None
-
-
-def _to_sizes(sizes: Sequence[int] | None, n_rows: int, n_parts: int) -> list[int]:
+def _checked_sizes(sizes: Sequence[int] | None, n_rows: int, n_parts: int) -> Sequence[int]:
     """Check that there is one size per part, and enough rows for all."""
     if sizes is None:
         raise ConfigurationError(
@@ -153,10 +147,9 @@ def _to_sizes(sizes: Sequence[int] | None, n_rows: int, n_parts: int) -> list[in
         )
     for index, size in enumerate(sizes):
         check_integer(f"sizes[{index}]", size, 0)
-    total = sum(int(size) for size in sizes)
-    if total > n_rows:
+    if (total := sum(map(int, sizes))) > n_rows:
         raise DataError(f"the sizes add up to {total}, but there are {n_rows} rows: give smaller sizes or more rows.")
-    return [int(size) for size in sizes]
+    return sizes
 
 
 def _to_values(column: NDArray[np.generic], n_parts: int) -> NDArray[np.generic]:

@@ -262,10 +262,7 @@ def parse_bounds(value: object, *, feature_names: Sequence[str] | None = None) -
     if isinstance(value, Bounds):
         bounds = value
     elif _is_named(value):
-        ranges = _read_ranges(value)
-        matched = ranges if feature_names is None else ranges.matched(feature_names)
-        check_ranges(matched.lower, matched.upper, matched.names)
-        bounds = Bounds(matched.lower, matched.upper)
+        bounds = _read_ranges(value).matched(feature_names)
     elif isinstance(value, str):
         bounds = _parse_text(value)
     else:
@@ -273,14 +270,10 @@ def parse_bounds(value: object, *, feature_names: Sequence[str] | None = None) -
     return bounds if feature_names is None else bounds.for_features(len(feature_names))
 
 
-def _is_bounds_file(value: object) -> bool:
-    """Whether a value names a file; text is one by its suffix, a Path always is."""
-    return isinstance(value, Path) or (isinstance(value, str) and Path(value).suffix.lower() in _READERS)
-
-
 def _is_named(value: object) -> bool:
-    """Whether bounds are given in a form that may name their features."""
-    return _is_bounds_file(value) or isinstance(value, Mapping) or hasattr(value, "columns")
+    """Whether bounds may name their features: text is a file by its suffix, a Path always is."""
+    of_file = isinstance(value, Path) or (isinstance(value, str) and Path(value).suffix.lower() in _READERS)
+    return of_file or isinstance(value, Mapping) or hasattr(value, "columns")
 
 
 def bounds_feature_names(value: object) -> tuple[str, ...]:
@@ -297,7 +290,7 @@ def _read_ranges(value: Any) -> NamedRanges:
             columns["feature"] = index
         return _to_ranges(columns, "the data frame of bounds")
     if not isinstance(value, Mapping):
-        return read_bounds_file(str(value))
+        return _read_bounds_file(value)
     for name, pair in value.items():
         if not isinstance(pair, Sequence | np.ndarray) or isinstance(pair, str) or len(pair) != 2:
             raise ConfigurationError(f"the bounds of {name!r} are {pair!r}, but they must be a pair: give (0, 100).")
@@ -329,7 +322,7 @@ def _parse_pair(value: object) -> Bounds:
             f"the bounds have {len(value)} parts, but they must be the pair (lower, upper): "
             "turn a list of one pair per feature into it by tuple(zip(*pairs))."
         )
-    return Bounds(*broadcast(to_floats(value[0], "lower"), to_floats(value[1], "upper")))
+    return Bounds(*_broadcast(*value))
 
 
 def to_floats(value: object, side: str) -> tuple[float, ...]:
@@ -337,6 +330,12 @@ def to_floats(value: object, side: str) -> tuple[float, ...]:
     cells = value.tolist() if isinstance(value, np.ndarray | np.generic) else value
     flat = list(cells) if isinstance(cells, Sequence) and not isinstance(cells, str | bytes) else [cells]
     return tuple([cell if type(cell) is float else _to_float(cell, side) for cell in flat])
+
+
+def _broadcast(lower: object, upper: object) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Both ends as floats; a single number on one side is repeated to the length of the other."""
+    low, high = to_floats(lower, "lower"), to_floats(upper, "upper")
+    return low * (len(high) if len(low) == 1 else 1), high * (len(low) if len(high) == 1 else 1)
 
 
 def _to_float(cell: object, side: str) -> float:
@@ -352,12 +351,6 @@ def _to_float(cell: object, side: str) -> float:
         return float(plain)
     except OverflowError:  # an integer beyond the floating-point range
         return math.inf if plain > 0 else -math.inf
-
-
-def broadcast(lower: tuple[float, ...], upper: tuple[float, ...]) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Repeat a single number on one side to the length of the other side."""
-    n_ranges = max(len(lower), len(upper))
-    return (lower * n_ranges if len(lower) == 1 else lower), (upper * n_ranges if len(upper) == 1 else upper)
 
 
 def check_ranges(lower: Sequence[float], upper: Sequence[float], names: Sequence[str] = ()) -> None:
@@ -397,22 +390,24 @@ class NamedRanges:
     source: str
     """As a sentence calls it."""
 
-    def matched(self, feature_names: Sequence[str]) -> NamedRanges:
-        """Return the ranges in the order of `feature_names`; ranges without names stay as they are."""
-        if not self.names:
-            return self
-        for name in feature_names:
-            if name not in self.names:
-                raise ConfigurationError(
-                    f"feature {name!r} has no row in {self.source}, but every feature needs a range: "
-                    f"{nearest(name, self.names)}"
-                )
-        order = [self.names.index(name) for name in feature_names]
-        lower, upper = tuple(self.lower[i] for i in order), tuple(self.upper[i] for i in order)
-        return NamedRanges(lower, upper, tuple(feature_names), self.source)
+    def matched(self, feature_names: Sequence[str] | None) -> Bounds:
+        """The ranges in the order of `feature_names`; without names, on either side, they stay as they are."""
+        lower, upper, names = self.lower, self.upper, self.names
+        if names and feature_names is not None:
+            for name in feature_names:
+                if name not in names:
+                    raise ConfigurationError(
+                        f"feature {name!r} has no row in {self.source}, but every feature needs a range: "
+                        f"{nearest(name, names)}"
+                    )
+            places = [names.index(name) for name in feature_names]
+            lower, upper = (tuple([side[place] for place in places]) for side in (lower, upper))
+            names = tuple(feature_names)
+        check_ranges(lower, upper, names)
+        return Bounds(lower, upper)
 
 
-def read_bounds_file(path: str | Path) -> NamedRanges:
+def _read_bounds_file(path: str | Path) -> NamedRanges:
     """Read a .csv, .json, .toml or .npz file with lower and upper bounds and, if it has them, names."""
     located, reader = reader_of(path, "bounds file", _READERS, ConfigurationError)
     try:
@@ -436,7 +431,7 @@ def _to_ranges(content: object, source: str) -> NamedRanges:
             f"{source} has no {missing[0]!r}, but it needs 'lower' and 'upper': name them so, in "
             "the first row of a .csv file or as keys in the other formats."
         )
-    lower, upper = broadcast(to_floats(content["lower"], "lower"), to_floats(content["upper"], "upper"))
+    lower, upper = _broadcast(content["lower"], content["upper"])
     if "feature" not in keys:
         return NamedRanges(lower, upper, (), source)
     given = content["feature"]

@@ -21,12 +21,13 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.errors import DataError, DPKMeansError, LocalMisuseError, nearest
+from flwr_dpkmeans.errors import ColumnError, DataError, DPKMeansError, LocalMisuseError, nearest
 
 ReaderT = TypeVar("ReaderT")
 
 # Below this width a first row 0, 1, ... is more likely data than the header that pandas writes for unnamed columns.
 _MIN_NUMBERED_HEADER = 3
+_TRUTH = {"true": 1.0, "false": 0.0}
 _BLOCK_ROWS = 1 << 16
 UNREADABLE = (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error)
 """What readers raise for a file of another format."""
@@ -45,9 +46,9 @@ class RawColumn:
     text: Callable[[], list[str | None]] = field(default=list, repr=False)
 
     @classmethod
-    def of_cells(cls, name: str, cells: Sequence[Any]) -> RawColumn:
-        """A column of Python objects, of which each is read by itself."""
-        return cls(name, None, text=cache(lambda: [_text_of(cell) for cell in cells]))
+    def of_cells(cls, name: str, cells: Sequence[Any], values: NDArray[np.float64] | None = None) -> RawColumn:
+        """A column of Python objects, of which each is read by itself unless their `values` are known."""
+        return cls(name, values, text=cache(lambda: list(map(text_of, cells))))
 
     def numbers(self) -> NDArray[np.float64]:
         """Its numbers, those that are written as text too; NaN where a cell is none."""
@@ -74,6 +75,16 @@ class RawTable:
         numbers = next((column.values for column in self.columns if column.values is not None), None)
         return len(numbers) if numbers is not None else len(self.columns[0].text()) if self.columns else 0
 
+    def one_each(self, names: Sequence[str], what: str) -> list[RawColumn]:
+        """Columns by name; a `ColumnError` tells which one `what` needs, but is not there, or is there twice."""
+        own = [column.name for column in self.columns]
+        for position, name in enumerate(names):
+            if (n := own.count(name)) != 1:
+                problem = f"{n or 'no'} columns named {name!r}, but {what} needs one"
+                hint = "rename the others" if n else nearest(name, own)
+                raise ColumnError(f"{self} has {problem}: {hint}", position, len(names))
+        return [self.columns[own.index(name)] for name in names]
+
     def place_of(self, what: str, name: str) -> int | None:
         """Find a column by name or, without names, by index; None for no name, or for an array beside the points."""
         names = [column.name for column in self.columns]
@@ -84,10 +95,7 @@ class RawTable:
         if self.named:
             hint = nearest(name, names)
             raise DataError(f"{what} is {name!r}, but the table {str(self.path)!r} has no such column: {hint}")
-        try:
-            index = int(name)
-        except ValueError:
-            index = len(names)
+        index = int(name) if name.removeprefix("-").isdecimal() else len(names)
         if not -len(names) <= index < len(names):
             raise DataError(
                 f"{what} is {name!r}, but the table {str(self.path)!r} has no column names and {len(names)} columns: "
@@ -99,7 +107,13 @@ class RawTable:
         """The column that rows are split by, (n,): numbers if it holds nothing else, text otherwise."""
         place = self.place_of("partition_column", name)
         if place is None:
-            return self._values_beside(name)
+            beside = self._array_beside(name)
+            if beside.shape != (self.n_rows,) or beside.dtype.kind not in "biufUS":
+                raise DataError(
+                    f"the partition column {name!r} is an array of {str(self.path)!r} that is not {self.n_rows} "
+                    "numbers or texts, but each row needs one: save it as an array of one value per row."
+                )
+            return beside
         column = self.columns[place]
         values: NDArray[np.generic] = column.numbers()
         if (column.values is not None and not column.n_unparsable) or bool(np.isfinite(values).all()):
@@ -119,28 +133,15 @@ class RawTable:
         if not name:
             return None
         place = self.place_of("label_column", name)
-        values: NDArray[np.generic] | None = self.array_beside(name) if place is None else self.columns[place].values
+        values: NDArray[np.generic] | None = self._array_beside(name) if place is None else self.columns[place].values
         if values is None or values.shape != (self.n_rows,):
             return np.full(self.n_rows, math.nan)
         return values
 
-    def array_beside(self, name: str) -> NDArray[np.generic]:
-        """An array of an archive as it is; an empty one for Python objects."""
+    def _array_beside(self, name: str) -> NDArray[np.generic]:
+        """An array of an archive as it is; one without dimensions for Python objects."""
         with np.load(self.path, allow_pickle=False) as archive:
-            try:
-                return np.asarray(archive[name])
-            except ValueError:  # Python objects
-                return np.zeros((0, 0))
-
-    def _values_beside(self, name: str) -> NDArray[np.generic]:
-        """An array of an archive which has one value for each row of the points."""
-        values = self.array_beside(name)
-        if values.shape != (self.n_rows,) or values.dtype.kind not in "biufUS":
-            raise DataError(
-                f"the partition column {name!r} is an array of {str(self.path)!r} that is not {self.n_rows} numbers or "
-                "texts, but each row needs one: save it as an array of one value per row."
-            )
-        return values
+            return _array_of(archive, name)
 
 
 def locate_file(path: str | Path, what: str, error: type[LocalMisuseError]) -> Path:
@@ -159,29 +160,21 @@ def locate_file(path: str | Path, what: str, error: type[LocalMisuseError]) -> P
     return located
 
 
-def _is_name(cell: str) -> bool:
-    """Tell whether a cell of the first row can be a column name: it has a letter and is no number or truth value."""
-    if cell.lower() in ("true", "false"):
-        return False
-    try:
-        # "nan" may be a name (and "Na" is sodium), infinity is not.
-        return math.isnan(float(cell))
-    except ValueError:
-        # What has no letter may be censored (">89"), a date or missing.
-        return any(character.isalpha() for character in cell)
-
-
 def _has_index(first_row: list[str]) -> bool:
     """Tell whether the first column of a header is the unnamed index that pandas writes."""
     return len(first_row) > 1 and first_row[0] == ""
 
 
 def _is_header(first_row: list[str]) -> bool:
-    """Guess whether the first row holds names: each cell is one, no two are equal, or pandas numbered the columns."""
+    """Guess whether the first row holds names: each cell is one, no two are equal, or pandas numbered the columns.
+
+    "nan" may be a name (and "Na" is sodium), infinity is not; what has no letter may be censored (">89") or a date.
+    """
     names = first_row[1:] if _has_index(first_row) else first_row
     if len(names) >= _MIN_NUMBERED_HEADER and names == [str(index) for index in range(len(names))]:
         return True
-    return all(_is_name(name) for name in names) and len(set(names)) == len(names)
+    lettered = all(name.lower() not in _TRUTH and any(letter.isalpha() for letter in name) for name in names)
+    return lettered and all(math.isnan(number_of(name)) for name in names) and len(set(names)) == len(names)
 
 
 def cells_of(line: str, separator: str) -> list[str]:
@@ -213,9 +206,6 @@ def number_of(cell: Any) -> float:
         return math.nan
 
 
-_TRUTH = {"true": 1.0, "false": 0.0}
-
-
 def plain_number(cell: str) -> float:
     """The number or truth value in a cell as it is written; NaN if it is none.
 
@@ -225,7 +215,7 @@ def plain_number(cell: str) -> float:
     return _TRUTH.get(plain.lower(), number_of(plain))
 
 
-def _text_of(cell: Any) -> str | None:
+def text_of(cell: Any) -> str | None:
     """A Python object as a file would have it, None where it is missing: 1.0 as 1, true in small letters."""
     if cell is None or cell != cell:
         return None
@@ -256,14 +246,8 @@ def frame_table(frame: Any) -> RawTable:
 def _frame_column(name: str, series: Any) -> RawColumn:
     """Numbers as they are, all else cell by cell."""
     is_number = isinstance(series.dtype, np.dtype) and series.dtype.kind in "biuf"
-    text = cache(lambda: list(map(_text_of, series.astype(object).where(series.notna(), None))))
-    return RawColumn(name, series.to_numpy(dtype=np.float64) if is_number else None, text=text)
-
-
-def cell_table(path: Path, names: Sequence[str], rows: Sequence[Sequence[Any]]) -> RawTable:
-    """A table of rows of Python objects, of which each is read by itself."""
-    columns = zip(*rows, strict=True) if rows else [()] * len(names)
-    return RawTable(path, tuple(map(RawColumn.of_cells, names, columns)), named=True)
+    cells = series if is_number else series.astype(object).where(series.notna(), None)
+    return RawColumn.of_cells(name, cells, series.to_numpy(dtype=np.float64) if is_number else None)
 
 
 def _csv_column(name: str, series: Any, text: Callable[[], list[str | None]]) -> RawColumn:
@@ -318,8 +302,7 @@ def read_csv(path: Path, header: bool | None = None) -> RawTable:
 
 def _csv_text(read: Callable[..., Any], place: int) -> list[str | None]:
     """Read one column of a .csv file as it is written; None where a cell is empty."""
-    series = read(usecols=[place], dtype=str).iloc[:, 0]
-    return [None if missing else str(cell) for cell, missing in zip(series, series.isna(), strict=True)]
+    return list(map(text_of, read(usecols=[place], dtype=str).iloc[:, 0]))
 
 
 def _array_table(array: NDArray[Any], path: Path, beside: tuple[str, ...] = ()) -> RawTable:
@@ -334,7 +317,8 @@ def _array_table(array: NDArray[Any], path: Path, beside: tuple[str, ...] = ()) 
             f"the array of {str(path)!r} has dtype {array.dtype}, but it must hold real numbers: "
             "save it after array.astype('float64')."
         )
-    columns = (RawColumn(f"x{place}", values) for place, values in enumerate(array.astype(np.float64).T))
+    pairs = enumerate(zip(array.T, array.astype(np.float64).T, strict=True))
+    columns = (RawColumn.of_cells(f"x{place}", cells, values) for place, (cells, values) in pairs)
     return RawTable(path, tuple(columns), named=False, beside=beside)
 
 
@@ -343,18 +327,18 @@ def _read_npy(path: Path) -> RawTable:
         return _array_table(np.lib.format.read_array(file, allow_pickle=False), path)
 
 
-def _is_matrix(archive: Any, name: str) -> bool:
-    """Whether an array of an archive has two dimensions; Python objects are not loaded."""
+def _array_of(archive: Any, name: str) -> NDArray[np.generic]:
+    """An array of an archive as it is; one without dimensions for Python objects, which are not loaded."""
     try:
-        return bool(archive[name].ndim == 2)
+        return np.asarray(archive[name])
     except ValueError:
-        return False
+        return np.zeros(())
 
 
 def _read_npz(path: Path) -> RawTable:
     with np.load(path, allow_pickle=False) as archive:
         names = archive.files
-        matrices = ["X"] if "X" in names else [name for name in names if _is_matrix(archive, name)]
+        matrices = ["X"] if "X" in names else [name for name in names if _array_of(archive, name).ndim == 2]
         if len(matrices) != 1:
             raise DataError(
                 f"the archive {str(path)!r} has {len(matrices)} two-dimensional arrays and none named 'X', but one "
@@ -367,13 +351,11 @@ def _parquet_values(column: Any) -> NDArray[np.float64] | None:
     """Return the numbers of a column by its stored type, or None if the type is no number."""
     import pyarrow as pa
 
-    kind = column.type
-    if pa.types.is_null(kind):  # not one value: missing rather than text
-        return np.full(len(column), np.nan)
-    numeric = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
-    if pa.types.is_boolean(kind):
+    # Without one value (null) it is missing rather than text.
+    numeric = (pa.types.is_null, pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)
+    if pa.types.is_boolean(column.type):
         column = column.cast(pa.uint8())
-    elif not numeric:
+    elif not any(is_kind(column.type) for is_kind in numeric):
         return None
     return np.asarray(column.cast(pa.float64(), safe=False).to_numpy(), dtype=np.float64)
 
@@ -443,6 +425,7 @@ def _read_query(url: str, query: str) -> RawTable:
     problem = "'query' does not say what to ask it for: add it"
     if query:
         try:
+            import pandas as pd
             import sqlalchemy
 
             engine = sqlalchemy.create_engine(url)
@@ -450,7 +433,8 @@ def _read_query(url: str, query: str) -> RawTable:
                 found = connection.execute(sqlalchemy.text(query))
                 names, rows = list(found.keys()), found.fetchall()
             engine.dispose()
-            return cell_table(Path("database"), names, rows)
+            # Each cell is read by itself: frames of one type for a column would let one decide about others.
+            return replace(frame_table(pd.DataFrame(rows, columns=names, dtype=object)), path=Path("database"))
         except ImportError:
             problem = "SQLAlchemy, or the database's driver, is not there: pip install 'flwr-dpkmeans[database]'"
         except Exception as error:  # of any driver; its text may quote cells

@@ -11,6 +11,7 @@ import hashlib
 import json
 import logging
 import math
+import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,12 +26,13 @@ from numpy.typing import ArrayLike, NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from flwr_dpkmeans.data.points import Bounds
-from flwr_dpkmeans.data.readers import RawColumn, RawTable, frame_table
-from flwr_dpkmeans.errors import ColumnError, ConfigurationError, DataError, finding, nearest
+from flwr_dpkmeans.data.readers import RawColumn, RawTable, frame_table, plain_number, text_of
+from flwr_dpkmeans.errors import ConfigurationError, DataError, finding
 from flwr_dpkmeans.log import placed_logger
 
 _logger = placed_logger("flwr_dpkmeans.data")
 _EPOCH = datetime(1970, 1, 1)
+_NUMBER = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?(e[+-]\d+)?|true|false", re.ASCII | re.IGNORECASE)
 _MOST_CLIPPED, _MANY = 0.01, 0.1
 """Parts of a column's cells whose owner is warned: clipped ones, missing ones."""
 _ONE_HOT_UNIT = 2.0
@@ -89,7 +91,7 @@ class Column(_Stated):
     bounds: tuple[float, float] | tuple[str, str] | None = None
     """Public range of a number, or of a date as ISO 8601 text; values outside are clipped."""
     values: tuple[str | int | float, ...] = ()
-    """Public values of a category: text is compared with the cell as it is written, numbers as numbers."""
+    """Public values of a category, compared with the cell as it is written; 1, "1" and 1.0 are one."""
     missing: Missing = Missing.DROP
     """drop: the row is left out; fill: with a public value; centre: in the middle of the bounds, or of the values."""
     fill: str | float | None = None
@@ -117,6 +119,8 @@ class Column(_Stated):
         ):
             if needed != (getattr(self, key) not in (None, ())):
                 raise ValueError(f"{why}, so {key} must {'be given: add it' if needed else 'not be: leave it out'}")
+        if len({_written(value) for value in self.values}) < len(self.values):
+            raise ValueError(f'values {list(self.values)} are not all different, as 1, "1" and 1.0: leave one out')
         if not (math.isfinite(_width(self)) and _width(self) > 0.0):
             raise ValueError(f"bounds are {self.bounds}, but a {self.kind} has a lower and an upper one: give both")
         filled = [] if self.fill is None else self.read(RawColumn.of_cells(self.name, [self.fill]))[0]
@@ -146,11 +150,16 @@ class Column(_Stated):
     def read(self, cells: RawColumn) -> NDArray[np.float64]:
         """Numbers, (n_rows, n_features), of a column's cells; NaN where one is missing, or nothing that it may hold."""
         if self.kind is Kind.CATEGORY:
-            texts = np.array(cells.text(), dtype=object)
-            which = [texts == one if isinstance(one, str) else cells.numbers() == one for one in self.values]
-            one_hot = np.stack(which, axis=1).astype(np.float64)
-            one_hot[one_hot.max(axis=1) == 0.0] = math.nan
-            return one_hot
+            import pandas as pd
+
+            written = {_written(one): place for place, one in enumerate(self.values)}
+            numeric = {float(one): place for place, one in enumerate(self.values) if not isinstance(one, str)}
+            codes, found = pd.factorize(np.array(cells.text(), dtype=object))
+            places = [written.get(_written(cell), numeric.get(plain_number(cell), -1)) for cell in found]
+            # The last row is for gaps, and for what is no value.
+            one_hot = np.vstack([np.eye(len(self.values)), np.full(len(self.values), math.nan)])
+            chosen: NDArray[np.float64] = one_hot[np.array([*places, -1])[codes]]
+            return chosen
         if self.kind is Kind.DATE:
             values = np.array([math.nan if cell is None else days_of(cell) for cell in cells.text()], dtype=float)
         else:
@@ -164,13 +173,23 @@ class Column(_Stated):
 class Encoded:
     """The rows of a table as points in units, (n_kept, n_features).
 
-    Rows with a missing cell that is dropped are not among them: `rows`, (n_kept,), says which of `n_rows` are.
+    Rows with a missing cell that is dropped are not among them.
     """
 
     schema: Schema
     points: NDArray[np.float64] = field(repr=False)
-    rows: NDArray[np.int64] = field(repr=False)
-    n_rows: int
+    left_out_by: NDArray[np.int64] = field(repr=False)
+    """(n_rows,): the first of the schema's columns, from 0 on, for which the row is left out; -1 where it is not."""
+
+    @property
+    def n_rows(self) -> int:
+        """Of the table."""
+        return len(self.left_out_by)
+
+    @cached_property
+    def rows(self) -> NDArray[np.int64]:
+        """(n_kept,): which of the table's rows these are."""
+        return np.flatnonzero(self.left_out_by < 0)
 
     def spread(self, values: NDArray[Any], lacking: float = -1) -> NDArray[Any]:
         """One value, such as a label, for each row of the table, (n_rows, ...); `lacking` where a row was left out."""
@@ -229,17 +248,12 @@ class Schema(_Stated):
     def load(cls, path: str | Path) -> Schema:
         """Read a TOML file; a ConfigurationError has its path."""
         try:
-            return cls.from_dict(tomllib.loads(Path(path).expanduser().read_text(encoding="utf-8-sig")))
+            return cls(**_read_toml(path))
         except (OSError, ValueError) as error:
             raise ConfigurationError(f"the schema {path}: {error}") from error
 
-    @classmethod
-    def from_dict(cls, said: Mapping[str, Any]) -> Schema:
-        """Build it from what a file, or `to_dict`, says."""
-        return cls(**said)
-
     def to_dict(self) -> dict[str, Any]:
-        """What a file says, in plain values of JSON and TOML."""
+        """What a file says, in plain values of JSON and TOML; ``Schema(**said)`` reads it."""
         said = [column.model_dump(mode="json", exclude_defaults=True) for column in self.columns]
         return {"scale": self.scale.value, "columns": {one.pop("name"): one for one in said}}
 
@@ -287,38 +301,29 @@ class Schema(_Stated):
                 raise DataError("the table was encoded by another schema: encode it by this one.")
             return table
         raw = table if isinstance(table, RawTable) else frame_table(table)
-        blocks, kept = list[NDArray[np.float64]](), np.ones(raw.n_rows, dtype=bool)
+        if not raw.named:
+            raise DataError(
+                f"{raw} has no column names, but a schema tells columns by name: name them (a data frame, a header, or "
+                "'columns')."
+            )
+        own = raw.one_each([column.name for column in self.columns], "the schema")
+        blocks, left_out_by = list[NDArray[np.float64]](), np.full(raw.n_rows, -1)
         lacking, clipped = dict[str, int](), list[str]()
-        for column, cells in zip(self.columns, self._own(raw), strict=True):
+        for place, (column, cells) in enumerate(zip(self.columns, own, strict=True)):
             block = column.read(cells)
             gaps = np.isnan(block[:, 0])
             low, high = column.range
             if np.count_nonzero((block < low) | (block > high)) > _MOST_CLIPPED * raw.n_rows:
                 clipped.append(column.name)
             if column.missing is Missing.DROP:
-                kept &= ~gaps
+                left_out_by[gaps & (left_out_by < 0)] = place
             elif gaps.any():
                 block[gaps] = column.stand_in()
             lacking |= {column.name: int(gaps.sum())} if gaps.any() else {}
             blocks.append(np.clip(block, low, high))
-        rows = np.flatnonzero(kept)
-        self._tell(raw, lacking, clipped, len(rows))
-        return Encoded(self, np.ascontiguousarray(np.concatenate(blocks, axis=1)[rows]), rows, raw.n_rows)
-
-    def _own(self, raw: RawTable) -> list[RawColumn]:
-        """The table's columns in the schema's order."""
-        names = [column.name for column in raw.columns]
-        if not raw.named:
-            raise DataError(
-                f"{raw} has no column names, but a schema tells columns by name: name them (a data frame, a header, or "
-                "'columns')."
-            )
-        for position, column in enumerate(self.columns):
-            if (n := names.count(column.name)) != 1:
-                problem = f"{n or 'no'} columns named {column.name!r}, but the schema needs one"
-                hint = "rename the others" if n else nearest(column.name, names)
-                raise ColumnError(f"{raw} has {problem}: {hint}", position, len(self.columns))
-        return [raw.columns[names.index(column.name)] for column in self.columns]
+        kept = left_out_by < 0
+        self._tell(raw, lacking, clipped, int(kept.sum()))
+        return Encoded(self, np.ascontiguousarray(np.concatenate(blocks, axis=1)[kept]), left_out_by)
 
     @staticmethod
     def _tell(raw: RawTable, lacking: Mapping[str, int], clipped: Sequence[str], n_kept: int) -> None:
@@ -384,10 +389,14 @@ def schema_of(value: Any) -> Schema | None:
     if not isinstance(value, str | Path) or Path(value).suffix.lower() != ".toml":
         return None
     try:
-        said = tomllib.loads(Path(value).expanduser().read_text(encoding="utf-8-sig"))
+        is_schema = "columns" in _read_toml(value)
     except (OSError, ValueError):
         return None  # what reads bounds has a sentence
-    return Schema.load(value) if "columns" in said else None
+    return Schema.load(value) if is_schema else None
+
+
+def _read_toml(path: str | Path) -> dict[str, Any]:
+    return tomllib.loads(Path(path).expanduser().read_text(encoding="utf-8-sig"))
 
 
 def days_of(text: str) -> float:
@@ -414,6 +423,12 @@ def draft(table: RawTable) -> str:
         rest = {Kind.FLAG: "", Kind.CATEGORY: ", values = []"}.get(kind, ", bounds = []")
         lines.append(f'{json.dumps(column.name, ensure_ascii=False)} = {{ kind = "{kind}"{rest} }}')
     return "\n".join(lines) + "\n"
+
+
+def _written(value: Any) -> float | str:
+    """What equal values of a category have in common: 1, "1" and "1.0" are one number, but "01" is a text."""
+    text = text_of(value) or ""
+    return plain_number(text) if _NUMBER.fullmatch(text) else text
 
 
 def _width(column: Column) -> float:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import csv
 import logging
-import math
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -117,34 +116,26 @@ def load_table(
 
 
 def _points(columns: list[RawColumn], path: Path) -> NDArray[np.float64]:
-    """Stack numeric columns after the checks that need their names."""
+    """Stack numeric columns after the checks that need their names: the first with bad cells is an error."""
     if not columns:
         raise DataError(
             f"the table {str(path)!r} has 0 numeric columns, but clustering needs at least 1: "
             "encode the text columns as numbers."
         )
-    names = [column.name for column in columns]
-    unparsable = [column.n_unparsable for column in columns]
-    mend = "correct these cells, or remove the column from the file"
-    _refuse(names, unparsable, path, "that is not a number among numbers", mend)
     points = np.ascontiguousarray(np.stack([column.values for column in columns if column.values is not None], axis=1))
-    n_bad = (~np.isfinite(points)).sum(axis=0).tolist()
-    mend = "fill in these cells, or remove the rows or the column"
-    _refuse(names, n_bad, path, "that is missing or infinite", mend)
+    unparsable, n_bad = [column.n_unparsable for column in columns], (~np.isfinite(points)).sum(axis=0).tolist()
+    for counts, problem, mend in (
+        (unparsable, "that is not a number among numbers", "correct these cells, or remove the column from the file"),
+        (n_bad, "that is missing or infinite", "fill in these cells, or remove the rows or the column"),
+    ):
+        bad = [place for place, count in enumerate(counts) if count]
+        if bad:
+            more = f" (and {len(bad) - 1} more columns have such rows)" if len(bad) > 1 else ""
+            raise DataError(
+                f"the column {columns[bad[0]].name!r} of {str(path)!r} has {counts[bad[0]]} rows with a value {problem}"
+                f"{more}, but every value must be a finite number: {mend}."
+            )
     return points
-
-
-def _refuse(names: list[str], counts: list[int], path: Path, problem: str, mend: str) -> None:
-    """Raise for the first column with bad cells, and say how many more columns have some."""
-    bad = [(name, count) for name, count in zip(names, counts, strict=True) if count]
-    if not bad:
-        return
-    name, count = bad[0]
-    more = f" (and {len(bad) - 1} more columns have such rows)" if len(bad) > 1 else ""
-    raise DataError(
-        f"the column {name!r} of {str(path)!r} has {count} rows with a value {problem}{more}, "
-        f"but every value must be a finite number: {mend}."
-    )
 
 
 # -- as declared ------------------------------------------------------------------------------------------------------
@@ -198,10 +189,8 @@ def load_declared(path: str | Path, layout: Layout) -> Table:
     raw = open_table(path, partial(_read_csv, layout=layout, numbers=numbers), layout.query)
     if layout.columns and not raw.named:
         raw = _renamed(raw, layout.columns)
-    _require_declared(raw, layout)
-    label = raw.place_of("label_column", layout.label_column)
-    wanted = _wanted(raw, layout, label)
-    points = np.stack([_numbers(column, raw) for column in wanted], axis=1)
+    wanted = _declared(raw, layout)
+    points = np.stack([column.numbers() for column in wanted], axis=1)
     finite = np.isfinite(points)
     kept = finite.all(axis=1)
     if not kept.all():
@@ -237,8 +226,8 @@ def load_by_schema(
     return Table.of(schema.encode(raw), values, raw.labels(layout.label_column))
 
 
-def _require_declared(raw: RawTable, layout: Layout) -> None:
-    """Refuse a file of which nothing is declared, or that lacks a declared column."""
+def _declared(raw: RawTable, layout: Layout) -> list[RawColumn]:
+    """The columns that are clustered, in the declared order; each is there once, and at least one is left."""
     if raw.named and not layout.columns:
         raise DataError(
             f"nothing says which columns of {str(raw.path)!r} are clustered, and what stands in them may not decide "
@@ -252,10 +241,7 @@ def _require_declared(raw: RawTable, layout: Layout) -> None:
             "node's configuration, or the header."
         )
     require_names(layout.columns, len(layout.columns))
-
-
-def _wanted(raw: RawTable, layout: Layout, label: int | None) -> list[RawColumn]:
-    """The columns that are clustered, in the declared order."""
+    label = raw.place_of("label_column", layout.label_column)
     others = {column.name: column for place, column in enumerate(raw.columns) if place != label}
     wanted = [others[name] for name in layout.columns or others if name in others]
     if not wanted:
@@ -271,11 +257,6 @@ def _renamed(raw: RawTable, names: Sequence[str]) -> RawTable:
         )
     renamed = [replace(column, name=name) for name, column in zip(names, raw.columns, strict=True)]
     return replace(raw, columns=tuple(renamed), named=True)
-
-
-def _numbers(column: RawColumn, raw: RawTable) -> NDArray[np.float64]:
-    """The values of a column; none of a column of text is a number."""
-    return np.full(raw.n_rows, math.nan) if column.values is None else column.values
 
 
 def _read_csv(path: Path, layout: Layout, numbers: Collection[str], texts: Collection[str] = ()) -> RawTable:
@@ -304,32 +285,25 @@ def _read_csv(path: Path, layout: Layout, numbers: Collection[str], texts: Colle
 def _parsed(
     lines: Iterator[str], separator: str, width: int, places: Sequence[int], written: Sequence[int]
 ) -> tuple[NDArray[np.float64], list[list[str]]]:
-    """Numbers, one row for each line, and text, one list for each column that is wanted as it is written."""
-    blocks, texts = [np.zeros((0, max(1, len(places))))], [list[str]() for _ in written]
+    """Numbers, one row for each line, and text, one list for each column that is wanted as it is written.
+
+    Of a line with another number of cells, all are empty.
+    """
+    blocks, texts = [np.zeros((0, len(places)))], [list[str]() for _ in written]
     while (places or written) and (block := list(islice(lines, _BLOCK))):
-        numbers = _plain(block, separator, width, places) if places else np.zeros((len(block), 1))
-        blocks.append(_one_by_one(block, separator, width, places) if numbers is None else numbers)
-        for cells in (cells_of(line.rstrip("\r\n"), separator) for line in block) if written else ():
-            for text, place in zip(texts, written, strict=True):
-                text.append(cells[place] if len(cells) == width else "")
+        rows = [cells_of(line.rstrip("\r\n"), separator) for line in block]
+        rows = [cells if len(cells) == width else [""] * width for cells in rows]
+        blocks.append(_numbers([[cells[place] for place in places] for cells in rows]))
+        for text, place in zip(texts, written, strict=True):
+            text += [cells[place] for cells in rows]
     return np.concatenate(blocks), texts
 
 
-def _plain(lines: list[str], separator: str, width: int, places: Sequence[int]) -> NDArray[np.float64] | None:
-    """The same numbers at once and faster, where all lines have nothing but plain ones; else None."""
-    if any(line.count(separator) != width - 1 or '"' in line for line in lines):
-        return None
+def _numbers(rows: list[list[str]]) -> NDArray[np.float64]:
+    """Numbers of cells, each for itself; at once and faster, where all are plain ones."""
     try:
-        return np.loadtxt(lines, delimiter=separator, usecols=places, comments=None, ndmin=2)
+        if not any("_" in cell for cells in rows for cell in cells):
+            return np.array(rows, dtype=np.float64)
     except ValueError:
-        return None
-
-
-def _one_by_one(lines: list[str], separator: str, width: int, places: Sequence[int]) -> NDArray[np.float64]:
-    """Each line for itself; NaN in all of one that has another number of cells, and where a cell is no number."""
-    rows = []
-    for line in lines:
-        cells = cells_of(line, separator)
-        whole = len(cells) == width
-        rows.append([plain_number(cells[place]) if whole else math.nan for place in places])
-    return np.array(rows)
+        pass
+    return np.array([list(map(plain_number, cells)) for cells in rows])

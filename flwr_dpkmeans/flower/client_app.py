@@ -2,12 +2,10 @@
 
 Settings, folders, the log, and whether it is simulated a node reads from its own part of Flower's context.
 
-The mod stands between Flower and the NumPyClient, so that no exact statistic leaves the node. It decodes a message, has
-`flwr_dpkmeans.sums.client.Client` handle it, keeps what is to be remembered and encodes the reply. A message that is
-not of the protocol never reaches the wrapped client, which would answer it without masks.
+The mod stands between Flower and the NumPyClient, so that no exact statistic leaves the node: a message that is not of
+the protocol never reaches the wrapped client, which would answer it without masks.
 
-`client_app(load_data)` is for any app, and `app` is what `flwr run` starts: its data are a partition in simulation, and
-the node's own file in a deployment.
+`client_app(load_data)` is for any app, and `app` is what `flwr run` starts.
 """
 
 from __future__ import annotations
@@ -43,8 +41,8 @@ from flwr_dpkmeans.errors import (
     ProtocolError,
 )
 from flwr_dpkmeans.flower.app_guard import CLIENT_APP
-from flwr_dpkmeans.flower.exchange import RECORD, content_of, debug_size, packet_of, recall, remember
-from flwr_dpkmeans.flower.kmeans_client import KMeansClient, Task
+from flwr_dpkmeans.flower.exchange import RECORD, content_of, log_size, packet_of, recall, remember
+from flwr_dpkmeans.flower.kmeans_client import DESCRIBE, STATISTIC, KMeansClient
 from flwr_dpkmeans.log import LogOptions, Place, event, placed, placed_logger, show_logs
 from flwr_dpkmeans.node.guard import NodeGuard, NodeSettings, crashed, failed, refused, took
 from flwr_dpkmeans.node.guard import logger as node_logger
@@ -62,7 +60,6 @@ from flwr_dpkmeans.sums.wire import Failure, Packet, Status, decode_request, enc
 logger = placed_logger("flwr_dpkmeans.client")
 
 HOME_FOLDER = "flwr-dpkmeans"
-LEDGERS = "ledgers"
 INTERNAL_SENTENCE = "this client could not answer (the reason is in its own log): look there, then start a new run."
 TABLE_SENTENCE = (
     "this client's table cannot be read as its configuration says (its own log says why): correct it there, then start "
@@ -95,11 +92,9 @@ def runs_on_ray() -> bool:
 
 
 def output_folder(context: Context) -> Path:
-    """Folder of one client's results.
+    """Folder of one client's results of this run alone, where the node's own configuration (``output``) says.
 
-    Its place comes from the node's own configuration (``output``) or is below the home folder; in a deployment a path
-    sent by the server would be an arbitrary write. In simulation the run's ``output`` is used. Every run has a folder
-    of its own there, so that no run touches another one's result.
+    The run's ``output`` counts in a simulation only: elsewhere, a path from the server would be an arbitrary write.
     """
     root = str(context.node_config.get("output") or "")
     if not root and is_simulation(context):
@@ -122,8 +117,7 @@ def result_folder(context: Context) -> Path | None:
 def stream_number(context: Context) -> int:
     """Number of this node's streams of seeded noise and coins, which protect nobody; secure noise has none.
 
-    Flower draws new node ids for every simulation, so a virtual client is counted by its partition, as the clients of
-    the other engines are: equal seeds give equal results.
+    A virtual client is counted by its partition, as Flower draws new node ids for every simulation.
     """
     partition = context.node_config.get("partition-id")
     if isinstance(partition, int) and is_simulation(context):
@@ -156,21 +150,18 @@ def node_settings(context: Context) -> NodeSettings:
             raise ConfigurationError(f"the policy file {path.absolute()} does not exist: correct the node's 'policy'.")
         policy = ClientPolicy.from_toml(path, base=policy)
     data_id = str(config.get("data-id") or config.get("data-path") or "default")
-    if config.get("ledger"):
-        ledger = Path(str(config["ledger"])).expanduser()
-    else:
-        ledger = _default_ledger(context, data_id)
-        ledger.parent.mkdir(parents=True, exist_ok=True)
+    ledger = Path(str(config.get("ledger") or _default_ledger(context, data_id))).expanduser()
     identity = Identity.load(Path(str(config["identity"])).expanduser()) if config.get("identity") else None
     return NodeSettings(policy, FileLedger(ledger), data_id, simulated, identity)
 
 
 def _default_ledger(context: Context, data_id: str) -> Path:
     """A simulated client's ledger lies beside its results; a deployed node's in the home folder, one per data set."""
+    path = Path.home() / HOME_FOLDER / f"ledger-{hashlib.sha256(data_id.encode()).hexdigest()[:16]}.jsonl"
     if is_simulation(context):
-        return output_folder(context).parent / LEDGERS / f"client-{context.node_id}.jsonl"
-    name = hashlib.sha256(data_id.encode()).hexdigest()[:16]
-    return Path.home() / HOME_FOLDER / f"ledger-{name}.jsonl"
+        path = output_folder(context).parent / "ledgers" / f"client-{context.node_id}.jsonl"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return path
 
 
 def show_node_logs(context: Context) -> None:
@@ -252,7 +243,7 @@ class SecureAggregation:
                 "a message that is not of the private k-means protocol came, and the client behind the "
                 "secure-aggregation mod answers no other: send it to a function without this mod."
             )
-        debug_size("received", message.content)
+        log_size(node_logger, "received", [message])
         request = decode_request(packet_of(message.content))
         if request.stage is Stage.KEYS:
             look_for_guard()
@@ -281,7 +272,7 @@ class Wrapped:
 
     def describe(self) -> tuple[int, tuple[str, ...], bool, str]:
         """See `flwr_dpkmeans.sums.client.Statistic`."""
-        reply = self._call("fit", [], {"task": Task.DESCRIBE.value})
+        reply = self._call("fit", [], {"task": DESCRIBE})
         metrics: Any = reply.get("fitres.metrics") or {}
         width = metrics.get("n_features")
         if not isinstance(width, int):
@@ -291,7 +282,7 @@ class Wrapped:
 
     def compute(self, memory: Memory, index: int) -> list[Array]:
         """The exact statistic of one round."""
-        config: dict[str, Any] = {"task": Task.STATISTIC.value, "plan": memory.plan_blob, "round": index}
+        config: dict[str, Any] = {"task": STATISTIC, "plan": memory.plan_blob, "round": index}
         start = time.perf_counter()
         if memory.plan.discovers(index):
             ranges = [np.array(side) for side in memory.found.box or ()]
@@ -463,13 +454,9 @@ def simulated_part(source: str, run: Mapping[str, Any], node: Mapping[str, Any])
     column, header = str(run.get("label-column", "")), parse_header(run.get("header", AUTO))
     by = str(run.get("partition-column", ""))
     names = Layout.of(stated if (stated := run.get("columns", AUTO)) != AUTO else "").columns
+    schema = schema_of(run.get("bounds"))
     table = load_source_once(
-        source,
-        label_column=column,
-        partition_column=by,
-        columns=names,
-        header=header,
-        schema=schema_of(run.get("bounds")),
+        source, label_column=column, partition_column=by, columns=names, header=header, schema=schema
     )
     if "partition-id" not in node:
         return table

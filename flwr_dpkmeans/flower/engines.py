@@ -49,7 +49,7 @@ from flwr_dpkmeans.sums.local import FIRST_NODE_ID, run_direct
 from flwr_dpkmeans.sums.plan import Plan, planned_schema
 from flwr_dpkmeans.sums.round import Array, Labels, State
 from flwr_dpkmeans.sums.settings import Box, Dropout
-from flwr_dpkmeans.sums.statement import Step, build_report
+from flwr_dpkmeans.sums.statement import LOCAL, Step, build_report
 from flwr_dpkmeans.sums.task import TASKS, Registry, Result, Run, Task
 from flwr_dpkmeans.threads import one_thread
 
@@ -59,7 +59,6 @@ CheckedT = TypeVar("CheckedT")
 
 RUN_ID = 1
 """Of every run without messages."""
-SERVER_NODE_ID = 1
 InOnePlace = tuple[State, Box, PrivacyReport]
 """Centroids and counts in the scaled box, the box, and what releasing them costs."""
 IN_ONE_PLACE: Registry[Callable[[Run, Sequence[Array]], InOnePlace]] = Registry("flwr_dpkmeans.in_one_place")
@@ -151,18 +150,12 @@ def play_directly(
         found = run_direct(plan, parts, scale=_in_box, server_points=kept, labels=labels, on_step=on_step)
     counts = found.state.arrays.get("counts")
     report = build_report(found.plan, found.attempts, SIMULATED, counts=counts, unclear=found.first.found.unclear)
-    report = replace(report, provenance=_provenance(started))
+    report = replace(report, provenance=Provenance.of(RUN_ID, "all parties", b"", started=started))
     evaluation = read_evaluation(found.plan, found.state) if "centroids" in found.state.arrays else None
     return Federated(found.plan, found.state, report, config.feature_names, tuple(found.steps), evaluation)
 
 
-def _provenance(started: str) -> Provenance:
-    """Where the result of a run without messages comes from; no plan had to be agreed on in it."""
-    return Provenance.of(RUN_ID, "all parties", b"", started=started)
-
-
 def _in_box(plan: Plan, points: Array) -> Array:
-    """One client's points in the plan's box, on the grid."""
     return in_box(plan_bounds(plan, points.shape[1]), points, plan.fraction_bits)
 
 
@@ -177,7 +170,7 @@ def fit_in_one_place(config: Run, parts: Sequence[Array]) -> InOnePlace:
         ) from error
     started = utc_now()
     state, box, privacy = fit(config, parts)
-    return state, box, replace(privacy, provenance=_provenance(started))
+    return state, box, replace(privacy, provenance=Provenance.of(RUN_ID, "all parties", b"", started=started))
 
 
 def _node(client: KMeansClient) -> Node:
@@ -207,6 +200,8 @@ class Tables:
     """Of one table, those of each party, where groups divide it."""
     encoded: tuple[Encoded, ...] = ()
     """What a schema made of each table, where there is one."""
+    cautions: tuple[str, ...] = ()
+    """Where it left out most rows of a party."""
 
     @classmethod
     def of(cls, X: Any, argument: str = "X", groups: Any = None, schema: Schema | None = None) -> Tables:
@@ -223,7 +218,10 @@ class Tables:
         if schema is not None:
             pairs = zip(parties, given, strict=True)
             encoded = tuple(_of_party(argument, party, schema.encode, table) for party, table in pairs)
-            return cls([one.points for one in encoded], schema.feature_names, True, parties, encoded=encoded)
+            places = [f"{argument}[{party}]" for party in parties]
+            cautions = _cautions(schema, places, [one.left_out_by for one in encoded])
+            points = [one.points for one in encoded]
+            return cls(points, schema.feature_names, True, parties, encoded=encoded, cautions=cautions)
         orders = [frame_columns(table) for table in given]
         if any(orders) and not all(orders):
             raise DataError(
@@ -244,7 +242,8 @@ class Tables:
         """One party's table; sums are made as of several, and the others' are empty."""
         points, names, encoded = _one_table(X, schema)
         rows = np.arange(len(points))
-        return cls([points, points[:0]], names, True, ("0", "1"), (rows, rows[:0]), encoded)
+        cautions = _cautions(schema, ["the table"], [one.left_out_by for one in encoded])
+        return cls([points, points[:0]], names, True, ("0", "1"), (rows, rows[:0]), encoded, cautions)
 
     @classmethod
     def _grouped(cls, X: Any, groups: Any, argument: str, schema: Schema | None) -> Tables:
@@ -263,9 +262,12 @@ class Tables:
                 " and leaves rows without one" if codes.min(initial=0) < 0 else ""
             )
             raise DataError(f"groups {told}, but there must be at least 2 and each row needs one: name all of them.")
+        causes = [encoded[0].left_out_by[codes == code] for code in range(len(parties))] if encoded else []
+        cautions = _cautions(schema, [f"party {party!r}" for party in parties], causes)
         codes = codes[encoded[0].rows] if encoded else codes
         rows = np.split(np.argsort(codes, kind="stable"), np.cumsum(np.bincount(codes, minlength=len(parties)))[:-1])
-        return cls([points[own] for own in rows], names, True, tuple(map(repr, parties)), tuple(rows), encoded)
+        own = [points[places] for places in rows]
+        return cls(own, names, True, tuple(map(repr, parties)), tuple(rows), encoded, cautions)
 
     @property
     def total(self) -> int:
@@ -320,6 +322,22 @@ def _one_table(X: Any, schema: Schema | None) -> tuple[Array, tuple[str, ...], t
         return validate_points(X), frame_columns(X), ()
     encoded = schema.encode(X)
     return encoded.points, schema.feature_names, (encoded,)
+
+
+def _cautions(schema: Schema | None, parties: Sequence[str], left_out_by: Sequence[Labels]) -> tuple[str, ...]:
+    """What is to be said where a schema leaves out most rows of a party, for reasons (n_i,) as `Encoded` has them."""
+    if schema is None:
+        return ()
+    sentences = []
+    for party, causes in zip(parties, left_out_by, strict=True):
+        lost = causes[causes >= 0]
+        if 2 * len(lost) > len(causes):
+            column = schema.columns[np.bincount(lost).argmax()].name
+            sentences.append(
+                f"{LOCAL}the schema leaves out {len(lost)} of the {len(causes)} rows of {party}, above all for cells "
+                f"of its column {column!r} that are missing or nothing that it may hold: look at how they are spelt."
+            )
+    return tuple(sentences)
 
 
 def listed_tables(X: Any, argument: str = "X") -> list[ArrayLike]:
@@ -459,24 +477,15 @@ class Node:
 
 
 class InProcessGrid(Grid):
-    """A Grid over ClientApps in this process, without processes or sockets; node ids count up from 2.
+    """A Grid over ClientApps in this process; node ids count up from 2.
 
-    It behaves like the real transports where it matters: messages are copied, each node has its own ``context.state``
-    that survives only successful calls, and exceptions become Flower errors.
-
-    Use `running` around a run: Flower's `Message` takes sender and run from a process-wide identity, which is set for
-    the duration and put back afterwards.
+    As with the real transports, messages are copied, each node has its own ``context.state`` that survives only
+    successful calls, and exceptions become Flower errors. Use `running` around a run.
     """
 
     is_complete = True
 
-    def __init__(
-        self,
-        nodes: Iterable[Node],
-        *,
-        run_id: int = 1,
-        run_config: Mapping[str, Any] | None = None,
-    ) -> None:
+    def __init__(self, nodes: Iterable[Node], *, run_id: int = 1, run_config: Mapping[str, Any] | None = None) -> None:
         self._nodes = dict(enumerate(nodes, start=FIRST_NODE_ID))
         self._run = FlowerRun.create_empty(run_id)
         self.contexts = {
@@ -497,9 +506,9 @@ class InProcessGrid(Grid):
 
     @contextmanager
     def running(self) -> Iterator[InProcessGrid]:
-        """Set Flower's task identity for the duration of a run."""
+        """Set Flower's process-wide identity, from which a `Message` takes sender and run, for the time of a run."""
         saved = (TaskIdentity._task_id, TaskIdentity._run_id, TaskIdentity._node_id)
-        TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = 1, self._run.run_id, SERVER_NODE_ID
+        TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = 1, self._run.run_id, 1
         try:
             yield self
         finally:
@@ -554,7 +563,6 @@ class InProcessGrid(Grid):
         return [self._stamped(reply)]
 
     def _stamped(self, reply: Message) -> Message:
-        """Give a reply an id of its own."""
         reply.metadata.__dict__["_message_id"] = f"reply-{next(self._ids)}"
         return reply
 

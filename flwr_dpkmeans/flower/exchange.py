@@ -27,7 +27,6 @@ from flwr.serverapp import Grid
 
 from flwr_dpkmeans.errors import CohortError, ProtocolError
 from flwr_dpkmeans.log import placed_logger
-from flwr_dpkmeans.node.guard import logger as node_logger
 from flwr_dpkmeans.secagg.keys import Ring
 from flwr_dpkmeans.secagg.messages import Stage
 from flwr_dpkmeans.sums.client import Memory
@@ -99,10 +98,7 @@ def _vector_of(record: Any) -> Ring:
 
 
 def recall(context: Context) -> Memory | None:
-    """Read the memory of this run; None before the first message.
-
-    Flower keeps one context for a whole series of runs, so what an earlier run left there may still be in it.
-    """
+    """The memory of this run, None before its first message; Flower's context may still hold that of an earlier run."""
     record: Any = context.state.get(_MEMORY)
     return None if record is None else Memory.unpack(record, context.run_id, context.node_id)
 
@@ -135,19 +131,18 @@ def _opened(content: RecordDict, stage: Stage, node: int) -> Any:
 
 
 def error_text(reply: Message) -> str:
-    """Say who gave no reply and why; the text of an exception, which could hold anything, is left out.
-
-    The SuperLink answers in place of a node that is gone, without saying which.
-    """
+    """Say who gave no reply and why; the text of an exception, which could hold anything, is left out."""
     node, code = reply.metadata.src_node_id, reply.error.code
+    # The SuperLink answers in place of a node that is gone, without saying which.
     who = "a node" if node == _SUPERLINK else f"node {node}"
     return f"{who} gave no reply: {_ERRORS.get(code, 'look at its log')} (Flower's error code {code})"
 
 
-def debug_size(what: str, content: RecordDict) -> None:
-    """Log how large a message is, for whoever asks for details."""
-    if node_logger.isEnabledFor(logging.DEBUG):
-        node_logger.debug("%s %d bytes in %d records", what, n_bytes(content), len(content))
+def log_size(log: logging.Logger, what: str, messages: Iterable[Message]) -> None:
+    """Log how large messages are, for whoever asks for details."""
+    if log.isEnabledFor(logging.DEBUG):
+        sizes = [n_bytes(message.content) for message in messages if message.has_content()]
+        log.debug("%s %d bytes in %d messages", what, sum(sizes), len(sizes))
 
 
 IN_FLIGHT = max(32, 4 * (os.cpu_count() or 1))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from flwr_dpkmeans.log import placed_logger, where_raised
 from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.results.model import MODEL_FILE, Model
 from flwr_dpkmeans.results.profile import PROFILE_FILE, as_frame
+from flwr_dpkmeans.results.writer import RunResult, require_writable, result_files, write_folder, write_report
 from flwr_dpkmeans.sums.draft import build_algorithm
 from flwr_dpkmeans.sums.plan import Plan, agreed_names, places_of, schema_agreement
 from flwr_dpkmeans.sums.round import Array, Labels, PrivateSum, State
@@ -34,13 +34,8 @@ from flwr_dpkmeans.sums.wire import load_plan
 logger = placed_logger("flwr_dpkmeans.client")
 
 Scalar = bool | bytes | float | int | str
-
-
-class Task(Enum):
-    """What the mod asks of the wrapped client."""
-
-    DESCRIBE = "describe"
-    STATISTIC = "statistic"
+DESCRIBE, STATISTIC = "describe", "statistic"
+"""What the mod asks of the wrapped client."""
 
 
 class KMeansClient(NumPyClient):
@@ -70,33 +65,32 @@ class KMeansClient(NumPyClient):
         A function without arguments that returns a data frame of all columns, for the local profile alone; what is
         wrong with it is said in this client's log only. Left out: `X`.
 
-    Attributes
-    ----------
-    cluster_centers_ : ndarray, (n_clusters, n_features)
-        After the run, in the caller's units.
-    scaled_centers_ : ndarray, (n_clusters, n_features)
-        The same in the box [-1, 1]^d of `bounds_`: rows belong to the nearest one there, where they were clustered.
-    counts_ : ndarray, (n_clusters,)
-        Noisy counts of the last release (client level: of clients with rows in the cluster).
-    cost_curve_ : ndarray, (largest k,), or None
-        Cost over the number of clusters, if the run chose it.
-    state_ : State
-        The last state, whatever the task: named arrays in scaled units, which its ``result`` reads.
-    privacy_ : PrivacyReport
-        What the run guaranteed, with the warnings that follow from releases.
-    local_warnings_ : tuple of str
-        What this client's own rows say against the result: in its files and its log, never sent.
-    bounds_ : pair of tuples of float
-        The box that data were scaled by: as declared, or as private histograms found it.
-    evaluation_ : EvaluationResult or None
-        Metrics of the result, if the run had an evaluation.
-
     Examples
     --------
     >>> client = KMeansClient([[0.0, 1.0], [2.0, 3.0]])
     >>> client.fit([], {"task": "describe"})[2]
     {'n_features': 2}
     """
+
+    # After a run:
+    cluster_centers_: Array | None = None
+    """(n_clusters, n_features), in the caller's units."""
+    scaled_centers_: Array | None = None
+    """The same in the box [-1, 1]^d of `bounds_`: rows belong to the nearest one there, where they were clustered."""
+    counts_: Array | None = None
+    """(n_clusters,): noisy counts of the last release (client level: of clients with rows in the cluster)."""
+    cost_curve_: Array | None = None
+    """(largest k,): cost over the number of clusters, if the run chose it."""
+    state_: State | None = None
+    """The last state, whatever the task: named arrays in scaled units, which its ``result`` reads."""
+    privacy_: PrivacyReport | None = None
+    """What the run guaranteed, with the warnings that follow from releases."""
+    local_warnings_: tuple[str, ...] = ()
+    """What this client's own rows say against the result: in its files and its log, never sent."""
+    bounds_: Box | None = None
+    """The box that data were scaled by: as declared, or as private histograms found it."""
+    evaluation_: EvaluationResult | None = None
+    """Metrics of the result, if the run had an evaluation."""
 
     def __init__(
         self,
@@ -126,43 +120,30 @@ class KMeansClient(NumPyClient):
             self._points.shape[1],
         )
         self._scaled: tuple[Plan, Array] | None = None
-        self.cluster_centers_: Array | None = None
-        self.scaled_centers_: Array | None = None
-        self.counts_: Array | None = None
-        self.movements_: tuple[float, ...] = ()
-        self.cost_curve_: Array | None = None
-        self.state_: State | None = None
-        self.privacy_: PrivacyReport | None = None
-        self.local_warnings_: tuple[str, ...] = ()
-        self.bounds_: Box | None = None
-        self.evaluation_: EvaluationResult | None = None
 
     def fit(self, parameters: list[Array], config: dict[str, Scalar]) -> tuple[list[Array], int, dict[str, Scalar]]:
         """Answer one task of the mod.
 
-        Parameters
-        ----------
-        parameters : list of ndarray
-            For a statistic: the state's arrays, such as centroids (k, d) and counts, and then the movements, in scaled
-            units. Of a preliminary release: coarse ranges, lower and upper (d,), in the units of the data, if there
-            are any.
-        config : dict
-            ``task``; for a statistic also ``plan`` (bytes), ``round`` (int) and the names of
-            the ``arrays`` (JSON).
-
-        Returns
-        -------
-        tuple
-            The statistic's arrays; 0, since the number of examples is private; and for ``describe`` ``n_features``,
-            ``feature_names`` (JSON), ``has_labels`` and ``schema``, where there are any. Nothing of it depends on a
-            value.
+        `config` has ``task``, and for a statistic ``plan`` (bytes), ``round`` (int) and the names of the ``arrays``
+        (JSON). `parameters` are the state's arrays by these names, such as centroids (k, d) and counts, and then the
+        movements, in scaled units; of a preliminary release, coarse ranges, lower and upper (d,), in the units of the
+        data, if there are any. Returns the statistic's arrays; 0, since the number of examples is private; and for
+        ``describe`` what is known of the table without a look at its values.
         """
-        task = _task(config)
-        if task is Task.DESCRIBE:
+        task = config.get("task")
+        if task == DESCRIBE:
             return [], 0, self._schema()
+        if task != STATISTIC:
+            raise LocalMisuseError(
+                f"KMeansClient.fit was called with task {task!r}, but only secure_aggregation_mod calls it: put the "
+                "mod around this client, and start it from one of this package's strategies."
+            )
         plan, index = _plan(config), int(config["round"])
         if plan.discovers(index):
-            return plan.task.preliminary_statistic(plan, index, self._ordered(plan), _found(parameters)), 0, {}
+            # What was found before: the coarse ranges, if there are any yet.
+            lower, upper = (tuple(map(float, side)) for side in parameters or ((), ()))
+            found = Found(box=(lower, upper)) if lower else Found()
+            return plan.task.preliminary_statistic(plan, index, self._ordered(plan), found), 0, {}
         step = build_algorithm(plan).rounds[index - 1]
         state = _state(parameters, config)
         return list(step.arrays_of(self._grid_points(plan), state, self._classes(plan, step))), 0, {}
@@ -170,17 +151,10 @@ class KMeansClient(NumPyClient):
     def _schema(self) -> dict[str, Scalar]:
         """What the mod may know of the table before a plan is agreed on."""
         if self._output_dir is not None:
-            from flwr_dpkmeans.results.writer import require_writable
-
             require_writable(self._output_dir)
-        schema: dict[str, Scalar] = {"n_features": int(self._points.shape[1])}
-        if self._feature_names:
-            schema["feature_names"] = json.dumps(self._feature_names)
-        if self._labels is not None:
-            schema["has_labels"] = True
-        if self.agreement:
-            schema["schema"] = self.agreement
-        return schema
+        names = json.dumps(self._feature_names) if self._feature_names else ""
+        known = {"feature_names": names, "has_labels": self._labels is not None, "schema": self.agreement}
+        return {"n_features": self._points.shape[1], **{name: value for name, value in known.items() if value}}
 
     def evaluate(self, parameters: list[Array], config: dict[str, Scalar]) -> tuple[float, int, dict[str, Scalar]]:
         """Take the result: keep it on this object and write it into ``output_dir``, if there is one.
@@ -199,22 +173,15 @@ class KMeansClient(NumPyClient):
                 logger.warning("%s", sentence)
         report = replace(report, warnings=report.warnings + self.local_warnings_)
         if "centroids" in state.arrays:
-            self._take_clusters(plan, state, int(config.get("n_clients", plan.n_clients)))
+            self.cluster_centers_, self.scaled_centers_ = in_callers_units(plan, state.centroids), state.centroids
+            self.counts_, self.cost_curve_ = state.counts, state.extras.get(COST_CURVE)
+            self.evaluation_ = read_evaluation(plan, state, int(config.get("n_clients", plan.n_clients)))
         if self._output_dir is not None:
             folder, evaluation, shape = self._output_dir, self.evaluation_, self._image_shape
             own = self._profile, self.schema
             for path in write_result(folder, plan, state, report, names, evaluation, shape, *own):
                 logger.info("wrote %s", path)
         return 0.0, 0, {}
-
-    def _take_clusters(self, plan: Plan, state: State, n_clients: int) -> None:
-        """Keep what a clustering found."""
-        self.cluster_centers_ = in_callers_units(plan, state.centroids)
-        self.scaled_centers_ = state.centroids
-        self.counts_ = state.counts
-        self.movements_ = state.movements
-        self.cost_curve_ = state.extras.get(COST_CURVE)
-        self.evaluation_ = read_evaluation(plan, state, n_clients)
 
     def _profile(self, model: Model) -> bytes | None:
         """The file of this client's own rows by cluster; whatever is wrong with the table decides nothing else."""
@@ -260,35 +227,14 @@ class KMeansClient(NumPyClient):
         return self._scaled[1]
 
 
-def _task(config: dict[str, Scalar]) -> Task:
-    """The task in a call, which only the mod knows how to ask."""
-    for task in Task:
-        if config.get("task") == task.value:
-            return task
-    raise LocalMisuseError(
-        f"KMeansClient.fit was called with task {config.get('task')!r}, but only secure_aggregation_mod calls it: put "
-        "the mod around this client, and start it from one of this package's strategies."
-    )
-
-
 def _plan(config: dict[str, Scalar]) -> Plan:
-    """The plan in a task's configuration."""
     blob = config.get("plan")
     if not isinstance(blob, bytes):
         raise LocalMisuseError("a task without a plan reached KMeansClient: put secure_aggregation_mod around it.")
     return load_plan(blob)
 
 
-def _found(parameters: Sequence[Array]) -> Found:
-    """What earlier releases found, in a task's parameters: the coarse ranges, if there are any yet."""
-    if not parameters:
-        return Found()
-    lower, upper = parameters
-    return Found(box=(tuple(float(value) for value in lower), tuple(float(value) for value in upper)))
-
-
 def _state(parameters: Sequence[Array], config: dict[str, Scalar]) -> State:
-    """The state in a task's parameters."""
     *arrays, movements = parameters
     names = json.loads(str(config.get("arrays", '["centroids", "counts"]')))
     return State(dict(zip(names, arrays, strict=True)), tuple(map(float, movements)))
@@ -306,8 +252,6 @@ def write_result(
     schema: Schema | None = None,
 ) -> list[Path]:
     """Write what a run found: a clustering with its picture, or a task's own arrays; returns absolute paths."""
-    from flwr_dpkmeans.results.writer import RunResult, result_files, write_folder, write_report
-
     if "centroids" not in state.arrays:
         return write_report(folder, report, plan.task.result(plan, state).arrays)
     model = Model(state.centroids, state.counts, Bounds(*plan.bounds), report, names, schema)

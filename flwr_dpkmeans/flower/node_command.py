@@ -122,7 +122,6 @@ def guarded_environment(home: Path, allowed: frozenset[str]) -> dict[str, str]:
 
 
 def _program(name: str) -> str:
-    """A command of the environment that this interpreter is in."""
     return str(Path(sys.executable).with_name(name))
 
 
@@ -345,20 +344,17 @@ def _user(path: Path, options: NodeOptions) -> str:
 
 
 def _unchangeable(path: Path) -> None:
-    """Refuse a file that others may write to."""
     facts = path.stat()
     if facts.st_uid not in (0, os.geteuid()) or facts.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise ConfigurationError(f"{path} may be changed by others: chown it to root, or chmod go-w it.")
 
 
 def _secret(path: Path) -> None:
-    """Refuse a file that everybody may read or write."""
     if path.stat().st_mode & (stat.S_IROTH | stat.S_IWOTH) and path.parent.stat().st_mode & stat.S_IXOTH:
         raise ConfigurationError(f"{path} may be read or changed by everybody: chmod o-rw it.")
 
 
 def _is_this_machine(host: str) -> bool:
-    """Whether an address is of this machine alone."""
     try:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:

@@ -70,7 +70,6 @@ def check(given: argparse.Namespace) -> None:
 
 
 def _streamed(superlink: str | None, arguments: Sequence[str]) -> int:
-    """Show what Flower shows, then ask how the run ended."""
     command = [*_FLWR, "run", *(one for one in arguments if one != "--stream"), "--stream"]
     environment, run_id = os.environ | {"PYTHONUNBUFFERED": "1"}, ""
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as flower:

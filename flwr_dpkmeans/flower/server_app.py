@@ -36,7 +36,7 @@ from flwr_dpkmeans.options import AUTO, DEFAULT_ALGORITHM, Cohort, foreign_table
 from flwr_dpkmeans.results.writer import REPORT_FILE, write_report
 from flwr_dpkmeans.sums.round import Array
 from flwr_dpkmeans.sums.settings import Evaluation as EvaluationKind
-from flwr_dpkmeans.sums.settings import Settings, rule_of
+from flwr_dpkmeans.sums.settings import Settings, member, rule_of
 from flwr_dpkmeans.sums.task import TASKS, Task
 
 logger = placed_logger("flwr_dpkmeans.server")
@@ -90,7 +90,6 @@ def report_result(strategy: PrivateKMeans, result: KMeansResult, folder: Path, r
 
 
 def _log_lines(text: object) -> None:
-    """Log text of several lines, one by one."""
     for line in str(text).splitlines():
         logger.info("%s", line)
 
@@ -112,8 +111,6 @@ def _log_client_files(folder: Path, node: int, *, confirmed: bool) -> None:
 
 _SIMULATED = "(simulated)"
 """Beside the keys: whether the run is a simulation."""
-COHORT = "cohort"
-"""Table of the cohort's options."""
 
 
 @dataclass(frozen=True)
@@ -203,7 +200,7 @@ def _own_keys() -> tuple[RunKey, ...]:
         *_RUN,
         *(_key(one, default=_STATED.get(one.name)) for one in settings),
         *_APP,
-        *(_key(one, table=COHORT) for one in cohort),
+        *(_key(one, table="cohort") for one in cohort),
     )
 
 
@@ -220,7 +217,6 @@ def _keys_of(kind: type[Task]) -> Iterator[RunKey]:
 
 
 def _key(one: Field[Any], *, table: str = "", default: Any = None) -> RunKey:
-    """The key of one option."""
     rule = rule_of(one)
     if default is None:
         default = AUTO if one.default in (None, MISSING) or one.name == "trust" else one.default
@@ -291,7 +287,7 @@ def strategy_from_run_config(
     for key in ("data", "server-data"):
         _require_source(key, str(given[key]))
     _require_partition(given)
-    _require_one_of("output-files", given["output-files"], OutputFiles)
+    member("output-files", given["output-files"], OutputFiles)
     if given.get("evaluation") == EvaluationKind.EXACT.value and not given[_SIMULATED]:
         raise ConfigurationError(
             "evaluation is 'exact', which releases sums without noise and exists in simulation only: choose "
@@ -408,17 +404,9 @@ def _require_source(key: str, source: str) -> None:
         )
 
 
-def _require_one_of(key: str, given: Any, kinds: type[Enum]) -> None:
-    """Refuse a choice that is not known."""
-    names = [kind.value for kind in kinds]
-    if given not in names:
-        raise ConfigurationError(f"{key} is {given!r}, which is not known here: {nearest(given, names)}")
-
-
 def _require_partition(given: Mapping[str, Any]) -> None:
-    """Refuse a split that no client could make, before anything is sent."""
     kind, alpha = str(given["partition"]), given["partition-alpha"]
-    _require_one_of("partition", kind, Partition)
+    member("partition", kind, Partition)
     if given["data"] == MIXTURE and kind != Partition.IID.value:
         raise ConfigurationError(
             f"partition is {kind!r}, but the rows of the mixture are drawn for each client: leave partition='iid'."

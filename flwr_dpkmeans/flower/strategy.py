@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import secrets
 import time
@@ -20,7 +19,7 @@ from flwr_dpkmeans.algorithms import algorithm_entry
 from flwr_dpkmeans.algorithms.measure import EvaluationResult, read_evaluation
 from flwr_dpkmeans.algorithms.server_points import hold_points, in_callers_units, resolve_bounds
 from flwr_dpkmeans.errors import CohortError, ConfigurationError
-from flwr_dpkmeans.flower.exchange import answers_of, exchange, is_deployed, message_of, n_bytes, wait_for_nodes
+from flwr_dpkmeans.flower.exchange import answers_of, exchange, is_deployed, log_size, message_of, wait_for_nodes
 from flwr_dpkmeans.log import Place, event, placed, placed_logger
 from flwr_dpkmeans.options import Auto, PrivateCount, build_run, flat_options
 from flwr_dpkmeans.privacy.report import PrivacyReport, utc_now
@@ -122,6 +121,10 @@ class PrivateKMeans(Strategy):
 
     algorithm: ClassVar[str] = ""
 
+    def __init_subclass__(cls, algorithm: str = "", **others: Any) -> None:
+        super().__init_subclass__(**others)
+        cls.algorithm = algorithm or cls.algorithm
+
     def __init__(
         self,
         n_clusters: int | str | Auto | None = None,
@@ -155,26 +158,21 @@ class PrivateKMeans(Strategy):
         self._set_up(config, points, timeouts, on_step)
 
     @classmethod
-    def from_config(
-        cls,
-        config: Run,
-        *,
-        server_points: Array | None = None,
-        timeouts: Timeouts | None = None,
-        on_step: OnStep | None = None,
-        on_warning: Callable[[str], None] = logger.warning,
-    ) -> PrivateKMeans:
-        """Build the strategy from a validated configuration, and the server's points in the caller's units."""
+    def from_config(cls, config: Run, *, server_points: Array | None = None, **given: Any) -> PrivateKMeans:
+        """Build the strategy from a validated configuration, and the server's points in the caller's units.
+
+        ``timeouts`` and ``on_step`` may be given as ever, and ``on_warning``, which is told each sentence of the log.
+        """
         strategy = cls.__new__(cls)
-        strategy._set_up(config, server_points, timeouts, on_step, on_warning)
+        strategy._set_up(config, server_points, **given)
         return strategy
 
     def _set_up(
         self,
         config: Run,
         points: Array | None,
-        timeouts: Timeouts | None,
-        on_step: OnStep | None,
+        timeouts: Timeouts | None = None,
+        on_step: OnStep | None = None,
         on_warning: Callable[[str], None] = logger.warning,
     ) -> None:
         """Take a configuration that a Flower run can have."""
@@ -303,7 +301,6 @@ class PrivateKMeans(Strategy):
             return self._conduct(grid, evaluate_fn)
 
     def _conduct(self, grid: Grid, evaluate_fn: EvaluateFn | None) -> KMeansResult:
-        """The whole protocol."""
         deadline = time.monotonic() + self.timeouts.run
         self._steps, self._warned = [], []
         server = self._open(grid)
@@ -361,7 +358,6 @@ class PrivateKMeans(Strategy):
         return server
 
     def _reported(self, result: KMeansResult) -> KMeansResult:
-        """The result with what the run came to."""
         server = self.run
         result.privacy = server.report
         result.confirmed = server.confirmed
@@ -386,11 +382,11 @@ class PrivateKMeans(Strategy):
         # A node that finds the request later than that is not to pay for an answer that nobody waits for.
         timeout = self._wait = min(self.timeouts.round, left)
         messages = configure(0, ArrayRecord(), ConfigRecord(), grid)
-        log_sending(messages, timeout)
+        log_size(logger, "sending", messages)
         start = time.monotonic()
         replies = exchange(grid, messages, timeout)
         self._progress.count()
-        log_received(replies, time.monotonic() - start)
+        log_size(logger, f"after {time.monotonic() - start:.2f} of {timeout:.0f} s came", replies)
         server = self.run
         if server.due is not Stage.FINISH:  # Who misses the result stops nobody else.
             heard = {reply.metadata.src_node_id for reply in replies}
@@ -424,13 +420,11 @@ def first_plan(
     return plan, None if held is None else held.kept
 
 
-class ProxyLloyd(PrivateKMeans):
+class ProxyLloyd(PrivateKMeans, algorithm="proxy_lloyd"):
     """ProxyLloyd, this package's own default; parameters as in `PrivateKMeans`, ``server_data`` optional."""
 
-    algorithm = "proxy_lloyd"
 
-
-class FastLloyd(PrivateKMeans):
+class FastLloyd(PrivateKMeans, algorithm="fastlloyd"):
     """FastLloyd (Diaa, Humphries, Kerschbaum 2025); parameters as in `PrivateKMeans`.
 
     Examples
@@ -440,28 +434,20 @@ class FastLloyd(PrivateKMeans):
     'oblivious'
     """
 
-    algorithm = "fastlloyd"
 
-
-class GLloyd(PrivateKMeans):
+class GLloyd(PrivateKMeans, algorithm="glloyd"):
     """DP-Lloyd on absolute sums with Gaussian noise; parameters as in `PrivateKMeans`."""
 
-    algorithm = "glloyd"
 
-
-class SuLloyd(PrivateKMeans):
+class SuLloyd(PrivateKMeans, algorithm="sulloyd"):
     """DP-Lloyd with Laplace noise (Su et al. 2016); parameters as in `PrivateKMeans`."""
 
-    algorithm = "sulloyd"
 
-
-class Lloyd(PrivateKMeans):
+class Lloyd(PrivateKMeans, algorithm="lloyd"):
     """Lloyd's algorithm without noise: not private; parameters as in `PrivateKMeans`."""
 
-    algorithm = "lloyd"
 
-
-class FedDPKMeans(PrivateKMeans):
+class FedDPKMeans(PrivateKMeans, algorithm="feddp_kmeans"):
     """FedDP-KMeans (Scott, Lampert, Saulpic 2025); parameters as in `PrivateKMeans`, with ``server_data``.
 
     Examples
@@ -471,32 +457,20 @@ class FedDPKMeans(PrivateKMeans):
     'distributed'
     """
 
-    algorithm = "feddp_kmeans"
 
-
-class ServerKMeansPlusPlus(PrivateKMeans):
+class ServerKMeansPlusPlus(PrivateKMeans, algorithm="server_kmeans++"):
     """k-means++ on ``server_data``, then DP-Lloyd; parameters as in `PrivateKMeans`."""
 
-    algorithm = "server_kmeans++"
 
-
-class ServerLloyd(PrivateKMeans):
+class ServerLloyd(PrivateKMeans, algorithm="server_lloyd"):
     """k-means of ``server_data``, then DP-Lloyd; parameters as in `PrivateKMeans`."""
 
-    algorithm = "server_lloyd"
 
-
-class SpherePacking(PrivateKMeans):
+class SpherePacking(PrivateKMeans, algorithm="sphere_packing"):
     """Sphere packing, then DP-Lloyd on clipped sums; parameters as in `PrivateKMeans`."""
-
-    algorithm = "sphere_packing"
-
-
-STRATEGIES: dict[str, type[PrivateKMeans]] = {kind.algorithm: kind for kind in PrivateKMeans.__subclasses__()}
 
 
 def _step_metrics(step: Step) -> MetricRecord:
-    """One aggregation's public numbers as Flower metrics."""
     metrics: dict[str, Any] = {"epsilon": step.epsilon, "n-clients": step.n_clients, "attempt": step.attempt}
     metrics.update({f"noise-{name}": scale for name, scale in step.noise_scales})
     if step.radius is not None:
@@ -543,41 +517,28 @@ class Progress:
 def announce(plan: Plan) -> None:
     """Say at the start how long a deployment's run will take."""
     trips, pace = round_trips(plan), SECONDS_PER_ROUND_TRIP
-    if plan.is_final:
-        expected = f"{trips * pace:.0f} s, {trips} round trips of {pace:.0f} s"
-    else:
-        expected = (
-            f"{pace:.0f} s for each of {trips} round trips and of the rounds that follow from what is asked or counted "
-            "first"
-        )
+    expected = f"{trips * pace:.0f} s, {trips} round trips of {pace:.0f} s"
+    if not plan.is_final:
+        expected = f"{pace:.0f} s for each of {trips} round trips and of the rounds that follow from what is asked or "
+        expected += "counted first"
     details = event("duration", round_trips=trips, seconds=trips * pace, is_final=plan.is_final)
-    logger.info("expected duration: about %s; the clients' computing comes on top", expected, extra=details)
+    logger.info(f"expected duration: about {expected}; the clients' computing comes on top", extra=details)
 
 
 def log_plan(plan: Plan) -> None:
     """Say what is about to be run, before anything is sent."""
-    config, is_final = plan.config, plan.is_final
+    config = plan.config
     counted = "private count" if config.task.counts(config.unit) else "not needed"
-    logger.info(
-        "%s: %sN = %s, %d clients, trust %r, %s noise",
-        config.algorithm,
-        _k_words(config),
-        counted if config.n_examples is None else config.n_examples,
-        plan.n_clients,
-        config.trust,
-        config.noise.value,
-    )
-    logger.info(
-        "plan: %sepsilon %.4g at delta %.3g per %s (with all %d retries: %s%.4g)%s",
-        f"{plan.last_round} rounds, " if is_final else "",
-        plan.epsilon if is_final else config.epsilon,
-        plan.delta,
-        config.unit.value,
-        config.max_retries,
-        "" if is_final else "at most ",
-        worst_case(plan),
-        "" if is_final else "; the rounds follow from what is asked or counted first",
-    )
+    n_rows = counted if config.n_examples is None else config.n_examples
+    cohort = f"{plan.n_clients} clients, trust {config.trust!r}, {config.noise.value} noise"
+    logger.info(f"{config.algorithm}: {_k_words(config)}N = {n_rows}, {cohort}")
+    rounds, epsilon, most, later = f"{plan.last_round} rounds, ", plan.epsilon, "", ""
+    if not plan.is_final:
+        later = "; the rounds follow from what is asked or counted first"
+        rounds, epsilon, most = "", config.epsilon, "at most "
+    worst = f"with all {config.max_retries} retries: {most}{worst_case(plan):.4g}"
+    cost = f"epsilon {epsilon:.4g} at delta {plan.delta:.3g} per {config.unit.value}"
+    logger.info(f"plan: {rounds}{cost} ({worst}){later}")
 
 
 def _k_words(config: Run) -> str:
@@ -590,19 +551,15 @@ def _k_words(config: Run) -> str:
 def log_step(step: Step) -> None:
     """Say what one aggregation released."""
     noise = ", ".join(f"{name} +-{scale:.3g}" for name, scale in step.noise_scales)
-    parts = [
-        f"round {step.round_index}/{step.n_rounds} ({step.name})",
-        f"{step.n_clients} clients",
-        f"epsilon so far {step.epsilon:.4g}",
-        f"noise {noise}",
-    ]
+    told = f"round {step.round_index}/{step.n_rounds} ({step.name}); {step.n_clients} clients"
+    told += f"; epsilon so far {step.epsilon:.4g}; noise {noise}"
     if step.radius is not None:
-        parts.append(f"radius {step.radius:.3g}")
+        told += f"; radius {step.radius:.3g}"
     if step.attempt:
-        parts.append(f"attempt {step.attempt}")
+        told += f"; attempt {step.attempt}"
     if step.movement is not None:
-        parts.append(f"largest movement {step.movement:.3g}")
-    logger.info("%s", "; ".join(parts))
+        told += f"; largest movement {step.movement:.3g}"
+    logger.info(told)
 
 
 def round_trips_left(plan: Plan, index: int | None) -> int | None:
@@ -615,58 +572,28 @@ def round_trips_left(plan: Plan, index: int | None) -> int | None:
 
 def log_progress(progress: Progress, plan: Plan, index: int | None, epsilon: float) -> None:
     """Log how far the run is, in time and in budget."""
-    left = round_trips_left(plan, index)
+    left, asked = round_trips_left(plan, index), plan.epsilon if plan.is_final else plan.config.epsilon
     logger.info(
-        "progress: %s; epsilon %.4g of %.4g (at most %.4g with all retries)",
-        progress.describe(left),
-        epsilon,
-        plan.epsilon if plan.is_final else plan.config.epsilon,
-        worst_case(plan),
+        f"progress: {progress.describe(left)}; epsilon {epsilon:.4g} of {asked:.4g} (at most {worst_case(plan):.4g} "
+        "with all retries)",
         extra=event("progress", seconds=round(progress.seconds, 3), round_trips_left=left, n_rounds=plan.last_round),
     )
 
 
-def log_sending(messages: Sequence[Message], timeout: float) -> None:
-    """Say what is sent and how long it is waited for, to whoever asks for details."""
-    if logger.isEnabledFor(logging.DEBUG):
-        size = sum(n_bytes(message.content) for message in messages)
-        logger.debug("sending %d messages with %d bytes, waiting up to %.0f s", len(messages), size, timeout)
-
-
-def log_received(replies: Sequence[Message], seconds: float) -> None:
-    """Say what came back, to whoever asks for details."""
-    if logger.isEnabledFor(logging.DEBUG):
-        size = sum(n_bytes(reply.content) for reply in replies if reply.has_content())
-        logger.debug("%d replies with %d bytes came after %.2f s", len(replies), size, seconds)
-
-
 def log_start(plan: Plan, nodes: Sequence[int]) -> None:
     """Say which nodes take part."""
-    more = ", ..." if len(nodes) > _NODES_SHOWN else ""
-    logger.info(
-        "run %d starts with %d clients: nodes %s%s",
-        plan.run_id,
-        len(nodes),
-        ", ".join(str(node) for node in nodes[:_NODES_SHOWN]),
-        more,
-        extra=event("start", nodes=[str(node) for node in nodes]),
-    )
+    names = list(map(str, nodes))
+    shown = ", ".join(names[:_NODES_SHOWN]) + (", ..." if len(names) > _NODES_SHOWN else "")
+    started = f"run {plan.run_id} starts with {len(names)} clients: nodes {shown}"
+    logger.info(started, extra=event("start", nodes=names))
 
 
 def log_end(report: PrivacyReport, plan: Plan, n_confirmed: int, n_asked: int, progress: Progress) -> None:
     """Sum the run up in one line."""
-    n_planned = plan.last_round - plan.first_round + 1
+    n_repeated = report.n_attempts - (plan.last_round - plan.first_round + 1)
+    cost = f"epsilon {report.epsilon:.4g} at delta {report.delta:.3g} per {report.unit}"
     logger.info(
-        "finished: %d aggregations (%d repeated) in %.0f s; %d of %d clients have the result; epsilon %.4g at delta "
-        "%.3g per %s; %s",
-        report.n_attempts,
-        report.n_attempts - n_planned,
-        progress.seconds,
-        n_confirmed,
-        n_asked,
-        report.epsilon,
-        report.delta,
-        report.unit,
-        report.provenance,
+        f"finished: {report.n_attempts} aggregations ({n_repeated} repeated) in {progress.seconds:.0f} s; "
+        f"{n_confirmed} of {n_asked} clients have the result; {cost}; {report.provenance}",
         extra=event("finished", n_attempts=report.n_attempts, n_confirmed=n_confirmed, n_asked=n_asked),
     )

@@ -9,14 +9,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from rich.console import Console
+from rich.progress import Progress
+
 from flwr_dpkmeans.errors import DPKMeansError
 from flwr_dpkmeans.planner.forecast import Forecast, make_forecast
+from flwr_dpkmeans.planner.present import TEXT_WIDTH, renderable
 from flwr_dpkmeans.planner.request import DEFAULT_SEEDS, DEFAULT_SPREAD, DEFAULT_TARGET_EXCESS, PlanningRequest
 from flwr_dpkmeans.results.writer import write_whole
 
 PLAN_FILE = "plan.json"
 PICTURE_FILE = "plan.png"
 _QUICK_SEEDS = 5
+_SHAPE = ("n_examples", "n_features", "n_clients", "target_excess", "spread", "private_count")
 _CONFIG_OPTIONS = (
     *("n_clusters", "bounds", "bounds_domain", "epsilon", "delta", "unit", "trust"),
     *("max_silent", "max_retries", "max_iter", "examples_per_client", "random_state", "evaluation"),
@@ -36,10 +41,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.json:
         print(_json(forecast), end="")
     else:
-        from rich.console import Console
-
-        from flwr_dpkmeans.planner.present import TEXT_WIDTH, renderable
-
         console = Console()
         # A pipe has no width of its own, and a table that is cut helps nobody.
         (console if console.is_terminal else Console(width=TEXT_WIDTH)).print(renderable(forecast))
@@ -83,21 +84,10 @@ def _parser() -> argparse.ArgumentParser:
 
 def _forecast(options: argparse.Namespace) -> Forecast:
     """Forecast with a progress bar on a terminal's error stream, so that output stays clean."""
-    from rich.console import Console
-    from rich.progress import Progress
-
     given: dict[str, Any] = {name: getattr(options, name) for name in _CONFIG_OPTIONS}
-    request = PlanningRequest(
-        options.n_examples,
-        options.n_features,
-        options.n_clients,
-        given,
-        target_excess=options.target_excess,
-        spread=options.spread,
-        seeds=min(options.seeds, _QUICK_SEEDS) if options.quick else options.seeds,
-        private_count=options.private_count,
-        algorithms=tuple(options.algorithm),
-    )
+    asked: dict[str, Any] = {name: getattr(options, name) for name in _SHAPE}
+    seeds = min(options.seeds, _QUICK_SEEDS) if options.quick else options.seeds
+    request = PlanningRequest(**asked, options=given, seeds=seeds, algorithms=tuple(options.algorithm))
     console = Console(stderr=True)
     if not console.is_terminal:
         # Older versions of rich write an empty line for a bar that is switched off.
@@ -108,7 +98,6 @@ def _forecast(options: argparse.Namespace) -> Forecast:
 
 
 def _json(forecast: Forecast) -> str:
-    """Indented strict JSON."""
     return json.dumps(forecast.to_dict(), indent=2, allow_nan=False) + "\n"
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from flwr_dpkmeans.algorithms import algorithm_entry
 from flwr_dpkmeans.errors import BudgetError, LocalMisuseError
+from flwr_dpkmeans.planner.present import as_html, as_text, draw_forecast
 from flwr_dpkmeans.planner.request import DEFAULT_SPREAD, MOST_CLUSTERS, PlanningRequest
 from flwr_dpkmeans.planner.simulate import (
     BEYOND_GRID,
@@ -161,9 +162,6 @@ def deployment_of(plan: Plan) -> Deployment:
     return Deployment(len(plan.rounds), trips, 2 * plan.n_clients * trips, down, up, minutes)
 
 
-FORECAST_VERSION = 1
-
-
 @dataclass(frozen=True)
 class AlgorithmForecast:
     """What to expect of one algorithm; what is None is unknown, or does not apply to its releases."""
@@ -212,7 +210,7 @@ class Forecast:
     algorithms: tuple[AlgorithmForecast, ...]
     left_out: tuple[tuple[str, str], ...]
     notes: tuple[str, ...]
-    version: int = FORECAST_VERSION
+    version: int = 1
 
     @property
     def recommended(self) -> str:
@@ -246,21 +244,15 @@ class Forecast:
 
     def plot(self, path: str | Path) -> Path:
         """Draw expected excess against epsilon and k as a PNG, whole or not at all; returns its absolute path."""
-        from flwr_dpkmeans.planner.present import draw_forecast
-
         return write_whole(Path(path), draw_forecast(self))
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.recommended!r} of {len(self.algorithms)})"
 
     def __str__(self) -> str:
-        from flwr_dpkmeans.planner.present import as_text
-
         return as_text(self)
 
     def _repr_html_(self) -> str:
-        from flwr_dpkmeans.planner.present import as_html
-
         return as_html(self)
 
 
@@ -289,7 +281,6 @@ def make_forecast(request: PlanningRequest, on_step: Callable[[int, int], None] 
 
 
 def _forecast_one(request: PlanningRequest, name: str, plan: Plan, simulator: Simulator) -> AlgorithmForecast:
-    """One candidate's forecast."""
     noise, units = centroid_noise(plan, request.spread), request.units_per_cluster()
     scaled = None if noise is None else noise.per_coordinate(units)
     smallest = None if noise is None else noise.smallest_cluster(request.spread)

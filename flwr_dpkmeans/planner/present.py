@@ -56,7 +56,6 @@ def renderable(forecast: Forecast) -> RenderableType:
 
 
 def _title(forecast: Forecast) -> str:
-    """What was asked."""
     request = forecast.request
     return (
         f"N = {request.n_examples:,}, d = {request.n_features}, k = {request.n_clusters}, {request.n_clients} clients, "
@@ -65,7 +64,6 @@ def _title(forecast: Forecast) -> str:
 
 
 def _below(forecast: Forecast) -> list[str]:
-    """Answer and notes."""
     left_out = [f"Left out: {name}: {reason}" for name, reason in forecast.left_out]
     return [_answer(forecast), *left_out, *(f"Note: {note}" for note in forecast.notes)]
 
@@ -205,7 +203,6 @@ def _draw_curves(axis: Any, forecast: Forecast, name: str, asked: float, label: 
 
 
 def _draw_curve(axis: Any, points: Curve, one: AlgorithmForecast, index: int) -> None:
-    """One candidate's line in percent."""
     colour = _COLOURS[index % len(_COLOURS)]
     xs = [value for value, _ in points]
     mean, low, high = (

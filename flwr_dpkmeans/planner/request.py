@@ -18,7 +18,7 @@ from flwr_dpkmeans.options import own_options, parse_run, schema_settings
 from flwr_dpkmeans.privacy.release import NoiseShape, PrivacyUnit
 from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.plan import Plan
-from flwr_dpkmeans.sums.settings import member
+from flwr_dpkmeans.sums.settings import member, require_integer
 from flwr_dpkmeans.sums.task import Run, ServerData, Task
 
 DEFAULT_TARGET_EXCESS = 0.1
@@ -27,7 +27,6 @@ DEFAULT_SEEDS = 20
 MOST_CLUSTERS = 1_000
 """Largest k that is looked at."""
 _MOST_SEEDS = 1_000
-_DRAFT_RUN = 1
 _SCALED_BOX = ((-1.0,), (1.0,))
 
 
@@ -62,9 +61,13 @@ class PlanningRequest:
     """Candidates; empty: every private one that fits the unit and starts without server data."""
 
     def __post_init__(self) -> None:
-        for name, least, example in (("n_examples", 3, 10_000), ("n_features", 1, 8), ("n_clients", 2, 5)):
-            _require_whole(name, getattr(self, name), least, None, example)
-        _require_whole("seeds", self.seeds, 2, _MOST_SEEDS, DEFAULT_SEEDS)
+        for name, *limits in (
+            ("n_examples", 3, 10_000),
+            ("n_features", 1, 8),
+            ("n_clients", 2, 5),
+            ("seeds", 2, DEFAULT_SEEDS, _MOST_SEEDS),
+        ):
+            object.__setattr__(self, name, require_integer(name, getattr(self, name), *limits))
         _require_between("target_excess", self.target_excess, math.inf, DEFAULT_TARGET_EXCESS)
         _require_between("spread", self.spread, 1.0, DEFAULT_SPREAD)
         for name in self.algorithms:
@@ -136,7 +139,7 @@ class PlanningRequest:
         widest = Bounds(*config.bounds).for_features(self.n_features)
         return draft_plan(
             config,
-            run_id=_DRAFT_RUN,
+            run_id=1,
             n_clients=self.n_clients,
             seed=seed,
             n_features=self.n_features,
@@ -176,14 +179,6 @@ def _fits(entry: type[Task], unit: PrivacyUnit) -> bool:
     """Whether an algorithm is a candidate; one that takes only bounds from server data competes at client level."""
     refused = {ServerData.NEEDED} if unit is PrivacyUnit.CLIENT else {ServerData.NEEDED, ServerData.BOUNDS}
     return entry.noise is not NoiseShape.NONE and unit in entry.units and entry.server_data not in refused
-
-
-def _require_whole(name: str, value: object, least: int, most: int | None, example: int) -> None:
-    """Refuse what is not a whole number in its range."""
-    whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)
-    if not whole or int(value) < least or (most is not None and int(value) > most):  # type: ignore[call-overload]
-        allowed = f"of at least {least}" if most is None else f"from {least} to {most}"
-        raise ConfigurationError(f"{name} is {value!r}, but it must be a whole number {allowed}: give {example}.")
 
 
 def _require_between(name: str, value: object, most: float, example: float) -> None:

@@ -142,7 +142,6 @@ def run_plan(plan: Plan, parts: tuple[Array, ...], repeats: int = 1) -> State:
 
 
 def _total(step: PrivateSum, parts: tuple[Array, ...], shown: State, fraction_bits: int) -> Ring:
-    """The parts' statistics together, in the ring."""
     vectors = []
     for part in parts:
         flat = np.concatenate([np.ravel(array) for array in step.statistic(part, shown)])

@@ -18,11 +18,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-REPORT_VERSION = 1
 EVALUATION_ROUND = "evaluation"
 """Name of the round that measures the result instead of changing it."""
 COUNT_DEVIATIONS = 3.0
 """A count that is fewer noise scales above zero is called mostly noise."""
+_COSTS = ("epsilon", "epsilon_worst_case", "epsilon_so_far")
 _COUNTS = ("counts", "indicators", "Lloyd counts")
 NOT_PINNED = (
     "Identities are not pinned: public keys reach the clients as they were sent, and a server that invents clients or "
@@ -57,39 +57,25 @@ class ReleaseLine:
     """Radius in force."""
 
 
+def _plain(line: ReleaseLine | PrivacyReport | Provenance) -> dict[str, Any]:
+    """What JSON can hold: None where a cost is infinite, and lists."""
+    return {
+        name: None if name in _COSTS and value == math.inf else list(value) if isinstance(value, tuple) else value
+        for name, value in vars(line).items()
+    }
+
+
+def _restored(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Undo `_plain`."""
+    return {
+        name: math.inf if name in _COSTS and value is None else tuple(value) if isinstance(value, list) else value
+        for name, value in values.items()
+    }
+
+
 @dataclass(frozen=True)
 class PrivacyReport:
     """What a run guarantees.
-
-    Parameters
-    ----------
-    is_private : bool
-        False if any noise was missing or seeded; `warnings` says why.
-    epsilon, delta : float
-        Cost of the whole plan, or its worst case if an aggregation was repeated; ``inf`` without noise.
-    epsilon_requested, epsilon_worst_case : float
-        Asked for, and the most that the run could have cost with all retries, which ledgers are charged.
-    unit, neighbours : str
-        Unit of privacy and neighbouring relation.
-    trust, guarantee : str
-        Trust model, and who is held off under which assumption.
-    algorithm, noise : str
-        Names.
-    n_clients, n_attempts : int
-        Cohort at the start; aggregations including repeated ones.
-    n_examples : int or None
-        N that the plan used.
-    n_examples_source : str
-        ``declared public``, ``private count`` or ``not needed``.
-    slack : float
-        Part of epsilon that pays for discrete instead of continuous noise: the sum of the bounds on the log-ratios of
-        their probabilities, which hold up to a probability of exp(-100) for each release.
-    assumptions, warnings : tuple of str
-        Sentences.
-    releases : tuple of ReleaseLine
-        Every release, in order.
-    provenance : Provenance or None
-        Where the report comes from; reports are equal whatever it says.
 
     Examples
     --------
@@ -103,57 +89,51 @@ class PrivacyReport:
     """
 
     is_private: bool
+    """False if any noise was missing or seeded; `warnings` says why."""
     epsilon: float
+    """Cost of the whole plan at `delta`, or its worst case if an aggregation was repeated; ``inf`` without noise."""
     delta: float
     epsilon_requested: float
     epsilon_worst_case: float
+    """The most that the run could have cost with all retries, which ledgers are charged."""
     unit: str
     neighbours: str
     trust: str
     guarantee: str
+    """Who is held off under which assumption."""
     algorithm: str
     noise: str
     n_clients: int
+    """Cohort at the start."""
     n_attempts: int
+    """Aggregations including repeated ones."""
     n_examples: int | None
+    """N that the plan used."""
     n_examples_source: str
+    """``declared public``, ``private count`` or ``not needed``."""
     slack: float
+    """Part of epsilon that pays for discrete instead of continuous noise: the sum of the bounds on the log-ratios of
+    their probabilities, which hold up to a probability of exp(-100) for each release."""
     assumptions: tuple[str, ...]
     warnings: tuple[str, ...]
     releases: tuple[ReleaseLine, ...]
-    version: int = REPORT_VERSION
+    """Every one, in order."""
+    version: int = 1
     provenance: Provenance | None = field(default=None, compare=False)
+    """Where the report comes from; reports are equal whatever it says."""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values with stable keys; an infinite epsilon becomes None, which JSON can hold."""
-        return vars(self) | {
-            "epsilon": None if self.epsilon == math.inf else self.epsilon,
-            "epsilon_worst_case": None if self.epsilon_worst_case == math.inf else self.epsilon_worst_case,
-            "assumptions": list(self.assumptions),
-            "warnings": list(self.warnings),
-            "releases": [
-                vars(line) | ({"epsilon_so_far": None} if line.epsilon_so_far == math.inf else {})
-                for line in self.releases
-            ],
-            "provenance": None if self.provenance is None else self.provenance.to_dict(),
-        }
+        releases = [_plain(line) for line in self.releases]
+        return _plain(self) | {"releases": releases, "provenance": self.provenance and self.provenance.to_dict()}
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> PrivacyReport:
         """Undo `to_dict`."""
-        endless = {name: math.inf for name in ("epsilon", "epsilon_worst_case") if values[name] is None}
-        lines = [
-            line | ({"epsilon_so_far": math.inf} if line["epsilon_so_far"] is None else {})
-            for line in values["releases"]
-        ]
+        lines = tuple([ReleaseLine(**_restored(line)) for line in values["releases"]])
         provenance = values.get("provenance")
-        restored = endless | {
-            "assumptions": tuple(values["assumptions"]),
-            "warnings": tuple(values["warnings"]),
-            "releases": tuple([ReleaseLine(**line) for line in lines]),
-            "provenance": None if provenance is None else Provenance.from_dict(provenance),
-        }
-        return cls(**values | restored)
+        origin = None if provenance is None else Provenance.from_dict(provenance)
+        return cls(**_restored(values) | {"releases": lines, "provenance": origin})
 
     def to_json(self) -> str:
         """Indented JSON of `to_dict`."""
@@ -246,7 +226,6 @@ def signed_identities(n_signed: int, n_clients: int) -> str:
 
 
 def _show(epsilon: float) -> str:
-    """Four digits, or the word for infinity."""
     return "infinite" if math.isinf(epsilon) else f"{epsilon:.4g}"
 
 
@@ -293,14 +272,11 @@ class Provenance:
     def from_dict(cls, values: Mapping[str, Any]) -> Provenance:
         """Undo `to_dict`; what this version does not know is left out."""
         known = {field.name for field in fields(cls)}
-        kept: dict[str, Any] = {
-            name: tuple(value) if isinstance(value, list) else value for name, value in values.items() if name in known
-        }
-        return cls(**kept)
+        return cls(**{name: value for name, value in _restored(values).items() if name in known})
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values with stable keys."""
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in vars(self).items()}
+        return _plain(self)
 
     @property
     def digest(self) -> str:

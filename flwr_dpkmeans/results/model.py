@@ -20,7 +20,7 @@ from pydantic import TypeAdapter
 from flwr_dpkmeans.data.points import Bounds, as_array, frame_columns, require_names
 from flwr_dpkmeans.data.readers import RawTable, frame_table, locate_file, table_blocks
 from flwr_dpkmeans.data.schema import Schema
-from flwr_dpkmeans.errors import DataError, LocalMisuseError, nearest
+from flwr_dpkmeans.errors import DataError, LocalMisuseError
 from flwr_dpkmeans.kmeans.lloyd import nearest_centroids, round_to_grid, row_blocks
 from flwr_dpkmeans.log import printable
 from flwr_dpkmeans.privacy.report import PrivacyReport, counts_deviation
@@ -120,20 +120,15 @@ class Model:
         if self.schema is not None:
             encoded = self.schema.encode(X)
             return encoded.spread(encoded.points, np.nan)
-        named, d = X.named if isinstance(X, RawTable) else bool(frame_columns(X)), self.scaled.shape[1]
-        if not named and not isinstance(X, RawTable):
-            if (cells := as_array(X)).ndim != 2:
+        raw = X
+        if not isinstance(X, RawTable):
+            named = bool(frame_columns(X))
+            if not named and (cells := as_array(X)).ndim != 2:
                 raise DataError(f"the table has {cells.ndim} dimensions, but it must have 2: rows and columns.")
-            X = pd.DataFrame(cells)
-        raw = X if isinstance(X, RawTable) else frame_table(X)
-        columns, own = raw.columns, [column.name for column in raw.columns]
-        if named and self.feature_names:
-            for name in self.feature_names:
-                if (n := own.count(name)) != 1:
-                    hint = "rename the others." if n else nearest(name, own)
-                    raise DataError(f"the table has {n or 'no'} columns {name!r}, but the model needs one: {hint}")
-            columns = tuple(columns[own.index(name)] for name in self.feature_names)
-        if len(columns) != d:
+            raw = replace(frame_table(X if named else pd.DataFrame(cells)), named=named)
+        by_name = raw.named and self.feature_names
+        columns = raw.one_each(self.feature_names, "the model") if by_name else raw.columns
+        if len(columns) != (d := self.scaled.shape[1]):
             raise DataError(f"the table has {len(columns)} columns, but the model {d}: give just these, in its order.")
         return np.stack([column.numbers() for column in columns], axis=1)
 
@@ -190,7 +185,7 @@ class Model:
             Bounds(*said["bounds"]),
             report,
             tuple(said["feature_names"]),
-            None if schema is None else Schema.from_dict(schema),
+            None if schema is None else Schema(**schema),
         )
         again = model._plain()
         wrong = [key for key in again | said if key not in said or key not in again or said[key] != again[key]]

@@ -339,6 +339,11 @@ class Settings(Options):
                 f"delta is {self.delta:g}, but it must be below 1/N = {1.0 / n:g} or a run may publish "
                 "whole rows: leave delta unset for 1/(N ln N)."
             )
+        if self.dropout is Dropout.RECOVER and not self.masking:
+            raise ConfigurationError(
+                "masking is False, but dropout is 'recover', which always masks: leave masking on, or choose "
+                "dropout='retry'."
+            )
         if self.n_clients is not None and self.n_clients < self.min_clients:
             raise ConfigurationError(
                 f"n_clients is {self.n_clients}, but min_clients asks for at least {self.min_clients}: "
@@ -346,8 +351,9 @@ class Settings(Options):
             )
 
     def dropout_of(self, n_clients: int) -> Dropout:
-        """What happens when clients fall silent: as given, else by the size of the cohort."""
-        return self.dropout or (Dropout.RECOVER if n_clients > RECOVER_ABOVE else Dropout.RETRY)
+        """What happens when clients fall silent: as given, else by the size of the cohort; recovery needs masks."""
+        recovers = self.masking and n_clients > RECOVER_ABOVE
+        return self.dropout or (Dropout.RECOVER if recovers else Dropout.RETRY)
 
     def preliminary_share(self, *, counts: bool) -> float:
         """Share of the budget that the releases before the task's own take, with a private count or without."""

@@ -135,7 +135,7 @@ def test_the_server_has_centroids_only_where_it_may(algorithm: str, trust: str) 
         client = federation.clients[2]
         assert np.array_equal(result.arrays["centroids"].numpy(), client.cluster_centers_)
         assert np.array_equal(result.arrays["counts"].numpy(), client.counts_)
-        assert tuple(step.movement for step in result.steps) == client.movements_
+        assert tuple(step.movement for step in result.steps) == client.state_.movements
     for client in federation.clients.values():
         assert client.privacy_ is not None
         assert without_identities(client.privacy_) == without_identities(result.privacy)

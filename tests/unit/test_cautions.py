@@ -10,13 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from flwr.app import ArrayRecord
 from numpy.typing import NDArray
 from sklearn.datasets import load_iris, load_wine
 from support.flat import flat_estimator
 
-from flwr_dpkmeans import FederatedKMeans, KMeansClient
+from flwr_dpkmeans import DPKMeans, FederatedKMeans, KMeansClient
+from flwr_dpkmeans.data.schema import Schema
 from flwr_dpkmeans.errors import PlanError, PrivacyWarning
 from flwr_dpkmeans.estimator import warn_once
 from flwr_dpkmeans.flower.client_app import SecureAggregation, client_app
@@ -293,3 +295,33 @@ def test_private_bounds_of_a_large_table_are_found_without_a_word(engine: str) -
     parts = [generator.normal((10.0, 5000.0, -3.0), (2.0, 900.0, 0.1), (20_000, 3)) for _ in range(3)]
     said = warnings_of(parts, bounds="private", engine=engine, epsilon=1.0)
     assert not [sentence for sentence in said if "Private bounds" in sentence or "mostly noise" in sentence]
+
+
+WARDS = {"age": {"kind": "number", "bounds": (0, 100)}, "ward": {"kind": "category", "values": ["A", "B"]}}
+AGES = [20.0, 30.0, 70.0, 80.0] * 50
+
+
+@pytest.mark.parametrize("way", ["list", "names", "groups", "alone"])
+@pytest.mark.parametrize("left_out", [200, 101, 100])
+def test_who_holds_all_rows_is_told_of_a_party_that_a_schema_leaves_out(left_out: int, way: str) -> None:
+    spelt = ["a"] * left_out + ["A"] * (200 - left_out)
+    one, two = (pd.DataFrame({"age": AGES, "ward": wards}) for wards in (["A", "B"] * 100, spelt))
+    options: dict[str, Any] = {"bounds": Schema(columns=WARDS), "random_state": 0, "n_examples": 400}
+    federated = FederatedKMeans(2, engine="direct", **options)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        if way == "alone":
+            model, who = DPKMeans(2, **options).fit(two), "the table"
+        elif way == "groups":
+            both, groups = pd.concat([two, one]), np.repeat(["north", "south"], 200)
+            model, who = federated.fit(both, groups=groups), "party 'north'"
+        else:
+            given: Any = [one, two] if way == "list" else {"south": one, "north": two}
+            model, who = federated.fit(given), "X[1]" if way == "list" else "X['north']"
+    said = [str(one.message) for one in caught if "the schema leaves out" in str(one.message)]
+    begin = (
+        f"{LOCAL}the schema leaves out {left_out} of the 200 rows of {who}, above all for cells of its column 'ward'"
+    )
+    assert [sentence.startswith(begin) for sentence in said] == [True] * (left_out > 100)
+    # What one party alone has fitted may be published.
+    assert (set(said) <= set(model.privacy_.warnings)) == (way != "alone" or not said)

@@ -16,13 +16,14 @@ from flwr_dpkmeans import Auto, FedDPKMeansOptions, FederatedKMeans
 from flwr_dpkmeans.algorithms import ALGORITHMS, NOT_FEDERATED
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.flower.server_app import strategy_from_run_config
-from flwr_dpkmeans.flower.strategy import STRATEGIES
+from flwr_dpkmeans.flower.strategy import PrivateKMeans
 from flwr_dpkmeans.kmeans.public_points import PackingMethod
 from flwr_dpkmeans.options import option_defaults, options_of, parse_run
 from flwr_dpkmeans.planner import PlanningRequest
 from flwr_dpkmeans.sums.task import Run
 
 BOUNDS = (0.0, 1.0)
+STRATEGIES = {kind.algorithm: kind for kind in PrivateKMeans.__subclasses__()}
 PARTS = [np.random.default_rng(i).uniform(0, 1, (100, 2)) for i in range(3)]
 SERVER = np.random.default_rng(9).uniform(0, 1, (60, 2))
 OTHERS: dict[str, Any] = {

@@ -93,20 +93,18 @@ def test_an_estimator_from_a_file_is_the_fitted_one(tmp_path: Path, options: dic
     assert "bounds of" not in (tmp_path / "model.json").read_text()
 
 
-SCHEMA = Schema.from_dict(
-    {
-        "columns": {
-            "age": {"kind": "number", "bounds": [0, 100]},
-            "ward": {"kind": "category", "values": ["01", "1"], "missing": "drop"},
-            "seen": {"kind": "date", "bounds": ["2020-01-01", "2024-01-01"], "missing": "centre"},
-        }
+SCHEMA = Schema(
+    columns={
+        "age": {"kind": "number", "bounds": [0, 100]},
+        "ward": {"kind": "category", "values": ["01", "1"], "missing": "drop"},
+        "seen": {"kind": "date", "bounds": ["2020-01-01", "2024-01-01"], "missing": "centre"},
     }
 )
 
 
 @pytest.mark.parametrize(("kind", "scale"), [("csv", "bounds"), ("parquet", "standard"), ("folder", "none")])
 def test_a_schema_goes_with_the_model(tmp_path: Path, kind: str, scale: str) -> None:
-    schema = Schema.from_dict({**SCHEMA.to_dict(), "scale": scale})
+    schema = Schema(**{**SCHEMA.to_dict(), "scale": scale})
     generator = np.random.default_rng(0)
     rows = {"seen": ["2021-05-05", "", "2023-01-31"], "note": ["x,y", "z", "u"], "ward": ["01", "1", "2"]}
     frame = pd.DataFrame({name: generator.choice(values, 300) for name, values in rows.items()})
@@ -262,9 +260,9 @@ def test_rows_with_gaps_have_no_label_and_are_counted(folder: Path, capsys: pyte
 @pytest.mark.parametrize(
     ("rows", "why"),
     [
-        ("agee,bmi\n1,2\n", "no columns 'age', but the model needs one: did you mean 'agee'?"),
-        ("age,bmi,age\n1,2,3\n", "2 columns 'age'"),
-        ("1,2\n3,4\n", "no columns 'age'"),
+        ("agee,bmi\n1,2\n", "no columns named 'age', but the model needs one: did you mean 'agee'?"),
+        ("age,bmi,age\n1,2,3\n", "2 columns named 'age'"),
+        ("1,2\n3,4\n", "no columns named 'age'"),
         ("age,bmi\n" + "1,2\n" * 20 + "1,2,3\n", "cannot be read as .csv"),
         ("age,bmi\n1,2,3\n4,5,6\n", "cannot be read as .csv"),
         ("age,bmi\n" + ",\n" * 3, "no row of the table has a finite number"),

@@ -15,6 +15,7 @@ import pandas as pd
 import pytest
 
 from flwr_dpkmeans.__main__ import main
+from flwr_dpkmeans.data.readers import open_table
 from flwr_dpkmeans.data.schema import Schema, schema_of
 from flwr_dpkmeans.data.tables import Layout, load_by_schema
 from flwr_dpkmeans.errors import ColumnError, ConfigurationError, DataError
@@ -201,7 +202,7 @@ def test_one_row_moves_the_sums_of_categories_by_its_own_length() -> None:
 
 
 def test_a_file_and_an_object_say_the_same(schema: Schema, tmp_path: Path) -> None:
-    again = Schema.from_dict(schema.to_dict())
+    again = Schema(**schema.to_dict())
     assert again == schema
     assert again.digest == schema.digest
     assert schema_of(tmp_path / "schema.toml") == schema
@@ -297,3 +298,52 @@ def test_a_database_that_does_not_answer_tells_nothing(tmp_path: Path, schema: S
         with pytest.raises(DataError, match=said) as error:
             load_by_schema(url, schema, layout)
         assert "s3cret" not in str(error.value)
+
+
+@pytest.mark.parametrize("values", [["1", "2"], [1, 2], ["1.0", "2.0"], [1.0, 2.0]])
+@pytest.mark.parametrize("source", ["csv", "node", "parquet", "frame", "integers", "text", "database", "npy"])
+def test_equal_numbers_are_one_value_of_a_category_wherever_they_come_from(
+    tmp_path: Path, source: str, values: list[Any]
+) -> None:
+    schema = Schema(columns={"ward": {"kind": "category", "values": values, "missing": "centre"}})
+    frame = pd.DataFrame({"ward": [1.0, 2.0, None, 3.0]})
+    expected = [[1.0, 0.0], [0.0, 1.0], [0.5, 0.5], [0.5, 0.5]]
+    if source in ("csv", "node"):
+        frame.to_csv(tmp_path / "rows.csv", index=False)
+        assert "1.0" in (tmp_path / "rows.csv").read_text()
+        load = load_by_schema if source == "node" else lambda path, schema: schema.encode(open_table(path))
+        found = load(tmp_path / "rows.csv", schema).points
+    elif source == "database":
+        pytest.importorskip("sqlalchemy")
+        with sqlite3.connect(tmp_path / "rows.db") as database:
+            frame.to_sql("rows", database, index=False)
+        query = Layout(query="SELECT * FROM rows")
+        found = load_by_schema(f"sqlite:///{tmp_path}/rows.db", schema, query).points
+    elif source == "npy":
+        np.save(tmp_path / "rows.npy", frame.to_numpy())
+        found = load_by_schema(tmp_path / "rows.npy", schema, Layout(("ward",))).points
+    elif source == "parquet":
+        frame.to_parquet(tmp_path / "rows.parquet")
+        found = load_by_schema(tmp_path / "rows.parquet", schema).points
+    else:
+        kinds = {"integers": "Int64", "text": object, "frame": float}
+        found = schema.encode(frame.astype(kinds[source])).points
+    assert found.tolist() == expected
+
+
+def test_a_code_that_begins_with_zero_is_no_number() -> None:
+    schema = Schema(columns={"ward": {"kind": "category", "values": ["01", "1", "1e5", "false"]}})
+    encoded = schema.encode({"ward": ["01", "1", "1.0", "001", "100000", "1e5", "False"]})
+    assert encoded.rows.tolist() == [0, 1, 2, 5, 6]
+    assert encoded.points.argmax(axis=1).tolist() == [0, 1, 1, 2, 3]
+    for same in (["1", "1.0"], [1, "1"], [1, True], [1, 1.0]):
+        with pytest.raises(ConfigurationError, match="are not all different"):
+            Schema(columns={"ward": {"kind": "category", "values": same}})
+
+    stated_as_numbers = Schema(columns={"month": {"kind": "category", "values": [1, 2]}})
+    assert stated_as_numbers.encode({"month": ["01", "1", "2.0", 2, "x"]}).points.argmax(axis=1).tolist() == [
+        0,
+        0,
+        1,
+        1,
+    ]

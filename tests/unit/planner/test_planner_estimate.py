@@ -172,9 +172,9 @@ def test_private_bounds_take_rounds_and_a_share_and_leave_no_units() -> None:
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"n": 2}, "n_examples is 2, but it must be a whole number of at least 3: give 10000."),
-        ({"d": 0}, "n_features is 0, but it must be a whole number of at least 1: give 8."),
-        ({"clients": 1}, "n_clients is 1, but it must be a whole number of at least 2: give 5."),
+        ({"n": 2}, "n_examples is 2, but it must be an integer of at least 3: give 10000."),
+        ({"d": 0}, "n_features is 0, but it must be an integer of at least 1: give 8."),
+        ({"clients": 1}, "n_clients is 1, but it must be an integer of at least 2: give 5."),
         ({"spread": 1.5}, "spread is 1.5, but it must be a number above 0 and at most 1: give 0.15."),
         ({"epsilon": -1.0}, "epsilon is -1.0, but it must be a finite number greater than 0: give 1.0."),
         ({"n_clusters": 20_000}, "n_examples is 10000, but 20000 clusters need at least as many rows"),
@@ -267,10 +267,10 @@ def test_bytes_are_those_of_six_kinds_of_messages(
 @pytest.mark.parametrize(
     ("name", "fitting", "refused"),
     [
-        ("n_examples", (3, np.int64(4)), (2, True, 3.0, "3")),
+        ("n_examples", (3, np.int64(4)), (2, True, 3.5, "3")),
         ("n_features", (1, 2), (0, True, 1.5)),
         ("n_clients", (2, 3), (1, False, None)),
-        ("seeds", (2, 1_000), (1, 1_001, 2.0)),
+        ("seeds", (2, 1_000), (1, 1_001, 2.5)),
         ("spread", (5e-324, 1, 1.0), (0.0, 1.0000001, math.nan, True, "0.1")),
         ("target_excess", (5e-324, 1e300, 2), (0.0, -1.0, math.inf, math.nan, False)),
     ],

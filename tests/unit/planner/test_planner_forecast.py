@@ -278,7 +278,7 @@ def test_the_command_prints_json_and_writes_both_files(tmp_path: Path, capsys: p
         (("--algorithm", "lloyd"), "not private"),
         (("--trust", "oblivous"), "oblivious"),
         (("--algorithm", "no_such_algorithm"), "no_such_algorithm"),
-        (("--seeds", "1"), "seeds is 1, but it must be a whole number from 2 to 1000"),
+        (("--seeds", "1"), "seeds is 1, but it must be an integer of at least 2: give 20"),
         (("--target-excess", "nan"), "target_excess is nan"),
     ],
 )
@@ -625,7 +625,7 @@ def test_a_terminal_has_its_own_width_and_a_bar_and_a_pipe_has_neither(
             step(1, 2)
         return forecast
 
-    monkeypatch.setattr("rich.console.Console", Screen)
+    monkeypatch.setattr(cli, "Console", Screen)
     monkeypatch.setattr(cli, "make_forecast", made)
     assert main(list(SMALL)) == 0
     assert opened[0] == (None, {"stderr": True})

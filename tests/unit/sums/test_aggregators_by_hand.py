@@ -7,6 +7,9 @@ from typing import Any
 
 import pytest
 
+from flwr_dpkmeans.errors import ConfigurationError
+from flwr_dpkmeans.options import parse_config
+from flwr_dpkmeans.sums.settings import Dropout
 from flwr_dpkmeans.sums.trust import AGGREGATORS
 
 RECOVERED = AGGREGATORS["recover"]
@@ -37,3 +40,12 @@ def test_usual_numbers_of_silent_clients(n_clients: int, recovered: int, repeate
     """An eighth, at least one; and where each repetition costs budget none of up to 32, then a tenth, at most 20."""
     assert RECOVERED.usual_max_silent(n_clients) == recovered
     assert AGGREGATORS["retry"].usual_max_silent(n_clients) == repeated
+
+
+def test_recovery_takes_masks() -> None:
+    """Masks that are off stay off in a large cohort, and asking for both is refused."""
+    given: dict[str, Any] = {"n_clusters": 2, "bounds": ((-1.0,), (1.0,)), "masking": False}
+    assert parse_config(**given).settings.dropout_of(101) is Dropout.RETRY
+    assert parse_config(**given | {"masking": True}).settings.dropout_of(101) is Dropout.RECOVER
+    with pytest.raises(ConfigurationError, match="masking is False, but dropout is 'recover'"):
+        parse_config(**given, dropout="recover")
