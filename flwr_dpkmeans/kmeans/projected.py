@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from flwr_dpkmeans.kmeans import lloyd
-from flwr_dpkmeans.kmeans.lloyd import GRID, FloatArray, LabelArray, clip_factor
+from flwr_dpkmeans.kmeans.lloyd import GRID, FloatArray, LabelArray, clip_factor, toward_zero
 
 _ROOT_TWO = math.sqrt(2.0)
 # The server's errors are not spread over all directions as noise is, but lie in its own leading ones, where they do
@@ -174,7 +174,7 @@ def means_and_indicators(
     means = sums / np.maximum(counts, 1.0)[:, None]
     indicators = (counts > 0.0).astype(np.float64)
     factor = min(clip_factor(means, means_bound), clip_factor(indicators, indicators_bound, order=indicator_order))
-    return lloyd.toward_zero(means * factor), lloyd.toward_zero(indicators * factor)
+    return toward_zero(means * factor), toward_zero(indicators * factor)
 
 
 @lru_cache(maxsize=16)
