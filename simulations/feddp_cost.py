@@ -187,8 +187,7 @@ def _fit(case: Case, epsilon: float) -> None:
         server_data=mixture.server_points,
         engine=case.engine,
         cohort=Cohort(
-            masking=case.masking,
-            max_silent=min(_COLLUDING, case.setting.n_clients - 2) if case.masking else None,
+            masking=case.masking, max_silent=min(_COLLUDING, case.setting.n_clients - 2) if case.masking else None
         ),
     )
     model.fit(mixture.clients)

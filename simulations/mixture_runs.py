@@ -206,10 +206,7 @@ def setting_from(options: argparse.Namespace, unit: str) -> Setting:
     """Change the paper's federation as the command line says."""
     paper = PAPER[unit]
     return replace(
-        paper,
-        n_clients=options.clients or paper.n_clients,
-        rows=options.rows or paper.rows,
-        missing=options.missing,
+        paper, n_clients=options.clients or paper.n_clients, rows=options.rows or paper.rows, missing=options.missing
     )
 
 

@@ -76,11 +76,7 @@ def blobs() -> Array:
 def wide_blobs() -> tuple[Array, Array]:
     """Draw 20,000 rows of 10 Gaussians in 100 dimensions that can be told apart on two axes, and their means."""
     drawn = draw_gaussian_mixture(
-        np.random.default_rng(214),
-        n_clients=1,
-        points_per_client=_WIDE_ROWS,
-        n_components=_WIDE_CLUSTERS,
-        variance=0.1,
+        np.random.default_rng(214), n_clients=1, points_per_client=_WIDE_ROWS, n_components=_WIDE_CLUSTERS, variance=0.1
     )
     bounds = Bounds((-1.0,), (2.0,))
     return round_to_grid(bounds.scale(drawn.clients[0])), bounds.scale(drawn.means)

@@ -164,10 +164,7 @@ def _finished(settings: Sequence[Mapping[str, Any]], workers: int, run: Runner) 
 
 
 def _in_pool(
-    waiting: deque[Sequence[Mapping[str, Any]]],
-    suspects: list[Sequence[Mapping[str, Any]]],
-    workers: int,
-    run: Runner,
+    waiting: deque[Sequence[Mapping[str, Any]]], suspects: list[Sequence[Mapping[str, Any]]], workers: int, run: Runner
 ) -> Iterator[list[Row]]:
     """Rows until nothing waits or a worker process dies; what was under way then is suspect."""
     with _pool(workers) as pool:

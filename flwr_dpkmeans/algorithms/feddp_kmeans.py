@@ -56,10 +56,7 @@ from flwr_dpkmeans.sums.task import Known, Run, ServerData, ServerFacts
 
 PROJECTION = "projection"
 PROJECTED_POINTS = "projected_points"
-RULE_OF_THUMB = {
-    PrivacyUnit.RECORD: (0.2, 0.2, 0.45, 0.15),
-    PrivacyUnit.CLIENT: (0.35, 0.1, 0.45, 0.1),
-}
+RULE_OF_THUMB = {PrivacyUnit.RECORD: (0.2, 0.2, 0.45, 0.15), PrivacyUnit.CLIENT: (0.35, 0.1, 0.45, 0.1)}
 """Budget shares of outer product, weights, sums and counts (appendix H.1)."""
 DEFAULT_LLOYD_ROUNDS = 0
 """In most Pareto-optimal runs of the paper no Lloyd round followed the start (appendix H.1, Tables 4 and 5)."""

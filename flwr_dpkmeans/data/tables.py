@@ -22,15 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.data.points import require_names
-from flwr_dpkmeans.data.readers import (
-    RawColumn,
-    RawTable,
-    cells_of,
-    header_of,
-    open_table,
-    plain_number,
-    read_csv,
-)
+from flwr_dpkmeans.data.readers import RawColumn, RawTable, cells_of, header_of, open_table, plain_number, read_csv
 from flwr_dpkmeans.data.schema import Encoded, Schema, say_once
 from flwr_dpkmeans.errors import ConfigurationError, DataError
 

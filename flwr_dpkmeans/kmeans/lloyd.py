@@ -485,11 +485,7 @@ def relative_update(
 
 
 def absolute_update(
-    centroids: npt.ArrayLike,
-    noisy_sums: npt.ArrayLike,
-    noisy_counts: npt.ArrayLike,
-    *,
-    post_processing: PostProcessing,
+    centroids: npt.ArrayLike, noisy_sums: npt.ArrayLike, noisy_counts: npt.ArrayLike, *, post_processing: PostProcessing
 ) -> FloatArray:
     """Replace each centroid by its noisy sum over its noisy count, as in Lloyd's family; see `relative_update`."""
     quotients, usable = _quotients(noisy_sums, noisy_counts)

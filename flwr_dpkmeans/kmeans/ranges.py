@@ -266,10 +266,7 @@ def _with_tails(counts: Integers, found: Window, threshold: float) -> Window:
     for width in _window_widths(len(counts)):
         starts = np.flatnonzero((sums[width:] - sums[:-width]) / GRID > threshold * math.sqrt(width))
         before, after = starts[starts + width <= found[0]], starts[starts > found[1]]
-        found = (
-            int(before[0]) if before.size else found[0],
-            int(after[-1]) + width - 1 if after.size else found[1],
-        )
+        found = (int(before[0]) if before.size else found[0], int(after[-1]) + width - 1 if after.size else found[1])
     return found
 
 

@@ -201,7 +201,7 @@ def round_events(
 
 def vector_length(blocks: Sequence[Block]) -> int:
     """Number of entries of all blocks together."""
-    return sum(block.size for block in blocks)
+    return sum([block.size for block in blocks])
 
 
 def draw_noise(

@@ -246,7 +246,7 @@ def build_report(
 
 def discreteness_cost(events: Sequence[Event]) -> float:
     """Part of epsilon that pays for discrete instead of continuous noise."""
-    return joint_closeness(event.closeness for event in events).log_ratio
+    return joint_closeness([event.closeness for event in events]).log_ratio
 
 
 def _guarantee(plan: Plan) -> str:

@@ -150,12 +150,7 @@ def run_chunk(chunk: Chunk) -> tuple[Array, Array]:
 
 
 def run_cells(
-    cells: Sequence[Cell],
-    trials: int,
-    shadows: int,
-    workers: int,
-    folder: Path,
-    told: Callable[[int, int], None],
+    cells: Sequence[Cell], trials: int, shadows: int, workers: int, folder: Path, told: Callable[[int, int], None]
 ) -> list[Row]:
     """Play all games of all cells, and measure every attack on every target.
 

@@ -177,11 +177,7 @@ class Observer:
                 before, earlier = last[one.name]
                 n = min(len(before), len(one.values))
                 tries.append(
-                    (
-                        one.values[:n] - before[:n],
-                        part.base[:n] - earlier.base[:n],
-                        part.delta[:n] - earlier.delta[:n],
-                    )
+                    (one.values[:n] - before[:n], part.base[:n] - earlier.base[:n], part.delta[:n] - earlier.delta[:n])
                 )
                 if not np.array_equal(part.delta[:n], earlier.delta[:n]):
                     score += nearness(*tries[-1])

@@ -34,13 +34,7 @@ from flwr_dpkmeans.privacy.release import (
     product_at_least,
 )
 from simulations.baselines.pooled import FloatArray, require_count, require_enough, require_points, run_kmeans
-from simulations.baselines.selection import (
-    SELECTION_SLACK,
-    CoverageSampler,
-    byte_source,
-    cover_centres,
-    selection_rate,
-)
+from simulations.baselines.selection import SELECTION_SLACK, CoverageSampler, byte_source, cover_centres, selection_rate
 
 _RESTARTS = 10
 _LEVELS = 7  # with 8 dimensions at most, (2^7 + 1)^8 grid points are below `LARGEST_NUMBER_OF_CANDIDATES`

@@ -18,10 +18,7 @@ from simulations.sources.federated import FederatedData
 from simulations.sources.mixture import check_generator
 
 # Lower ends of the public bins of the two numeric columns; the last bins are open.
-_BINS: Mapping[str, tuple[int, ...]] = {
-    "AGEP": (17, 25, 35, 45, 55, 65, 75, 85),
-    "WKHP": (1, 10, 20, 30, 40, 50, 60),
-}
+_BINS: Mapping[str, tuple[int, ...]] = {"AGEP": (17, 25, 35, 45, 55, 65, 75, 85), "WKHP": (1, 10, 20, 30, 40, 50, 60)}
 
 
 class Employment(IntEnum):

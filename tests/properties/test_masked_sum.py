@@ -112,11 +112,7 @@ def test_no_proper_subset_of_masked_vectors_adds_up_to_its_plain_sum(
 
 
 @settings(max_examples=60, deadline=None)
-@given(
-    size=st.integers(33, 120),
-    max_silent=st.integers(0, 12),
-    seed=st.integers(0, 2**32),
-)
+@given(size=st.integers(33, 120), max_silent=st.integers(0, 12), seed=st.integers(0, 2**32))
 def test_the_mask_graph_stays_connected_without_any_t_nodes(size: int, max_silent: int, seed: int) -> None:
     chooser = random.Random(seed)
     nodes = chooser.sample(range(10_000), size)

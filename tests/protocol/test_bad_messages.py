@@ -326,9 +326,7 @@ def test_a_plan_that_asks_for_minutes_of_work(monkeypatch: pytest.MonkeyPatch, b
     require_quick_refusal(before_keys, request_content(Stage.KEYS, plan=dump_plan(plan)))
 
 
-def test_honest_messages_after_all_of_these(
-    before_keys: Hostile,
-) -> None:
+def test_honest_messages_after_all_of_these(before_keys: Hostile) -> None:
     """The clients that were sent every bad plan still take part."""
     before_keys.agree()
     for index in range(1, before_keys.run.plan.last_round + 1):

@@ -370,9 +370,7 @@ def test_another_clients_messages_are_refused(trust: str) -> None:
 # -- late answers -------------------------------------------------------------------------------------------------
 
 
-def test_a_late_vector_does_not_stand_in_for_the_confirmation_of_a_result(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_a_late_vector_does_not_stand_in_for_the_confirmation_of_a_result(caplog: pytest.LogCaptureFixture) -> None:
     """Its tag is of an older state: taken for the last one, it would stop a run that is complete."""
     federation = make_federation(grid_parts(SIZES))
     held: list[Message] = []

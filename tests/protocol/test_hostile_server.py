@@ -338,10 +338,7 @@ FIRST_REQUESTS: dict[str, tuple[Callable[[RecordDict], RecordDict], str]] = {
         lambda c: changed(c, roster=roster_blob(roster_of(c).keys | {4: roster_of(c).keys[VICTIM]})),
         "one public key for two nodes",
     ),
-    "roster of one": (
-        lambda c: changed(c, roster=roster_blob({VICTIM: roster_of(c).keys[VICTIM]})),
-        "at least 2",
-    ),
+    "roster of one": (lambda c: changed(c, roster=roster_blob({VICTIM: roster_of(c).keys[VICTIM]})), "at least 2"),
     "roster out of order": (
         lambda c: changed(
             c, roster=b"".join(reversed([fields_of(c)["roster"][i : i + 40] for i in range(0, 160, 40)]))

@@ -139,12 +139,7 @@ def ledger_with(*ages_in_hours: float, data_id: str = "rows") -> MemoryLedger:
 
 @pytest.mark.parametrize(
     ("hours", "data", "begins"),
-    [
-        ((1.0,), {}, True),
-        ((1.0, 23.9), {}, False),
-        ((1.0, 24.1), {}, True),
-        ((1.0, 2.0), {"data_id": "others"}, True),
-    ],
+    [((1.0,), {}, True), ((1.0, 23.9), {}, False), ((1.0, 24.1), {}, True), ((1.0, 2.0), {"data_id": "others"}, True)],
 )
 def test_runs_of_the_last_day_are_counted_once_each(
     hours: tuple[float, ...], data: dict[str, str], begins: bool

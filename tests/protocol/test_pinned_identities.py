@@ -295,12 +295,7 @@ def signed_otherwise(server: Cheat, change: dict[str, Any]) -> Credential:
 
 @pytest.mark.parametrize(
     "change",
-    [
-        {"run_id": 5},
-        {"node_id": 4},
-        {"public_key": public_key_of(b"k" * 32)},
-        {"plan_digest": bytes(32)},
-    ],
+    [{"run_id": 5}, {"node_id": 4}, {"public_key": public_key_of(b"k" * 32)}, {"plan_digest": bytes(32)}],
     ids=lambda change: next(iter(change)),
 )
 def test_a_signature_of_another_run_node_key_or_plan_is_refused(change: dict[str, Any]) -> None:

@@ -90,12 +90,7 @@ def test_a_client_lost_in_any_round_is_survived_and_charged(trust: str, round_in
 
 @pytest.mark.parametrize(
     ("n_clients", "max_silent", "lost", "released"),
-    [
-        (6, None, (3,), True),
-        (6, None, (3, 4), False),
-        (6, 2, (3, 4), True),
-        (6, 2, (3, 4, 5), False),
-    ],
+    [(6, None, (3,), True), (6, None, (3, 4), False), (6, 2, (3, 4), True), (6, 2, (3, 4, 5), False)],
 )
 def test_no_sum_is_released_of_fewer_clients_than_the_shares_count_on(
     n_clients: int, max_silent: int | None, lost: tuple[int, ...], released: bool
@@ -208,12 +203,7 @@ def test_a_client_sees_a_round_only_with_what_it_reads() -> None:
 
     running.faults.on_request = look
     start(running)
-    assert seen == {
-        1: set(),
-        2: {"projection", "projected_points"},
-        3: {"projection", "projected_centers"},
-        4: set(),
-    }
+    assert seen == {1: set(), 2: {"projection", "projected_points"}, 3: {"projection", "projected_centers"}, 4: set()}
 
 
 def test_a_second_state_for_a_round_that_is_repeated_gets_no_answer() -> None:

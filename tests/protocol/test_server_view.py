@@ -30,12 +30,7 @@ from flwr_dpkmeans.secagg import keys, party
 
 SMALLEST_P = 1e-7
 N_CLUSTERS, N_FEATURES = 6, 10
-CONFIG: dict[str, Any] = {
-    "n_clusters": N_CLUSTERS,
-    "n_features": N_FEATURES,
-    "n_examples": 1200,
-    "max_iter": 8,
-}
+CONFIG: dict[str, Any] = {"n_clusters": N_CLUSTERS, "n_features": N_FEATURES, "n_examples": 1200, "max_iter": 8}
 
 
 def uniform_parts(seed: int = 1) -> list[Any]:

@@ -16,14 +16,7 @@ from scipy.stats import norm
 
 from flwr_dpkmeans.errors import ConfigurationError, LocalMisuseError
 from flwr_dpkmeans.sums.draft import build_algorithm
-from simulations.audit import (
-    attack_games,
-    attack_reconstruction,
-    attack_runs,
-    attack_scores,
-    attack_success,
-    attacks,
-)
+from simulations.audit import attack_games, attack_reconstruction, attack_runs, attack_scores, attack_success, attacks
 from simulations.audit.attack_games import Game, Played, contribution, information, load_pool, make_game, play
 from simulations.audit.attack_reconstruction import log_likelihoods, reconstruct
 from simulations.audit.attack_runs import ABSENT, Cell, Chunk, game_of, measure, run_chunk

@@ -13,15 +13,7 @@ from scipy.stats import binom, norm
 from flwr_dpkmeans.errors import LocalMisuseError
 from flwr_dpkmeans.privacy.losses import gaussian_epsilon
 from simulations.audit import bounds
-from simulations.audit.bounds import (
-    LowerBound,
-    Method,
-    Rule,
-    Scores,
-    choose_rule,
-    clopper_pearson,
-    lower_bound,
-)
+from simulations.audit.bounds import LowerBound, Method, Rule, Scores, choose_rule, clopper_pearson, lower_bound
 
 ABOVE = Rule(1.0, present_above=True)
 

@@ -180,8 +180,7 @@ def test_held_out_points_are_no_clients_rows() -> None:
 
 
 @pytest.mark.parametrize(
-    ("algorithm", "more"),
-    [("fastlloyd", {"alpha": 0.8, "schedule": "step"}), ("proxy_lloyd", {})],
+    ("algorithm", "more"), [("fastlloyd", {"alpha": 0.8, "schedule": "step"}), ("proxy_lloyd", {})]
 )
 def test_both_engines_and_the_estimator_find_the_same(algorithm: str, more: dict[str, Any]) -> None:
     common = ("data=iris", f"algorithm={algorithm}", "seed=5", "n_clients=3", "privacy.epsilon=2")

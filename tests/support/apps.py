@@ -56,10 +56,7 @@ def pyproject(version: str = "0.1.0", name: str = "counted") -> str:
 
 def app_files(version: str = "0.1.0", *, answer: str = HONEST, mark: str = "", name: str = "counted") -> dict[str, str]:
     """Files of an app that answers one question."""
-    return {
-        "pyproject.toml": pyproject(version, name),
-        f"{name}.py": CLIENT.format(answer=answer, mark=mark),
-    }
+    return {"pyproject.toml": pyproject(version, name), f"{name}.py": CLIENT.format(answer=answer, mark=mark)}
 
 
 def packed(files: Mapping[str, str], *, links: Mapping[str, str] | None = None) -> bytes:

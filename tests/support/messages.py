@@ -173,13 +173,7 @@ class ServerRun(Server):
     """A server whose every step a test takes by hand."""
 
     def __init__(
-        self,
-        config: Run,
-        *,
-        run_id: int,
-        seed: int,
-        node_ids: Iterable[int],
-        held: HeldPoints | None = None,
+        self, config: Run, *, run_id: int, seed: int, node_ids: Iterable[int], held: HeldPoints | None = None
     ) -> None:
         nodes = tuple(node_ids)
         plan = draft_plan(

@@ -418,12 +418,7 @@ ORDERS = tuple(1.0 + x / 10.0 for x in range(1, 100)) + tuple(range(11, 128)) + 
 
 def renyi_epsilon(draws: Sequence[Draw], delta: float) -> float:
     """An upper bound by Renyi divergences: of Gaussians by `dp_accounting`, of randomized response by definition."""
-    from dp_accounting import (
-        GaussianDpEvent,
-        NeighboringRelation,
-        PoissonSampledDpEvent,
-        rdp,
-    )
+    from dp_accounting import GaussianDpEvent, NeighboringRelation, PoissonSampledDpEvent, rdp
 
     gaussians, epsilons = parts_of(draws)
     accountant = rdp.RdpAccountant(ORDERS, NeighboringRelation.ADD_OR_REMOVE_ONE)

@@ -140,12 +140,7 @@ class RecoveryFederation:
         self.gone |= set(silent)
 
     def round(
-        self,
-        index: int,
-        silent: Collection[int] = (),
-        mute: Collection[int] = (),
-        *,
-        blinded: bool = False,
+        self, index: int, silent: Collection[int] = (), mute: Collection[int] = (), *, blinded: bool = False
     ) -> Words:
         """One whole aggregation: `silent` lose their vector, `mute` their shares; returns what the server has."""
         self.session.open_round(index, self.length)

@@ -584,10 +584,7 @@ def test_a_failed_fit_keeps_the_last_result(fitted: FederatedKMeans) -> None:
 
 @pytest.mark.parametrize(
     ("given", "expected"),
-    [
-        (None, ((1.0 - 5.0**0.5, 3.0 - 5.0**0.5), (1.0 + 5.0**0.5, 3.0 + 5.0**0.5))),
-        ((-1.0, 9.0), ((-1.0,), (9.0,))),
-    ],
+    [(None, ((1.0 - 5.0**0.5, 3.0 - 5.0**0.5), (1.0 + 5.0**0.5, 3.0 + 5.0**0.5))), ((-1.0, 9.0), ((-1.0,), (9.0,)))],
 )
 def test_a_forecast_takes_bounds_from_server_data_where_none_are_given(
     monkeypatch: pytest.MonkeyPatch, given: Any, expected: Any

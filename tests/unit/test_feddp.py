@@ -787,14 +787,7 @@ def test_under_oblivious_the_plan_holds_the_points() -> None:
 
 
 @pytest.mark.parametrize("trust", ["central", "distributed"])
-@pytest.mark.parametrize(
-    "algorithm",
-    [
-        "feddp_kmeans",
-        "server_lloyd",
-        "sphere_packing",
-    ],
-)
+@pytest.mark.parametrize("algorithm", ["feddp_kmeans", "server_lloyd", "sphere_packing"])
 def test_elsewhere_no_message_holds_a_point(trust: str, algorithm: str) -> None:
     drawn = mixture(0, 3, 40)
     wire = wire_of(drawn, trust=trust, algorithm=algorithm, n_clusters=5, max_iter=1)

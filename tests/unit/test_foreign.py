@@ -300,15 +300,9 @@ def test_a_statistic_without_clusters_runs_to_the_report(model: str, masking: bo
 @pytest.mark.parametrize(
     ("values", "sentence"),
     [
-        (
-            {"private_bounds": True},
-            "bounds are 'private', or rows are to be counted, but 'histogram' does not",
-        ),
+        ({"private_bounds": True}, "bounds are 'private', or rows are to be counted, but 'histogram' does not"),
         ({"evaluation": "private"}, "evaluation is 'private', but 'histogram' has none: leave evaluation out"),
-        (
-            {"n_clusters": 3},
-            "n_clusters is 3, but the algorithm is 'histogram', which has no such option",
-        ),
+        ({"n_clusters": 3}, "n_clusters is 3, but the algorithm is 'histogram', which has no such option"),
     ],
 )
 def test_what_only_a_clustering_has_is_refused(values: dict[str, Any], sentence: str) -> None:

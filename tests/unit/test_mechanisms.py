@@ -62,8 +62,7 @@ def block(
 
 
 @pytest.mark.parametrize(
-    ("noise", "norm", "word"),
-    [(NoiseShape.GAUSSIAN, Norm.L1, "gaussian"), (NoiseShape.LAPLACE, Norm.L2, "laplace")],
+    ("noise", "norm", "word"), [(NoiseShape.GAUSSIAN, Norm.L1, "gaussian"), (NoiseShape.LAPLACE, Norm.L2, "laplace")]
 )
 def test_noise_and_norm_must_fit(noise: NoiseShape, norm: Norm, word: str) -> None:
     with pytest.raises(PlanError, match=f"'sums' has {word} noise, but its sensitivity is in another norm"):

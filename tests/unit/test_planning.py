@@ -602,12 +602,7 @@ PLANS = {
     "lloyd": {"algorithm": "lloyd", "max_iter": 1},
     "counted": {"n_examples": None, "counted": 1234},
     "preliminary": {"n_examples": None},
-    "private bounds": {
-        "n_examples": None,
-        "private_bounds": True,
-        "counted": 900,
-        "box": ((-0.5, 0.0), (0.5, 0.75)),
-    },
+    "private bounds": {"n_examples": None, "private_bounds": True, "counted": 900, "box": ((-0.5, 0.0), (0.5, 0.75))},
     "declared width": {"n_features": 2},
     "large cohort": {"n_clients": 40},
     "evaluated": {"evaluation": "private", "n_classes": 3, "evaluation_radius": 0.5},

@@ -93,8 +93,7 @@ def test_the_plan_is_final_once_everything_is_found() -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "share"),
-    [({}, 0.12), ({"n_examples": 900}, 0.1), ({"bounds_share": 0.2, "count_share": 0.1}, 0.3)],
+    ("values", "share"), [({}, 0.12), ({"n_examples": 900}, 0.1), ({"bounds_share": 0.2, "count_share": 0.1}, 0.3)]
 )
 @pytest.mark.parametrize("algorithm", ["fastlloyd", "glloyd"])
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 5.0])

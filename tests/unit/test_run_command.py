@@ -109,14 +109,7 @@ def test_the_code_is_how_the_run_ended(
     expected: int,
 ) -> None:
     log = play(monkeypatch, table.parent, status, code)
-    asked = [
-        str(PROJECT),
-        "--stream",
-        "--run-config",
-        stated(table),
-        "--federation-config",
-        "num-supernodes=3",
-    ]
+    asked = [str(PROJECT), "--stream", "--run-config", stated(table), "--federation-config", "num-supernodes=3"]
     assert main(["run", *asked]) == expected
     told = capsys.readouterr()
     assert "a streamed line" in told.out

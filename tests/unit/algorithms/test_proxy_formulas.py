@@ -31,15 +31,7 @@ from flwr_dpkmeans.kmeans.proxies import Ellipsoid
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.calibration import gaussian_noise_multiplier
 from flwr_dpkmeans.privacy.noise import SAME
-from flwr_dpkmeans.privacy.release import (
-    Block,
-    NoiseShape,
-    Norm,
-    PrivacyUnit,
-    ReleasedSum,
-    Sensitivity,
-    as_released,
-)
+from flwr_dpkmeans.privacy.release import Block, NoiseShape, Norm, PrivacyUnit, ReleasedSum, Sensitivity, as_released
 from flwr_dpkmeans.sums.round import PrivateSum, State
 from flwr_dpkmeans.sums.task import Known, ServerFacts
 

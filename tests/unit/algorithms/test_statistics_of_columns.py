@@ -233,10 +233,7 @@ def test_what_cannot_be_is_refused_in_one_sentence(task: Any, values: dict[str, 
     [
         (np.zeros((5, 2)), r"parts is one table of shape \(5, 2\), but there must be one for each client"),
         ([np.zeros((5, 2))], r"parts has 1 client\(s\), but masks need at least 2"),
-        (
-            [np.zeros((5, 2)), np.zeros((5, 3))],
-            r"the clients' arrays have \[2, 3\] features",
-        ),
+        ([np.zeros((5, 2)), np.zeros((5, 3))], r"the clients' arrays have \[2, 3\] features"),
         (
             [pd.DataFrame({"a": [1.0]}), np.zeros((5, 1))],
             "1 of 2 tables in parts have column names and the others have none",

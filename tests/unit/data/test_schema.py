@@ -35,11 +35,7 @@ CSV = """month,carrier,when,late,origin,delay
 1,UA,soon,1,LGA,1
 1,UA,2013-01-03,1
 """
-POINTS = [
-    [12.5, 0, 0, 1, 1, 15708.5, 1, 0],
-    [80, 1, 0, 0, 0, 15710, 0, 1],
-    [30, 0, 1, 0, 0.5, 15707, 0.5, 0.5],
-]
+POINTS = [[12.5, 0, 0, 1, 1, 15708.5, 1, 0], [80, 1, 0, 0, 0, 15710, 0, 1], [30, 0, 1, 0, 0.5, 15707, 0.5, 0.5]]
 """By hand; the fourth row has no date, the fifth not all cells."""
 
 

@@ -44,8 +44,7 @@ def words(*counts: float) -> NDArray[np.int64]:
 
 
 @pytest.mark.parametrize(
-    ("value", "edge"),
-    [(1.0, 1.0), (1.999, 1.0), (2.0, 2.0), (3.0, 2.0), (0.5, 0.5), (100.0, 64.0), (2.0**39, 2.0**39)],
+    ("value", "edge"), [(1.0, 1.0), (1.999, 1.0), (2.0, 2.0), (3.0, 2.0), (0.5, 0.5), (100.0, 64.0), (2.0**39, 2.0**39)]
 )
 def test_a_value_lies_between_two_powers_of_two(value: float, edge: float) -> None:
     edges = magnitude_edges(-WIDEST, WIDEST)

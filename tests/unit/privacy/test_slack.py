@@ -125,10 +125,7 @@ def test_closeness_of_two_entries_by_listing_all_pairs(std: float) -> None:
     q, p = drawn_and_analysed(std)
     closeness = discrete_gaussian_closeness(std, 2)
     with mpmath.workdps(50):
-        for larger, smaller, log_ratio in (
-            (q, p, closeness.log_ratio_above),
-            (p, q, closeness.log_ratio_below),
-        ):
+        for larger, smaller, log_ratio in ((q, p, closeness.log_ratio_above), (p, q, closeness.log_ratio_below)):
             factor, needed = mpmath.exp(log_ratio), mpmath.mpf(0)
             for i, j in itertools.product(range(len(q)), repeat=2):
                 copies = (1 if i == 0 else 2) * (1 if j == 0 else 2)
