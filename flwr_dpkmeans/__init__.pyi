@@ -1,0 +1,41 @@
+"""The public names, for type checkers and editors: `__init__.py` imports each when it is first used."""
+
+from flwr_dpkmeans.algorithms.feddp_kmeans import FedDPKMeansOptions as FedDPKMeansOptions
+from flwr_dpkmeans.algorithms.feddp_kmeans import ServerKMeansPlusPlusOptions as ServerKMeansPlusPlusOptions
+from flwr_dpkmeans.algorithms.feddp_kmeans import ServerLloydOptions as ServerLloydOptions
+from flwr_dpkmeans.algorithms.feddp_kmeans import SpherePackingOptions as SpherePackingOptions
+from flwr_dpkmeans.algorithms.kmeans_task import OptimalOptions as OptimalOptions
+from flwr_dpkmeans.algorithms.lloyd_family import FastLloydOptions as FastLloydOptions
+from flwr_dpkmeans.algorithms.lloyd_family import GLloydOptions as GLloydOptions
+from flwr_dpkmeans.algorithms.lloyd_family import LloydOptions as LloydOptions
+from flwr_dpkmeans.algorithms.lloyd_family import SuLloydOptions as SuLloydOptions
+from flwr_dpkmeans.algorithms.proxy_rounds import ProxyLloydOptions as ProxyLloydOptions
+from flwr_dpkmeans.data.schema import Schema as Schema
+from flwr_dpkmeans.estimator import DPKMeans as DPKMeans
+from flwr_dpkmeans.estimator import FederatedKMeans as FederatedKMeans
+from flwr_dpkmeans.estimator import FederatedNaiveBayes as FederatedNaiveBayes
+from flwr_dpkmeans.flower.client_app import client_app as client_app
+from flwr_dpkmeans.flower.client_app import secure_aggregation_mod as secure_aggregation_mod
+from flwr_dpkmeans.flower.engines import federate as federate
+from flwr_dpkmeans.flower.kmeans_client import KMeansClient as KMeansClient
+from flwr_dpkmeans.flower.strategy import FastLloyd as FastLloyd
+from flwr_dpkmeans.flower.strategy import FedDPKMeans as FedDPKMeans
+from flwr_dpkmeans.flower.strategy import GLloyd as GLloyd
+from flwr_dpkmeans.flower.strategy import Lloyd as Lloyd
+from flwr_dpkmeans.flower.strategy import PrivateKMeans as PrivateKMeans
+from flwr_dpkmeans.flower.strategy import ProxyLloyd as ProxyLloyd
+from flwr_dpkmeans.flower.strategy import ServerKMeansPlusPlus as ServerKMeansPlusPlus
+from flwr_dpkmeans.flower.strategy import ServerLloyd as ServerLloyd
+from flwr_dpkmeans.flower.strategy import SpherePacking as SpherePacking
+from flwr_dpkmeans.flower.strategy import SuLloyd as SuLloyd
+from flwr_dpkmeans.options import Auto as Auto
+from flwr_dpkmeans.options import ClientLevel as ClientLevel
+from flwr_dpkmeans.options import Cohort as Cohort
+from flwr_dpkmeans.options import Evaluation as Evaluation
+from flwr_dpkmeans.options import ExactEvaluation as ExactEvaluation
+from flwr_dpkmeans.options import PrivateBounds as PrivateBounds
+from flwr_dpkmeans.options import PrivateCount as PrivateCount
+from flwr_dpkmeans.privacy.report import PrivacyReport as PrivacyReport
+from flwr_dpkmeans.sums.task import register as register
+
+__version__: str
