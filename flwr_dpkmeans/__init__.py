@@ -1,25 +1,7 @@
 """Differentially private federated k-means for Flower.
 
 An algorithm is a list of private sums, a trust model decides who may read a sum, Flower carries the messages.
-
-==============  ========================================================================
-room            what it does
-==============  ========================================================================
-``estimator``   `FederatedKMeans`, and `DPKMeans` for one table: scikit-learn conventions
-``flower``      strategies, `KMeansClient`, `client_app`, `secure_aggregation_mod`, logs
-``planner``     what to expect of a run, before any data are touched
-``results``     files and picture of a run
-``algorithms``  ProxyLloyd, FastLloyd, FedDP-KMeans, ...: each a list of private sums
-``node``        what one party allows and remembers: policy, ledger, identity
-``sums``        plans, rounds and trust models; how a client checks what it is asked for
-``privacy``     sensitivities, noise, accounting, report
-``secagg``      masked sums over Z_2^64 without I/O
-``kmeans``      numerics on clean arrays
-``data``        tables, public bounds, partitions
-``errors``      three families: local misuse, peers, budget
-==============  ========================================================================
-
-A room imports from rooms below it only. ``README.md`` beside this file draws them and lists all pages.
+``README.md`` beside this file draws the rooms, says what each does and lists all pages.
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from flwr_dpkmeans.algorithms import noise_budget
 from flwr_dpkmeans.algorithms.kmeans_task import (
     PROJECTED_CENTERS,
     SEED,
@@ -33,15 +34,6 @@ from flwr_dpkmeans.algorithms.kmeans_task import (
 )
 from flwr_dpkmeans.algorithms.lloyd_family import counts_sensitivity, require_packable
 from flwr_dpkmeans.algorithms.measure import COST_CURVE
-from flwr_dpkmeans.algorithms.noise_budget import (
-    NoiseFamily,
-    PlannedSum,
-    ReleasePart,
-    count_norm,
-    count_order,
-    private_sums,
-    shared,
-)
 from flwr_dpkmeans.algorithms.server_points import facts_without_server
 from flwr_dpkmeans.errors import ConfigurationError, PlanError
 from flwr_dpkmeans.kmeans import projected
@@ -91,7 +83,9 @@ def _clip_bound(example: str, about: str) -> Any:
 class ClippedOptions(Options):
     """What all algorithms on FedDP-KMeans' rounds have; bounds are relative to the server points' mean."""
 
-    noise_kind: NoiseFamily = choice(NoiseFamily, NoiseFamily.GAUSSIAN, "noise of sums, histograms and counts")
+    noise_kind: noise_budget.NoiseFamily = choice(
+        noise_budget.NoiseFamily, noise_budget.NoiseFamily.GAUSSIAN, "noise of sums, histograms and counts"
+    )
     budget_shares: tuple[float, ...] | None = option(
         None,
         _require_shares,
@@ -178,14 +172,14 @@ class _OnServerPoints(KMeansTask):
             raise PlanError(f"{self.name!r} starts from the server's own points: give server_data.")
         return known.server
 
-    def of_rounds(self, known: Known, facts: ServerFacts, rounds: Sequence[PlannedSum]) -> Algorithm:
+    def of_rounds(self, known: Known, facts: ServerFacts, rounds: Sequence[noise_budget.PlannedSum]) -> Algorithm:
         """The rounds with their noise, from a state without centroids."""
 
         def initial_state(seed: int, server_points: Array | None = None, /) -> State:
             relative = None if server_points is None else server_points - np.asarray(facts.centre)
             return seeded_state(np.zeros((self.n_clusters, known.n_features)), seed, relative)
 
-        return Algorithm(self.name, private_sums(known, rounds), initial_state)
+        return Algorithm(self.name, noise_budget.private_sums(known, rounds), initial_state)
 
     def server_points_words(self, plan: Plan) -> str:
         """What clients see of the server's points where these stay on the server."""
@@ -208,7 +202,7 @@ class FedDPKMeans(_OnServerPoints):
         facts, rounds = self.facts(known), self.options.max_iter
         n_lloyd = DEFAULT_LLOYD_ROUNDS if rounds is None else rounds
         lloyd_total = self.options.lloyd_share if n_lloyd else 0.0
-        outer, weights, *centers = shared(budget_shares(known), 1.0 - lloyd_total, self.options.noise_kind)
+        outer, weights, *centers = noise_budget.shared(budget_shares(known), 1.0 - lloyd_total, self.options.noise_kind)
         rounds_of_start = [
             outer_product_round(known, facts, outer),
             weights_round(known, facts, weights),
@@ -230,7 +224,7 @@ class FedDPChooseK(_OnServerPoints):
         facts = self.facts(known)
         if not self.choose_n_clusters:
             raise PlanError("'feddp_choose_k' looks for the number of clusters: give n_clusters='auto'.")
-        outer, weights = shared(budget_shares(known)[:2], 1.0, self.options.noise_kind)
+        outer, weights = noise_budget.shared(budget_shares(known)[:2], 1.0, self.options.noise_kind)
         rounds = [outer_product_round(known, facts, outer), weights_round(known, facts, weights)]
         return self.of_rounds(known, facts, rounds)
 
@@ -256,7 +250,7 @@ class PublicStart(_OnServerPoints):
             points = np.empty((0, known.n_features)) if server_points is None else server_points
             return seeded_state(round_to_grid(truncate(self.start(known, seed, points))), seed)
 
-        return Algorithm(self.name, private_sums(known, planned), initial_state)
+        return Algorithm(self.name, noise_budget.private_sums(known, planned), initial_state)
 
     def server_points_words(self, plan: Plan) -> str:
         return (
@@ -320,7 +314,7 @@ def budget_shares(known: Known) -> tuple[float, ...]:
 # -- round 1: outer product ---------------------------------------------------------------------------------------
 
 
-def outer_product_round(known: Known, facts: ServerFacts, share: float) -> PlannedSum:
+def outer_product_round(known: Known, facts: ServerFacts, share: float) -> noise_budget.PlannedSum:
     """Step 1: the projection onto the leading eigenvectors of the clients' outer product (Algorithm 1, lines 2-7).
 
     A row of norm at most R adds a matrix of Frobenius norm at most R^2. At record level a client's sum is rounded to
@@ -360,8 +354,8 @@ def outer_product_round(known: Known, facts: ServerFacts, share: float) -> Plann
         points = round_to_grid(server_points @ projection)
         return state.view((SEED,)).changed(**{PROJECTION: projection, PROJECTED_POINTS: points})
 
-    parts = [ReleasePart("outer_product", (size,), moved, share, moved.bound)]
-    return PlannedSum("outer-product", parts, statistic, advance, radius)
+    parts = [noise_budget.ReleasePart("outer_product", (size,), moved, share, moved.bound)]
+    return noise_budget.PlannedSum("outer-product", parts, statistic, advance, radius)
 
 
 def outer_product_rounding(size: int) -> float:
@@ -377,10 +371,10 @@ def centred(points: Array, facts: ServerFacts, radius: float) -> Array:
 # -- round 2: weights ---------------------------------------------------------------------------------------------
 
 
-def weights_round(known: Known, facts: ServerFacts, share: float) -> PlannedSum:
+def weights_round(known: Known, facts: ServerFacts, share: float) -> noise_budget.PlannedSum:
     """Step 2: how many rows each projected server point stands for, and their k-means (Algorithm 1, lines 8-17)."""
     config = known.config
-    norm, order = count_norm(config), count_order(config)
+    norm, order = noise_budget.count_norm(config), noise_budget.count_order(config)
     per_client = config.settings.unit is PrivacyUnit.CLIENT
     if per_client:
         moved = _clipped("S8", "histogram", norm, facts.weights_bound, nonnegative=True)
@@ -410,9 +404,9 @@ def weights_round(known: Known, facts: ServerFacts, share: float) -> PlannedSum:
         complete = len(state.arrays[PROJECTED_POINTS]) == facts.n_points
         return complete and _fits(state, PROJECTED_POINTS, known, facts.n_points)
 
-    parts = [ReleasePart("weights", (facts.n_points,), moved, share, moved.bound)]
+    parts = [noise_budget.ReleasePart("weights", (facts.n_points,), moved, share, moved.bound)]
     reads = (PROJECTION, PROJECTED_POINTS)
-    return PlannedSum("weights", parts, statistic, advance, facts.data_radius, reads, admits)
+    return noise_budget.PlannedSum("weights", parts, statistic, advance, facts.data_radius, reads, admits)
 
 
 def clustered(
@@ -435,7 +429,7 @@ def _without_noise_weights(weights: Array, threshold: float) -> Array:
 # -- round 3 and Lloyd: centers -----------------------------------------------------------------------------------
 
 
-def centers_round(known: Known, facts: ServerFacts, sums_share: float, counts_share: float) -> PlannedSum:
+def centers_round(known: Known, facts: ServerFacts, sums_share: float, counts_share: float) -> noise_budget.PlannedSum:
     """Step 3: the rows nearest to each projected centre give the first centroids (Algorithm 1, lines 18-24)."""
     margin = known.options.margin
 
@@ -451,10 +445,10 @@ def centers_round(known: Known, facts: ServerFacts, sums_share: float, counts_sh
 
     parts, statistic = _cluster_sums(known, facts, (sums_share, counts_share), labels_of)
     reads = (PROJECTION, PROJECTED_CENTERS)
-    return PlannedSum("centers", parts, statistic, advance, facts.data_radius, reads, admits)
+    return noise_budget.PlannedSum("centers", parts, statistic, advance, facts.data_radius, reads, admits)
 
 
-def lloyd_rounds(known: Known, facts: ServerFacts, total: float, n_rounds: int) -> list[PlannedSum]:
+def lloyd_rounds(known: Known, facts: ServerFacts, total: float, n_rounds: int) -> list[noise_budget.PlannedSum]:
     """FedDP-Lloyd (Algorithm 2): as step 3, with distances in the space of the data.
 
     The T equal rounds take `total` of the budget together, split as the centers round is.
@@ -469,18 +463,20 @@ def lloyd_rounds(known: Known, facts: ServerFacts, total: float, n_rounds: int) 
     def advance(state: State, released: ReleasedSum, blocks: tuple[Block, ...]) -> State:
         return stepped(state, *_new_centroids(state, released, blocks, facts))
 
-    shares = shared(budget_shares(known)[2:], total / n_rounds, known.options.noise_kind)
+    shares = noise_budget.shared(budget_shares(known)[2:], total / n_rounds, known.options.noise_kind)
     parts, statistic = _cluster_sums(known, facts, shares, labels_of)
     numbers = range(1, n_rounds + 1)
-    return [PlannedSum(f"lloyd-{index}", parts, statistic, advance, facts.data_radius) for index in numbers]
+    return [
+        noise_budget.PlannedSum(f"lloyd-{index}", parts, statistic, advance, facts.data_radius) for index in numbers
+    ]
 
 
 def _cluster_sums(
     known: Known, facts: ServerFacts, shares: Sequence[float], labels_of: Callable[[Array, State], LabelArray]
-) -> tuple[list[ReleasePart], Callable[[Array, State], Sequence[Array]]]:
+) -> tuple[list[noise_budget.ReleasePart], Callable[[Array, State], Sequence[Array]]]:
     """Sums and counts by label (record level), or a client's cluster means and indicators: what and how."""
     k, d = known.config.n_clusters, known.n_features
-    norm, order = count_norm(known.config), count_order(known.config)
+    norm, order = noise_budget.count_norm(known.config), noise_budget.count_order(known.config)
 
     def sums_of(points: Array, state: State) -> Sequence[Array]:
         def summed(part: slice) -> Sequence[Array]:
@@ -498,15 +494,15 @@ def _cluster_sums(
         because = "S9: one row, clipped to the data radius, lies in one cluster (FedDP-KMeans, section 3, step 3)"
         sums = Sensitivity(Norm.L2, facts.data_radius, PrivacyUnit.RECORD, because)
         return [
-            ReleasePart("clipped_sums", (k, d), sums, shares[0], sums.bound),
-            ReleasePart("counts", (k,), counts_sensitivity(norm), shares[1], 1.0),
+            noise_budget.ReleasePart("clipped_sums", (k, d), sums, shares[0], sums.bound),
+            noise_budget.ReleasePart("counts", (k,), counts_sensitivity(norm), shares[1], 1.0),
         ], sums_of
     means = _clipped("S10", "list of cluster means", Norm.L2, facts.means_bound)
     indicators = _clipped("S10", "list of non-empty clusters", norm, facts.indicators_bound, nonnegative=True)
     return [
-        ReleasePart("means", (k, d), means, shares[0], means.bound),
+        noise_budget.ReleasePart("means", (k, d), means, shares[0], means.bound),
         # An indicator is 0 or 1 before the list is scaled down.
-        ReleasePart("indicators", (k,), indicators, shares[1], min(1.0, indicators.bound)),
+        noise_budget.ReleasePart("indicators", (k,), indicators, shares[1], min(1.0, indicators.bound)),
     ], means_of
 
 

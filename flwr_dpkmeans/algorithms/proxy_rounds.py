@@ -44,6 +44,7 @@ from flwr_dpkmeans.algorithms.proxy_plan import (
     look_share,
     options_for,
 )
+from flwr_dpkmeans.kmeans import proxies as numerics
 from flwr_dpkmeans.kmeans.lloyd import (
     clip_rows,
     nearest_centroids,
@@ -58,31 +59,6 @@ from flwr_dpkmeans.kmeans.projected import (
     project,
     shrink_to_server,
     symmetric_from_triangle,
-)
-from flwr_dpkmeans.kmeans.proxies import (
-    LEAST_CLUSTER,
-    MIDDLE_OF_BIN,
-    N_DISTANCES,
-    PRIOR_SPREAD,
-    PRIOR_VARIANCE,
-    Ellipsoid,
-    axis_variance,
-    binned_square,
-    box_samples,
-    by_precision,
-    distance_counts,
-    ellipsoid_of,
-    far_samples,
-    far_weights,
-    farthest_heard,
-    normal_samples,
-    proxy_weights,
-    samples_around,
-    shrunk_centre,
-    signal_share,
-    squared_edges,
-    tessellation,
-    without_weak_clusters,
 )
 from flwr_dpkmeans.kmeans.public_points import weighted_kmeans
 from flwr_dpkmeans.kmeans.residuals import next_radius, residual_sums, shrunk_steps, unit_residuals
@@ -193,7 +169,7 @@ def location_round(setting: Setting) -> PlannedSum:
     parts = setting.parts("location", 1.0)
     n, d, server = setting.public.n_units, setting.n_features, setting.public.server
     # Rows are seen from the middle of the box, or from the mean of the server's points if there are any.
-    middle, clip, expected = np.zeros(d), setting.options.location_clip * math.sqrt(d), PRIOR_VARIANCE
+    middle, clip, expected = np.zeros(d), setting.options.location_clip * math.sqrt(d), numerics.PRIOR_VARIANCE
     if server is not None:
         middle, clip = np.asarray(server.centre), min(server.data_radius, 2.0 * math.sqrt(d))
         # The server's radius takes in nearly all of its points, so it stands for a larger variance than theirs.
@@ -206,9 +182,9 @@ def location_round(setting: Setting) -> PlannedSum:
 
     def advance(state: State, released: ReleasedSum, blocks: tuple[Block, ...]) -> State:
         mean_noise, square_noise = (setting.noise(block) / n for block in blocks)
-        offset = shrunk_centre(released["row_sums"] * (clip / n), mean_noise * clip)
+        offset = numerics.shrunk_centre(released["row_sums"] * (clip / n), mean_noise * clip)
         square = float(released["row_squares"][0]) * clip**2 / n
-        variance = axis_variance(square, square_noise * clip**2, offset, expected)
+        variance = numerics.axis_variance(square, square_noise * clip**2, offset, expected)
         # Where nearly all rows are clipped, their lengths are alike and say nothing of the spread.
         clipped = min(max((square / clip**2 - CLIPPED_SQUARE) / (1.0 - CLIPPED_SQUARE), 0.0), 1.0)
         variance = max(variance, clipped * expected * LEAST_EXPECTED)
@@ -224,12 +200,12 @@ def before_looks(setting: Setting) -> dict[str, Array]:
     return {
         CENTRE: np.zeros(d),
         CLIP: as_length(setting.options.location_clip * math.sqrt(d)),
-        SPREAD: as_length(math.sqrt(d * PRIOR_VARIANCE)),
+        SPREAD: as_length(math.sqrt(d * numerics.PRIOR_VARIANCE)),
         EXTENT: as_length(setting.farthest),
         # The root of the standard deviation of the variance along an axis.
-        SPREAD_ERROR: as_length(math.sqrt(PRIOR_SPREAD * PRIOR_VARIANCE)),
+        SPREAD_ERROR: as_length(math.sqrt(numerics.PRIOR_SPREAD * numerics.PRIOR_VARIANCE)),
         # Average counts, and of how many looks.
-        DISTANCES: np.zeros((2, N_DISTANCES)),
+        DISTANCES: np.zeros((2, numerics.N_DISTANCES)),
     }
 
 
@@ -237,7 +213,7 @@ def look_round(setting: Setting, index: int) -> PlannedSum:
     """Look at where the data lie and how far they reach, from the centre and at the clip bound of the last look."""
     parts = setting.parts("look", look_share(setting.options))
     n, d, options = setting.public.n_units, setting.n_features, setting.options
-    edges = squared_edges(d)
+    edges = numerics.squared_edges(d)
 
     def statistic(points: Array, state: State) -> Sequence[Array]:
         centre, clip = state_extra(state, CENTRE), _length(state, CLIP)
@@ -245,7 +221,7 @@ def look_round(setting: Setting, index: int) -> PlannedSum:
         def summed(part: slice) -> Sequence[Array]:
             rows = points[part]
             found = residual_sums(rows, np.zeros(len(rows), dtype=np.int32), centre[None, :], clip, 1)
-            return [found.sums[0], found.squares, distance_counts(rows, centre)]
+            return [found.sums[0], found.squares, numerics.distance_counts(rows, centre)]
 
         return setting.sent(sum_over_blocks(summed, len(points), d), len(points), parts)
 
@@ -253,24 +229,26 @@ def look_round(setting: Setting, index: int) -> PlannedSum:
         clip, spread = _length(state, CLIP), _length(state, SPREAD)
         mean_noise, square_noise, bin_noise = (setting.noise(block) for block in blocks)
         error = mean_noise * clip / n
-        offset = shrunk_centre(released["row_sums"] * (clip / n), error)
+        offset = numerics.shrunk_centre(released["row_sums"] * (clip / n), error)
         moved = math.sqrt(math.fsum(np.square(offset)))
         averages, looks = state_extra(state, DISTANCES)
         averages = round_to_grid(averages + (released["row_distances"] - averages) / (looks + 1.0))
         noise = bin_noise / np.sqrt(looks + 1.0)
-        first = farthest_heard(averages / noise, options.heard)
+        first = numerics.farthest_heard(averages / noise, options.heard)
         square, own = float(released["row_squares"][0]) * clip**2 / n, square_noise * clip**2 / n
-        binned, binned_own = binned_square(averages[first:], noise[first:], edges[first:], n)
+        binned, binned_own = numerics.binned_square(averages[first:], noise[first:], edges[first:], n)
         if square > _MOSTLY_CLIPPED * clip**2 or binned_own < own:
             square, own = binned, binned_own
         else:
             # Of rows beyond the clip bound, the mean square knows the bound only.
-            excess = np.maximum(edges[first:] - clip**2 / MIDDLE_OF_BIN, 0.0)
-            beyond, beyond_own = binned_square(averages[first:], noise[first:], excess, n)
+            excess = np.maximum(edges[first:] - clip**2 / numerics.MIDDLE_OF_BIN, 0.0)
+            beyond, beyond_own = numerics.binned_square(averages[first:], noise[first:], excess, n)
             if beyond > options.heard * beyond_own:
                 square, own = square + beyond, math.hypot(own, beyond_own)
         found = (square - moved**2) / d
-        variance, trusted = by_precision(found, (own / d) ** 2, spread**2 / d, _length(state, SPREAD_ERROR) ** 4)
+        variance, trusted = numerics.by_precision(
+            found, (own / d) ** 2, spread**2 / d, _length(state, SPREAD_ERROR) ** 4
+        )
         variance = min(max(variance, _LEAST_PART * math.sqrt(trusted)), 1.0)
         spread = math.sqrt(d * variance)
         looks = np.where(edges > (_SAME_PLACE * moved) ** 2, looks + 1.0, 0.0)
@@ -307,7 +285,7 @@ def covariance_round(setting: Setting) -> PlannedSum:
         if SERVER_POINTS in state.arrays:
             rows = unit_residuals(state[SERVER_POINTS] - state_extra(state, CENTRE), clip)
             matrix, noise = shrink_to_server(matrix, rows, noise)
-        found = ellipsoid_of(matrix * clip**2, noise * clip**2, spread**2 / d)
+        found = numerics.ellipsoid_of(matrix * clip**2, noise * clip**2, spread**2 / d)
         start = _first_proxies if setting.plan.n_passes else _without_proxies
         return start(setting, state.changed(**{SPREAD: as_length(found.spread)}), found)
 
@@ -315,32 +293,32 @@ def covariance_round(setting: Setting) -> PlannedSum:
     return PlannedSum("covariance", parts, statistic, advance, None, reads, setting.admitting(reads))
 
 
-def _first_proxies(setting: Setting, state: State, found: Ellipsoid) -> State:
+def _first_proxies(setting: Setting, state: State, found: numerics.Ellipsoid) -> State:
     """Spread the first proxies over the ellipsoid, and half of them over the server's points if there are any."""
     plan, d, generator = setting.plan, setting.n_features, setting.generator(state, 0)
     centre, extent = state_extra(state, CENTRE), min(_length(state, EXTENT), _FEW_BEYOND * found.spread)
     if plan.n_components is None:
         cover = extent if plan.cover_box else None
-        samples = box_samples(centre, found.variances, found.axes, plan.n_proxies, generator, cover=cover)
+        samples = numerics.box_samples(centre, found.variances, found.axes, plan.n_proxies, generator, cover=cover)
         reach = max(found.spread, min(1.0, extent) * math.sqrt(d / 3.0)) if plan.cover_box else found.spread
     else:
         leading = found.variances[: plan.n_components]
-        samples = normal_samples(leading, plan.n_proxies, generator)
+        samples = numerics.normal_samples(leading, plan.n_proxies, generator)
         reach = math.sqrt(math.fsum(leading))
         state = state.changed(**{AXES: found.axes[:, : plan.n_components], SUBSPACE_SPREAD: as_length(reach)})
     width = samples.shape[1]
     side = reach * plan.n_proxies ** (-1.0 / width)
     if SERVER_POINTS in state.arrays:
         known = in_proxy_space(state[SERVER_POINTS], state)
-        own = samples_around(known, np.ones(len(known)), _JITTER * side / math.sqrt(width), generator)
+        own = numerics.samples_around(known, np.ones(len(known)), _JITTER * side / math.sqrt(width), generator)
         drawn = own[generator.integers(len(own), size=len(samples))]
         samples = np.concatenate([samples, drawn])
     n_far = int(setting.options.far_share * plan.n_proxies) if plan.cover_box and extent < 1.0 else 0
-    proxies = tessellation(_inside(samples, state), plan.n_proxies - n_far, generator)
+    proxies = numerics.tessellation(_inside(samples, state), plan.n_proxies - n_far, generator)
     if n_far:
         # Rows too few to be heard at their distance may still be heard at their place.
-        far = far_samples(centre, extent, plan.n_proxies, generator)
-        proxies = np.concatenate([proxies, tessellation(far, n_far, generator)])
+        far = numerics.far_samples(centre, extent, plan.n_proxies, generator)
+        proxies = np.concatenate([proxies, numerics.tessellation(far, n_far, generator)])
     proxies = _at_known_points(proxies, state)
     return state.changed(**{PROXIES: proxies, PROXY_RADIUS: as_length(setting.options.proxy_clip * side)})
 
@@ -373,15 +351,15 @@ def _with_known_points(
     has_known, heard = n_known > 0, setting.options.heard
     expected = n_known[has_known] * (setting.public.n_units / len(known))
     more = counts[has_known] - expected
-    trusted = signal_share(math.fsum(np.square(more)) / len(more), noise)
+    trusted = numerics.signal_share(math.fsum(np.square(more)) / len(more), noise)
     each = np.zeros(len(proxies))
     each[has_known] = round_to_grid(np.maximum(expected + trusted * more, 0.0) / n_known[has_known])
-    elsewhere = far_weights(counts[~has_known], noise, alone=heard, together=heard)
+    elsewhere = numerics.far_weights(counts[~has_known], noise, alone=heard, together=heard)
     points = np.concatenate([known + (moved - proxies)[labels], moved[~has_known]])
     return _inside(points, state), np.concatenate([each[labels], elsewhere])
 
 
-def _without_proxies(setting: Setting, state: State, found: Ellipsoid) -> State:
+def _without_proxies(setting: Setting, state: State, found: numerics.Ellipsoid) -> State:
     """First centroids where the budget does not suffice for proxies: from public points, or spread over the data."""
     k, generator = setting.n_clusters, setting.generator(state, 0)
     if SERVER_POINTS in state.arrays:
@@ -389,8 +367,8 @@ def _without_proxies(setting: Setting, state: State, found: Ellipsoid) -> State:
         centers, _ = weighted_kmeans(points, np.ones(len(points)), k, n_init=n_init, seed=seed_of(state))
         return _started(setting, state, truncate(centers))
     centre = state_extra(state, CENTRE)
-    samples = box_samples(centre, found.variances, found.axes, k, generator, cover=None)
-    return _started(setting, state, truncate(tessellation(samples, k, generator)))
+    samples = numerics.box_samples(centre, found.variances, found.axes, k, generator, cover=None)
+    return _started(setting, state, truncate(numerics.tessellation(samples, k, generator)))
 
 
 def proxy_round(setting: Setting, index: int) -> PlannedSum:
@@ -423,18 +401,18 @@ def proxy_round(setting: Setting, index: int) -> PlannedSum:
             radius=radius,
         )
         moved = round_to_grid(_inside(proxies + steps, state))
-        weights = proxy_weights(released["proxy_counts"], counts_noise, options.weight_threshold)
+        weights = numerics.proxy_weights(released["proxy_counts"], counts_noise, options.weight_threshold)
         if not setting.in_subspace:
             beyond = np.abs(proxies - state_extra(state, CENTRE)).max(axis=1) > _length(state, EXTENT)
             far = released["proxy_counts"][beyond]
-            weights[beyond] = far_weights(far, counts_noise, alone=options.far_heard, together=options.heard)
+            weights[beyond] = numerics.far_weights(far, counts_noise, alone=options.far_heard, together=options.heard)
         moved, weights = _with_known_points(setting, state, moved, weights, released["proxy_counts"], counts_noise)
         if index == setting.plan.n_passes:
             return _clustered(setting, state, moved, weights, counts_noise)
         counted = weights if SERVER_POINTS in state.arrays else np.where(weights > counts_noise, weights, 0.0)
         generator = setting.generator(state, index)
-        samples = samples_around(moved, counted, options.split_width * radius / math.sqrt(width), generator)
-        redrawn = _at_known_points(tessellation(_inside(samples, state), n_proxies, generator), state)
+        samples = numerics.samples_around(moved, counted, options.split_width * radius / math.sqrt(width), generator)
+        redrawn = _at_known_points(numerics.tessellation(_inside(samples, state), n_proxies, generator), state)
         return state.changed(**{PROXIES: redrawn, PROXY_RADIUS: as_length(options.pass_shrinking * radius)})
 
     reads = (CENTRE, AXES, PROXIES, PROXY_RADIUS) if setting.in_subspace else (PROXIES, PROXY_RADIUS)
@@ -459,12 +437,14 @@ def _clustered(setting: Setting, state: State, proxies: Array, weights: Array, n
     """Weighted k-means of the proxies, as centroids in the space of the data; again without clusters of noise."""
     config, options = setting.public.config, setting.options
     centers, extras = clustered(config, proxies, weights, seed_of(state), logarithmic=True)
-    is_sure = setting.public.n_units >= _SURE * max(options.weak * noise, LEAST_CLUSTER) * setting.n_clusters
+    is_sure = setting.public.n_units >= _SURE * max(options.weak * noise, numerics.LEAST_CLUSTER) * setting.n_clusters
     # Beside the server's points only proxies that were heard have weights.
     doubts = is_sure and not config.choose_n_clusters and SERVER_POINTS not in state.arrays
     for _ in range(_WEAK_ROUNDS if doubts else 0):
         labels = nearest_centroids(proxies, centers)[0]
-        kept = without_weak_clusters(weights, labels, noise, weak=options.weak, false_share=options.false_share)
+        kept = numerics.without_weak_clusters(
+            weights, labels, noise, weak=options.weak, false_share=options.false_share
+        )
         if np.array_equal(kept, weights):
             break
         weights = kept

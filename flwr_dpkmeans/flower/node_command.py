@@ -24,15 +24,7 @@ from cryptography.hazmat.primitives.serialization import load_ssh_private_key
 from flwr_dpkmeans.data.schema import Schema
 from flwr_dpkmeans.data.tables import Layout, load_by_schema, load_declared
 from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError
-from flwr_dpkmeans.flower.app_guard import (
-    SUPEREXEC,
-    Guard,
-    GuardError,
-    digest_of,
-    missing_seams,
-    require_private,
-    write_programs,
-)
+from flwr_dpkmeans.flower import app_guard
 from flwr_dpkmeans.node.guard import NodeSettings
 from flwr_dpkmeans.node.ledger import FileLedger
 from flwr_dpkmeans.node.node_settings import Identity, Isolation, NodeOptions
@@ -62,10 +54,10 @@ def node(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     try:
         if options.command == "hash":
-            print(digest_of(options.file.read_bytes()))
+            print(app_guard.digest_of(options.file.read_bytes()))
             return 0
         return _node(options.file.absolute(), start=options.command == "start", apps=options.apps)
-    except GuardError as error:
+    except app_guard.GuardError as error:
         raise ConfigurationError(str(error)) from error
 
 
@@ -73,7 +65,7 @@ def _node(path: Path, *, start: bool, apps: bool) -> int:
     """Look, and start if nothing is wrong."""
     options = NodeOptions.from_toml(path)
     if apps and options.isolation is Isolation.SUBPROCESS:
-        raise GuardError("--apps is for isolation = 'process' only: leave it out.")
+        raise app_guard.GuardError("--apps is for isolation = 'process' only: leave it out.")
     findings = check(path, options, apps=apps)
     wrong = [finding for finding in findings if finding.verdict is Verdict.WRONG]
     for finding in findings:
@@ -100,7 +92,7 @@ def supernode_command(options: NodeOptions) -> list[str]:
 
 def apps_command(options: NodeOptions) -> list[str]:
     """Flower's command line for the program that starts apps, where it is not the SuperNode that does."""
-    command = [_program(SUPEREXEC), "--insecure", "--runtime-api-address", f"{options.host}:{options.port}"]
+    command = [_program(app_guard.SUPEREXEC), "--insecure", "--runtime-api-address", f"{options.host}:{options.port}"]
     return [*command, "--superexec-auth-secret-file", str(options.runtime_secret)]
 
 
@@ -112,13 +104,15 @@ def _environment(options: NodeOptions, *, apps: bool) -> Mapping[str, str]:
     if options.isolation is Isolation.PROCESS and not apps:
         return own | {"PATH": os.devnull}  # this half starts nothing
     options.home.mkdir(mode=0o700, parents=True, exist_ok=True)
-    require_private(options.home)
+    app_guard.require_private(options.home)
     return own | {"FLWR_HOME": str(options.home)} | guarded_environment(options.home, frozenset(options.allowed_apps))
 
 
 def guarded_environment(home: Path, allowed: frozenset[str]) -> dict[str, str]:
     """Write a node's guarded programs into its private home, and return the variables with which Flower uses them."""
-    return write_programs(Guard(allowed, home / "guarded-apps", home / "alerts.log"), home / "guarded-programs")
+    return app_guard.write_programs(
+        app_guard.Guard(allowed, home / "guarded-apps", home / "alerts.log"), home / "guarded-programs"
+    )
 
 
 def _program(name: str) -> str:
@@ -195,7 +189,7 @@ def _found(item: str, look: Callable[[], str]) -> Finding:
         return Finding(item, Verdict.OK, look())
     except _NoteError as note:
         return Finding(item, Verdict.NOTE, str(note))
-    except (DPKMeansError, GuardError) as error:
+    except (DPKMeansError, app_guard.GuardError) as error:
         return Finding(item, Verdict.WRONG, str(error))
     except (OSError, ValueError) as error:
         return Finding(item, Verdict.WRONG, f"{error}: correct the path, its rights or its content.")
@@ -211,7 +205,7 @@ def _file(path: Path, options: NodeOptions) -> str:
 def _flower() -> str:
     from flwr.supercore.version import package_version
 
-    if missing := missing_seams():
+    if missing := app_guard.missing_seams():
         raise ConfigurationError(f"Flower {package_version} has no {missing[0]} for the guard: use 1.41.")
     return f"the guard stands before the installation of apps of Flower {package_version}"
 
@@ -268,7 +262,7 @@ def _is_kept() -> bool:
 def _home(home: Path) -> str:
     if not os.path.lexists(home):
         return _writable(home)
-    require_private(home)
+    app_guard.require_private(home)
     return f"{home} is this user's alone"
 
 

@@ -35,13 +35,13 @@ def residuals_not_divided_by_the_radius(patch: pytest.MonkeyPatch) -> None:
 
 def rows_in_two_bins_of_distance(patch: pytest.MonkeyPatch) -> None:
     """As a cumulative histogram would have it: a row counts in its own bin and in the next."""
-    counted = proxy_rounds.distance_counts
+    counted = proxy_rounds.numerics.distance_counts
 
     def twice(points: Array, centre: Array) -> Array:
         counts = counted(points, centre)
         return counts + np.roll(counts, 1)
 
-    patch.setattr(proxy_rounds, "distance_counts", twice)
+    patch.setattr(proxy_rounds.numerics, "distance_counts", twice)
 
 
 def shares_of_distances_not_divided_by_rows(patch: pytest.MonkeyPatch) -> None:
@@ -108,7 +108,7 @@ def laplace_noise_for_the_euclidean_norm(patch: pytest.MonkeyPatch) -> None:
 
 def client_clipped_in_the_euclidean_norm(patch: pytest.MonkeyPatch) -> None:
     """Beside Laplace noise, which needs the sum of magnitudes."""
-    patch.setattr(feddp_kmeans, "count_order", lambda _: 2)
+    patch.setattr(feddp_kmeans.noise_budget, "count_order", lambda _: 2)
 
 
 def centroid_of_another_cluster(patch: pytest.MonkeyPatch) -> None:

@@ -117,7 +117,7 @@ def test_the_next_pass_looks_where_rows_are_at_the_new_radius(monkeypatch: pytes
         asked.append((moved, weights, width))
         return np.concatenate([moved, moved])
 
-    monkeypatch.setattr(proxy_rounds, "samples_around", samples_around)
+    monkeypatch.setattr(proxy_rounds.numerics, "samples_around", samples_around)
     noise = setting.noise(step.blocks[1])
     after = step.advance(state, released(step, np.zeros((2, 2)), np.array([900.0, 0.5 * noise])))
     ((moved, weights, width),) = asked
@@ -202,7 +202,7 @@ def test_the_next_pass_is_drawn_around_points_and_proxies_that_were_heard(monkey
         asked.append((moved, weights))
         return np.concatenate([moved, moved])
 
-    monkeypatch.setattr(proxy_rounds, "samples_around", samples_around)
+    monkeypatch.setattr(proxy_rounds.numerics, "samples_around", samples_around)
     after = step.advance(state, released(step, np.zeros((3, 2)), np.array([6000.0, 3000.0, 1000.0])))
     ((points, weights),) = asked
     assert len(points) == 4
@@ -219,7 +219,7 @@ def test_beside_the_servers_points_no_cluster_is_dropped_again(monkeypatch: pyte
         asked.append(noise)
         return weights
 
-    monkeypatch.setattr(proxy_rounds, "without_weak_clusters", without)
+    monkeypatch.setattr(proxy_rounds.numerics, "without_weak_clusters", without)
     proxy_rounds._clustered(setting, state.changed(**{SERVER_POINTS: KNOWN}), PROXIES_AT, np.ones(3), 1.0)
     assert asked == []
     proxy_rounds._clustered(setting, state, PROXIES_AT, np.ones(3), 1.0)

@@ -270,8 +270,10 @@ def test_the_first_proxies_lie_around_the_servers_points_too(given: bool, monkey
     public, options = public_of(2, 3, N), ProxyOptions()
     setting = Setting(public, derive_plan(public, options), options)
     asked: list[Any] = []
-    around = proxy_rounds.samples_around
-    monkeypatch.setattr(proxy_rounds, "samples_around", lambda *values: asked.append(values[:3]) or around(*values))
+    around = proxy_rounds.numerics.samples_around
+    monkeypatch.setattr(
+        proxy_rounds.numerics, "samples_around", lambda *values: asked.append(values[:3]) or around(*values)
+    )
     state = first_state(**{CENTRE: np.zeros(2), EXTENT: np.array([0.5]), "seed": np.ones(1)})
     if given:
         state = state.changed(**{SERVER_POINTS: np.array([[0.75, 0.75]])})
