@@ -260,7 +260,7 @@ def test_the_cost_curve_is_in_units_of_the_box_that_was_found(monkeypatch: pytes
         seen.append(result)
         return {}
 
-    monkeypatch.setattr(writer, "result_files", files)
+    monkeypatch.setattr(kmeans_client, "result_files", files)
     client = KMeansClient(np.zeros((1, 3)), output_dir=tmp_path / "run")
     report = json.dumps(build_report(plan, [(1, 0)]).to_dict())
     client.evaluate([np.zeros((3, 3)), np.zeros(3), np.zeros(1)], {"plan": dump_plan(plan), "report": report})
