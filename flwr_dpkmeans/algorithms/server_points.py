@@ -190,7 +190,7 @@ def hold_points(config: Run, points: Array) -> HeldPoints:
     if config.task.server_data is ServerData.BOUNDS:
         # Only what follows from the points is used, so nobody has to see them.
         return HeldPoints(scaled, replace(facts, n_points=0), None)
-    shown = not trust_model(config.settings.trust).server_reads
+    shown = not trust_model(config.settings.trust).server_has_result()
     public = PublicPoints.of(scaled) if shown else None
     return HeldPoints(scaled, facts, public)
 

@@ -137,12 +137,12 @@ def play_directly(
     on_step: Callable[[Step], None] = logger.debug,
 ) -> Federated:
     """Run any task without messages; parameters as in `play_inprocess`."""
-    if config.dropout not in (None, Dropout.RETRY):
+    if config.dropout not in (None, Dropout.undisturbed()):
         raise ConfigurationError(
             "dropout is 'recover', but engine='direct' has no messages that could be lost: leave dropout out, or use "
             "engine='inprocess'."
         )
-    config = config.changed(dropout=Dropout.RETRY)
+    config = config.changed(dropout=Dropout.undisturbed())
     started = utc_now()
     shape = {"n_clients": len(parts), "n_features": parts[0].shape[1]}
     plan, kept = first_plan(config, server_points, run_id=RUN_ID, **shape)
@@ -272,7 +272,7 @@ class Tables:
     @property
     def total(self) -> int:
         """Rows of all parties together, those included that a schema leaves out: how many these are is private."""
-        return sum(one.n_rows for one in self.encoded) or sum(len(part) for part in self.parts)
+        return sum([one.n_rows for one in self.encoded]) or sum(map(len, self.parts))
 
     def run(self, given: Mapping[str, Any], server_data: Any = None) -> tuple[Run, Array | None]:
         """The run over these tables that flat options describe, and the server's points."""

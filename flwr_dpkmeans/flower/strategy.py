@@ -288,7 +288,7 @@ class PrivateKMeans(Strategy):
             raise ConfigurationError(
                 "initial_arrays were given, but every algorithm makes its own start: leave them out."
             )
-        if evaluate_fn is not None and not trust_model(self.config.trust).server_reads:
+        if evaluate_fn is not None and not trust_model(self.config.trust).server_has_result():
             raise ConfigurationError(
                 f"evaluate_fn was given, but under trust {self.config.trust!r} the server has no centroids to "
                 "evaluate: leave it out, or use trust 'central'."
@@ -338,7 +338,7 @@ class PrivateKMeans(Strategy):
     def _undisturbed(self) -> None:
         """Virtual clients do not fall silent, so that a second round trip for each sum would be for nothing."""
         if self.config.dropout is None:
-            self.config = self.config.changed(dropout=Dropout.RETRY)
+            self.config = self.config.changed(dropout=Dropout.undisturbed())
 
     def _open(self, grid: Grid) -> Server:
         """Wait for the cohort and make the plan; nothing has been sent when this fails."""

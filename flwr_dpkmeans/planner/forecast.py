@@ -147,7 +147,7 @@ def deployment_of(plan: Plan) -> Deployment:
     vectors = [_BYTES_PER_ENTRY * planned.length for planned in planned_rounds]
     trips = round_trips(plan)
     # Every author seals a box for every other client: on average each client sends as many as it receives.
-    boxed = any(planned.model.blinded for planned in plan.rounds)
+    boxed = any(planned.model.hides_sums() for planned in plan.rounds)
     boxes = _BOX * (plan.max_silent + 2) * (plan.n_clients - 1) // plan.n_clients if boxed else 0
     # Before releases that steer it, the plan travels without its rounds.
     first = replace(plan, rounds=(), n_examples=plan.config.n_examples, box=None)

@@ -348,7 +348,7 @@ class Client:
         vector = self._vector(memory, planned, asked)
         vector = trust.contribute(vector, planned.blocks, plan.fraction_bits, shares, noise)
         self.unmasked_vector = vector.values
-        party, reply = party.answer(request, vector, blinded=trust.blinded, state_digest=memory.digest())
+        party, reply = party.answer(request, vector, blinded=trust.hides_sums(), state_digest=memory.digest())
         # Asked once more, since computing takes time: an answer that comes too late would be paid for nothing.
         guard.require_in_time(wait)
         guard.charge(memory, *asked, shares.n_clients)
@@ -574,7 +574,7 @@ def _readable(memory: Memory, release: messages.Release) -> AggregateVector:
             f"the release of round {release.round_index} has {release.values.size} entries, but the plan has {length}: "
             "stop the run."
         )
-    return memory.protocol.unblind(release, blinded=planned.model.blinded)
+    return memory.protocol.unblind(release, blinded=planned.model.hides_sums())
 
 
 def _accepted(plan: Plan, index: int, readable: AggregateVector) -> ReleasedSum:

@@ -113,7 +113,7 @@ def draft_plan(
     """
     settings, task = config.settings, config.task
     require_supported(config, has_server_data=server is not None)
-    if public_points is not None and (server is None or trust_model(settings.trust).server_reads):
+    if public_points is not None and (server is None or trust_model(settings.trust).server_has_result()):
         raise ConfigurationError(
             f"server points are in the plan, but trust {settings.trust!r} keeps them on the server: check the server."
         )
@@ -524,7 +524,7 @@ def verify_plan(plan: Plan) -> None:
     if plan.server is not None and plan.n_features not in (None, len(plan.server.centre)):
         raise ProtocolError("the server points' centre has another width than the plan: stop the run.")
     # Without the points clients would stand still after a release that the server cannot read.
-    if plan.server_advances and not plan.model.server_reads:
+    if plan.server_advances and not plan.model.server_has_result():
         raise ProtocolError(
             f"the plan keeps the server's points back, but under trust {plan.settings.trust!r} the clients go on by "
             "themselves and need them: stop the run and check the server."

@@ -272,7 +272,7 @@ class Server:
                 logger.warning("%s", error)
         # Keys are shared before any round.
         model = self.plan.model if stage is Stage.SHARE else self.plan.round_at(session.round_index).model
-        aggregate, silence = session.close(self._plan_in_force, blinded=model.blinded)
+        aggregate, silence = session.close(self._plan_in_force, blinded=model.hides_sums())
         if silence is not None:
             self._log_silence(silence)
         self.due = session.due
@@ -394,7 +394,7 @@ class Server:
             self._new_plan = dump_plan(plan)
             plan = load_plan(self._new_plan)
         self.plan = plan
-        if plan.is_final and plan.model.server_reads and self.clusters is None:
+        if plan.is_final and plan.model.server_has_result() and self.clusters is None:
             self.clusters = initial_state(plan, self._own_points)
 
     def _state_for(self, index: int | None) -> bytes:

@@ -43,6 +43,16 @@ class Dropout(Enum):
     RETRY = "retry"
     RECOVER = "recover"
 
+    @classmethod
+    def usual(cls, n_clients: int, *, masked: bool) -> Dropout:
+        """Where nobody gives it: by the size of the cohort; recovery takes masks."""
+        return cls.RECOVER if masked and n_clients > RECOVER_ABOVE else cls.RETRY
+
+    @classmethod
+    def undisturbed(cls) -> Dropout:
+        """Where nobody falls silent, so that a second round trip for each sum would be for nothing."""
+        return cls.RETRY
+
 
 # -- what values must be like -------------------------------------------------------------------------------------
 
@@ -339,7 +349,7 @@ class Settings(Options):
                 f"delta is {self.delta:g}, but it must be below 1/N = {1.0 / n:g} or a run may publish "
                 "whole rows: leave delta unset for 1/(N ln N)."
             )
-        if self.dropout is Dropout.RECOVER and not self.masking:
+        if self.dropout not in (None, Dropout.undisturbed()) and not self.masking:
             raise ConfigurationError(
                 "masking is False, but dropout is 'recover', which always masks: leave masking on, or choose "
                 "dropout='retry'."
@@ -351,9 +361,8 @@ class Settings(Options):
             )
 
     def dropout_of(self, n_clients: int) -> Dropout:
-        """What happens when clients fall silent: as given, else by the size of the cohort; recovery needs masks."""
-        recovers = self.masking and n_clients > RECOVER_ABOVE
-        return self.dropout or (Dropout.RECOVER if recovers else Dropout.RETRY)
+        """What happens when clients fall silent, as given or as usual."""
+        return self.dropout or Dropout.usual(n_clients, masked=self.masking)
 
     def preliminary_share(self, *, counts: bool) -> float:
         """Share of the budget that the releases before the task's own take, with a private count or without."""

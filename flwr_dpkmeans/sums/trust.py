@@ -148,6 +148,14 @@ class TrustModel(ABC):
                 "guarantee() and proofs."
             )
 
+    def hides_sums(self) -> bool:
+        """Whether some clients author keys whose streams hide the sums from the server, until clients take them off."""
+        return self.blinded
+
+    def server_has_result(self) -> bool:
+        """Whether the server goes from release to release as the clients do, which then need not see its points."""
+        return self.server_reads
+
     def publishes(self) -> bool:
         """Whether what follows from a release may be public: nobody knows its noise, or who does has the rows."""
         return self.shared_noise or self.alone

@@ -18,6 +18,7 @@ from test_server_state import drawn
 from flwr_dpkmeans import KMeansClient
 from flwr_dpkmeans.algorithms.server_points import hold_points
 from flwr_dpkmeans.errors import BudgetError, PlanError, ProtocolError
+from flwr_dpkmeans.flower import kmeans_client
 from flwr_dpkmeans.flower.client_app import Wrapped
 from flwr_dpkmeans.node import guard as approval
 from flwr_dpkmeans.node.guard import NodeSettings
