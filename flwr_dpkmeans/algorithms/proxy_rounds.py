@@ -45,14 +45,7 @@ from flwr_dpkmeans.algorithms.proxy_plan import (
     options_for,
 )
 from flwr_dpkmeans.kmeans import proxies as numerics
-from flwr_dpkmeans.kmeans.lloyd import (
-    clip_rows,
-    nearest_centroids,
-    round_to_grid,
-    sum_by_label,
-    sum_over_blocks,
-    truncate,
-)
+from flwr_dpkmeans.kmeans.lloyd import clip_rows, nearest_centroids, round_to_grid, sum_over_blocks, truncate
 from flwr_dpkmeans.kmeans.projected import (
     nearest_projected,
     outer_product_triangle,
@@ -327,23 +320,28 @@ def _at_known_points(proxies: Array, state: State) -> Array:
     """Move each proxy to the mean of the server's points that it is nearest to, where there are any."""
     if SERVER_POINTS not in state.arrays:
         return proxies
-    known = in_proxy_space(state[SERVER_POINTS], state)
-    labels = nearest_centroids(known, proxies)[0]
-    counts = np.bincount(labels, minlength=len(proxies))[:, None]
-    means = sum_by_label(known, labels, len(proxies)) / np.maximum(counts, 1)
-    return np.where(counts > 0, round_to_grid(means), proxies)
+    return numerics.at_means(proxies, in_proxy_space(state[SERVER_POINTS], state))
+
+
+def _heard_weights(setting: Setting, state: State, counts: Array, noise: float) -> Array:
+    """Weights of proxies from their noisy counts alone; where hardly a row may be, only what is surely heard."""
+    options, weights = setting.options, numerics.proxy_weights(counts, noise, setting.options.weight_threshold)
+    if not setting.in_subspace:
+        proxies = state_extra(state, PROXIES)
+        beyond = np.abs(proxies - state_extra(state, CENTRE)).max(axis=1) > _length(state, EXTENT)
+        far = numerics.far_weights(counts[beyond], noise, alone=options.far_heard, together=options.heard)
+        weights[beyond] = far
+    return weights
 
 
 def _with_known_points(
-    setting: Setting, state: State, moved: Array, weights: Array, counts: Array, noise: float
+    setting: Setting, state: State, moved: Array, counts: Array, noise: float
 ) -> tuple[Array, Array]:
     """Points to cluster and their weights: the server's own in the place of proxies that have some.
 
     A proxy's noisy count is averaged by precision with the number of rows that the server's points stand for, which is
     worth as much as it agrees with all counts; its points share it, and move as the proxy does.
     """
-    if SERVER_POINTS not in state.arrays:
-        return moved, weights
     proxies = state_extra(state, PROXIES)
     known = in_proxy_space(state[SERVER_POINTS], state)
     labels = nearest_centroids(known, proxies)[0]
@@ -401,15 +399,14 @@ def proxy_round(setting: Setting, index: int) -> PlannedSum:
             radius=radius,
         )
         moved = round_to_grid(_inside(proxies + steps, state))
-        weights = numerics.proxy_weights(released["proxy_counts"], counts_noise, options.weight_threshold)
-        if not setting.in_subspace:
-            beyond = np.abs(proxies - state_extra(state, CENTRE)).max(axis=1) > _length(state, EXTENT)
-            far = released["proxy_counts"][beyond]
-            weights[beyond] = numerics.far_weights(far, counts_noise, alone=options.far_heard, together=options.heard)
-        moved, weights = _with_known_points(setting, state, moved, weights, released["proxy_counts"], counts_noise)
+        counts, knows = released["proxy_counts"], SERVER_POINTS in state.arrays
+        if knows:
+            moved, weights = _with_known_points(setting, state, moved, counts, counts_noise)
+        else:
+            weights = _heard_weights(setting, state, counts, counts_noise)
         if index == setting.plan.n_passes:
             return _clustered(setting, state, moved, weights, counts_noise)
-        counted = weights if SERVER_POINTS in state.arrays else np.where(weights > counts_noise, weights, 0.0)
+        counted = weights if knows else np.where(weights > counts_noise, weights, 0.0)
         generator = setting.generator(state, index)
         samples = numerics.samples_around(moved, counted, options.split_width * radius / math.sqrt(width), generator)
         redrawn = _at_known_points(numerics.tessellation(_inside(samples, state), n_proxies, generator), state)

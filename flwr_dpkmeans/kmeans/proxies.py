@@ -174,11 +174,16 @@ def tessellation(samples: FloatArray, n_proxies: int, generator: np.random.Gener
         return rounded[generator.choice(len(samples), size=n_proxies, replace=False)]
     proxies = _spread_out(rounded, n_proxies, generator)
     for _ in range(_LLOYD_STEPS):
-        labels = nearest_centroids(rounded, proxies)[0]
-        counts = np.bincount(labels, minlength=n_proxies)[:, None]
-        means = sum_by_label(rounded, labels, n_proxies) / np.maximum(counts, 1)
-        proxies = np.where(counts > 0, round_to_grid(means), proxies)
+        proxies = at_means(proxies, rounded)
     return proxies
+
+
+def at_means(proxies: FloatArray, points: FloatArray) -> FloatArray:
+    """Move each proxy to the mean, on the grid, of the points (n, d) that it is nearest to, where there are any."""
+    labels = nearest_centroids(points, proxies)[0]
+    counts = np.bincount(labels, minlength=len(proxies))[:, None]
+    means = sum_by_label(points, labels, len(proxies)) / np.maximum(counts, 1)
+    return np.where(counts > 0, round_to_grid(means), proxies)
 
 
 def _spread_out(samples: FloatArray, n_proxies: int, generator: np.random.Generator) -> FloatArray:

@@ -179,18 +179,15 @@ def test_counts_are_trusted_as_far_as_noise_does_not_explain_them(
     _, state, setting = server_pass(1, clustered=clustered, monkeypatch=monkeypatch)
     noise, each = 100.0, 10_000 / 3
     counts = np.array([2 * each + more * noise, each - more * noise, 2.9 * noise])
-    weights = np.full(3, -1.0)
-    points, found = proxy_rounds._with_known_points(setting, state, PROXIES_AT, weights, counts, noise)
+    points, found = proxy_rounds._with_known_points(setting, state, PROXIES_AT, counts, noise)
     assert points.tolist() == [*KNOWN.tolist(), PROXIES_AT[2].tolist()]
     shift = trusted * more * noise
     assert found == pytest.approx([each + shift / 2, each + shift / 2, each - shift, 0.0], abs=1e-4)
     heard = proxy_rounds._with_known_points(
-        setting, state, PROXIES_AT, weights, counts + np.array([0.0, 0.0, 0.2 * noise]), noise
+        setting, state, PROXIES_AT, counts + np.array([0.0, 0.0, 0.2 * noise]), noise
     )[1]
     assert heard[-1] == pytest.approx(3.1 * noise)
-    far_less = proxy_rounds._with_known_points(
-        setting, state, PROXIES_AT, weights, counts - np.array([1e5, 0.0, 0.0]), noise
-    )[1]
+    far_less = proxy_rounds._with_known_points(setting, state, PROXIES_AT, counts - np.array([1e5, 0.0, 0.0]), noise)[1]
     assert far_less[:2].tolist() == [0.0, 0.0]
 
 
