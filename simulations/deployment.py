@@ -178,6 +178,10 @@ class Deployment:
         """What `flwr supernode list` says of all registered SuperNodes, as JSON."""
         return self._command("supernode", "list", "--format", "json")
 
+    def runs(self) -> str:
+        """What `flwr list` says of all runs, as JSON."""
+        return self._command("list", "--format", "json")
+
     @contextlib.contextmanager
     def supernode(
         self, home: Path, node: NodeConfig, key: Path | None = None, *, port: int = 0

@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from flwr.app import Context
+from flwr.app.exception import AppExitException
 from flwr.serverapp import Grid, ServerApp
-from flwr.supercore.exit import ExitCode, flwr_exit
+from flwr.supercore.exit import ExitCode
 
 from flwr_dpkmeans.algorithms import ServerData, algorithm_entry
 from flwr_dpkmeans.algorithms.kmeans_task import DEFAULT_MAX_CLUSTERS
@@ -28,7 +29,7 @@ from flwr_dpkmeans.data.schema import schema_of
 from flwr_dpkmeans.data.tables import Layout, Table
 from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError, nearest
 from flwr_dpkmeans.flower.client_app import OutputFiles, mixture_of, run_folder, simulated_part
-from flwr_dpkmeans.flower.exchange import is_deployed, is_simulated_server
+from flwr_dpkmeans.flower.exchange import is_simulated_server
 from flwr_dpkmeans.flower.kmeans_client import write_result
 from flwr_dpkmeans.flower.strategy import KMeansResult, PrivateKMeans, Timeouts
 from flwr_dpkmeans.log import LogOptions, Place, event, placed, placed_logger, show_logs
@@ -44,6 +45,17 @@ logger = placed_logger("flwr_dpkmeans.server")
 app = ServerApp()
 
 
+class EndedError(AppExitException):
+    """A run that ended with a sentence of this package, which Flower shows with the run (``flwr list``) and its log."""
+
+    exit_code = ExitCode.SERVERAPP_STRATEGY_AGGREGATION_ERROR
+    __traceback__: Any = property(lambda _: None, lambda *_: None)
+    """None: Flower logs what an app raises, and lines of code below a sentence look like a mistake in the program."""
+
+    def __init__(self, error: DPKMeansError) -> None:
+        super().__init__(f"{type(error).__name__}: {error}")
+
+
 @app.main()
 def main(grid: Grid, context: Context) -> None:
     """Run the configured algorithm and say where everything is."""
@@ -57,13 +69,7 @@ def main(grid: Grid, context: Context) -> None:
             report_result(strategy, result, folder, context.run_config)
         except DPKMeansError as error:
             logger.error("%s: %s", type(error).__name__, error, extra=event("stopped", kind=type(error).__name__))
-            if is_deployed(grid):
-                # A plain exit would skip the upload of this line, and the run would count as running for a minute.
-                flwr_exit(ExitCode.SERVERAPP_EXCEPTION, "The run ended with the sentence above.")
-            if is_simulated_server():
-                # Flower's simulation takes an exit for the end of a run that succeeded.
-                raise error.with_traceback(None) from None
-            raise SystemExit(1) from error
+            raise EndedError(error) from None
 
 
 def report_result(strategy: PrivateKMeans, result: KMeansResult, folder: Path, run_config: Mapping[str, Any]) -> None:

@@ -104,7 +104,7 @@ def test_three_nodes_agree_and_strangers_are_turned_away(tmp_path: Path) -> None
         ports = ports_of(folder)
         said = text_of(deployment.run(settings))
         refused = text_of(deployment.run(f"{settings} delta=0.006"))
-        listed = deployment.listed()
+        listed, runs = deployment.listed(), deployment.runs()
     assert len(ports) == 4
     assert_nothing_is_left(folder, ports)
     assert listed.count('"status": "online"') == 3
@@ -118,6 +118,10 @@ def test_three_nodes_agree_and_strangers_are_turned_away(tmp_path: Path) -> None
     # The operator reads what a node does not allow.
     assert "the plan's delta is 0.006, but this client's max_delta is 0.005" in refused
     assert "round 1/2" not in refused
+    assert "unhandled exception" not in refused
+    assert "Traceback" not in refused
+    # So does who looks at the list of runs later.
+    assert "the plan's delta is 0.006, but this client's max_delta is 0.005" in runs
 
 
 def test_the_command_runs_nodes_and_leaves_nothing_behind(tmp_path: Path) -> None:
