@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import json
 import math
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from flwr_dpkmeans.data.readers import open_table
 from flwr_dpkmeans.data.schema import draft
@@ -18,6 +19,7 @@ from flwr_dpkmeans.node.ledger import FileLedger, LedgerEntry, LedgerReport, ins
 from flwr_dpkmeans.node.node_settings import Identity
 
 _NO_TERMINAL = 1000
+_COLUMNS = ("data set", "unit", "run", "plan", "releases", "epsilon", "delta", "first", "last")
 
 
 def ledger(arguments: Sequence[str]) -> int:
@@ -39,12 +41,15 @@ def ledger(arguments: Sequence[str]) -> int:
     for problem in report.problems:
         print(problem, file=sys.stderr)
     if options.action == "show" and report.is_acceptable:
-        _print_table(report)
+        if options.json:
+            print(json.dumps(list(_runs(report)), indent=1))
+        else:
+            _print_table(report)
     if report.problems:
         return 1
     if options.action != "show":
         print(f"the ledger {options.path} is sound: {len(report.entries)} entries, last checksum {report.head}.")
-    if report.torn_bytes:
+    if report.torn_bytes and not getattr(options, "json", False):
         print(f"its last {report.torn_bytes} bytes are an unfinished line, which was never released.")
     return 0
 
@@ -87,7 +92,10 @@ def _parsed(
     parser = argparse.ArgumentParser(prog=f"python -m flwr_dpkmeans {name}", description=description)
     commands = parser.add_subparsers(dest="action", required=True)
     for action, text in actions.items():
-        commands.add_parser(action, help=text, description=text).add_argument("path", help=file)
+        command = commands.add_parser(action, help=text, description=text)
+        command.add_argument("path", help=file)
+        if (name, action) == ("ledger", "show"):
+            command.add_argument("--json", action="store_true", help="a list; runs have Flower's ids")
     return parser.parse_args(arguments)
 
 
@@ -98,34 +106,49 @@ def _print_table(report: LedgerReport) -> None:
     from rich.text import Text
 
     table = Table()
-    for column in ("data set", "unit", "run", "plan", "releases", "epsilon", "delta", "first", "last"):
+    for column in _COLUMNS:
         number = column in ("releases", "epsilon", "delta")
         justify: Literal["left", "right"] = "right" if number else "left"
         table.add_column(column, justify=justify, no_wrap=number, overflow="fold")
-    for (data_id, unit), runs in _by_data_set(report.entries).items():
-        for run_id, entries in runs.items():
-            first = entries[0]
-            cells = [data_id, unit, run_id, first.plan_digest[:12], _n_releases(entries), f"{first.epsilon:.6g}"]
-            cells += [f"{first.delta:.3g}", first.time, entries[-1].time]
+    for (_, unit), group in itertools.groupby(_runs(report), lambda run: (run["data set"], run["unit"])):
+        runs = list(group)
+        total = {key: math.fsum(run[key] for run in runs) for key in ("releases", "epsilon", "delta")}
+        totals = {"data set": "total", "unit": unit, "run": f"{len(runs)} runs", **total}
+        for row, style in (*((run, None) for run in runs), (totals, "bold")):
             # A run's name is the server's choice: neither markup nor control characters reach the terminal.
-            table.add_row(*(Text(printable(cell)) for cell in cells))
-        epsilon = math.fsum(entries[0].epsilon for entries in runs.values())
-        delta = math.fsum(entries[0].delta for entries in runs.values())
-        n_releases = _n_releases(itertools.chain(*runs.values()))
-        totals = (f"{len(runs)} runs", "", n_releases, f"{epsilon:.6g}", f"{delta:.3g}", "", "")
-        table.add_row("total", printable(unit), *totals, style="bold", end_section=True)
+            cells = [Text(printable(_cell(column, row.get(column, "")))) for column in _COLUMNS]
+            table.add_row(*cells, style=style, end_section=row is totals)
     # Nothing is cut off: a terminal's narrow columns fold, and a file or pipe has no width.
     Console(width=None if sys.stdout.isatty() else _NO_TERMINAL).print(table)
 
 
-def _by_data_set(entries: Sequence[LedgerEntry]) -> dict[tuple[str, str], dict[str, list[LedgerEntry]]]:
-    """Group entries by data set with unit and by run, in the order of their first charge."""
+def _runs(report: LedgerReport) -> Iterator[dict[str, Any]]:
+    """What each run was charged for, by data set and unit, in the order of their first charge."""
     groups: dict[tuple[str, str], dict[str, list[LedgerEntry]]] = {}
-    for entry in entries:
+    for entry in report.entries:
         groups.setdefault((entry.data_id, entry.unit), {}).setdefault(entry.run_id, []).append(entry)
-    return groups
+    for (data_id, unit), runs in groups.items():
+        for run_id, entries in runs.items():
+            first, last = entries[0], entries[-1]
+            # Other entries only note that key shares were given.
+            n_releases = sum(entry.is_release for entry in entries)
+            row = (
+                data_id,
+                unit,
+                run_id,
+                first.plan_digest,
+                n_releases,
+                first.epsilon,
+                first.delta,
+                first.time,
+                last.time,
+            )
+            yield dict(zip(_COLUMNS, row, strict=True))
 
 
-def _n_releases(entries: Iterable[LedgerEntry]) -> str:
-    """How many entries are releases; others only note that key shares were given."""
-    return str(sum(entry.is_release for entry in entries))
+def _cell(column: str, value: Any) -> str:
+    """As the table has it."""
+    if column == "plan":
+        return str(value)[:12]
+    formats = {"releases": "d", "epsilon": ".6g", "delta": ".3g"}
+    return format(int(value) if column == "releases" else value, formats.get(column, ""))

@@ -865,7 +865,7 @@ def test_a_bad_configuration_ends_the_run_before_anything_is_sent(
 ) -> None:
     monkeypatch.setattr(InProcessGrid, "push_messages", lambda *_: pytest.fail("a message was sent"))
     # As an error, which Flower's simulation tells from success, unlike an exit.
-    with pytest.raises(ConfigurationError, match="epsilon is -1"):
+    with pytest.raises(server_app.EndedError, match="ConfigurationError: epsilon is -1"):
         run_app(tmp_path, epsilon=-1.0)
     assert log == ["ConfigurationError: epsilon is -1.0, but it must be a finite number greater than 0: give 1.0."]
     assert list(tmp_path.iterdir()) == []

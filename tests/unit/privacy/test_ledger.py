@@ -665,6 +665,17 @@ def test_show_prints_runs_and_totals(path: Path, capsys: pytest.CaptureFixture[s
         ["ward-7", "client", "run-3", "ab12", "1", "4", "1e-06"],
         ["total", "client", "1 runs", "", "1", "4", "1e-06"],
     ]
+    assert main(["ledger", "show", str(path), "--json"]) == 0
+    output = capsys.readouterr().out
+    runs = json.loads(output)
+    assert [(run["run"], run["unit"], run["releases"], run["epsilon"]) for run in runs] == [
+        ("run-1", "record", 2, 0.75),
+        ("[red]\x1b[31mrun-2", "record", 1, 2.0),
+        ("run-3", "client", 1, 4.0),
+    ]
+    assert runs[0]["plan"] == entry("run-1", 0, 0.75).plan_digest
+    assert runs[0]["first"] <= runs[0]["last"]
+    assert "\x1b" not in output
 
 
 def test_verify_tells_sound_from_damaged(filled: Path, capsys: pytest.CaptureFixture[str]) -> None:

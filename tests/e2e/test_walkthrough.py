@@ -1,0 +1,191 @@
+"""The page on deployment, typed from its first command to its last one, on one machine with three parties.
+
+What stands for other hosts is replaced: folders below ``/etc`` and ``/var``, the service's user, ports, the host's
+name (its certificate names 127.0.0.1 too), and the installed program by the one under test. Nothing else is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import getpass
+import json
+import re
+import shlex
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import simulations.deploy
+from simulations.deployment import PROJECT
+from simulations.flower_processes import environment, flower_home, free_ports, guarded, log_of, running, wait_until
+from simulations.ray_processes import is_supported
+
+pytestmark = [pytest.mark.ray, pytest.mark.skipif(not is_supported(), reason="processes are found in /proc")]
+
+PAGE = Path(simulations.deploy.__file__).with_name("README.md")
+BIN = Path(sys.executable).parent
+WARDS = ("ward-7", "ward-8", "ward-9")
+NEW_USER = re.compile(r"^(useradd|python3 -m venv|/opt/flower/bin/pip) .*$", re.MULTILINE)
+"""What a machine with other people's work on it should not have typed."""
+
+
+def block(heading: str, number: int = 0, language: str = "bash") -> str:
+    """A block of the page, by its heading and its place below that."""
+    text = PAGE.read_text()
+    section = re.split(r"^#{2,3} ", text[text.index(f" {heading}") :], maxsplit=1, flags=re.MULTILINE)[0]
+    return re.findall(rf"^```{language}\n(.*?)^```", section, re.MULTILINE | re.DOTALL)[number]
+
+
+@dataclass(frozen=True)
+class Machine:
+    """One host of the page: its root is a folder."""
+
+    root: Path
+    ports: dict[str, int] = field(default_factory=dict)
+
+    def here(self, text: str) -> str:
+        """What the page says, for this machine."""
+        user = getpass.getuser()
+        text = NEW_USER.sub("true", text)
+        for written, own in (
+            ("/opt/flower/bin", str(BIN)),
+            ("/etc/flower", f"{self.root}/etc/flower"),
+            ("/var/lib/flower", f"{self.root}/var/lib/flower"),
+            ("superlink.example.org:443", f"127.0.0.1:{self.ports.get('443', 0)}"),
+            ("127.0.0.1:8000", f"127.0.0.1:{self.ports.get('8000', 0)}"),
+            ("--port 8000", f"--port {self.ports.get('8000', 0)}"),
+            ("# port = 9094", f"port = {self.ports.get('9094', 0)}"),
+            ("-o flower", f"-o {user}"),
+            ("-g flower", f"-g $(id -gn {user})"),
+            ("chown flower", f"chown {user}"),
+            ("chgrp flower", f"chgrp $(id -gn {user})"),
+        ):
+            text = text.replace(written, own)
+        return text
+
+    def type(self, text: str, folder: Path) -> str:
+        """Type commands; what they print. One that fails ends the test with what it said."""
+        command = ["bash", "-e", "-c", self.here(text)]
+        done = subprocess.run(
+            command, cwd=folder, capture_output=True, text=True, check=False, env=environment(self.root), timeout=300
+        )
+        assert done.returncode == 0, f"{text}\n{done.stdout}\n{done.stderr}"
+        return done.stdout
+
+
+def rows(party: int) -> str:
+    """A party's part of 5,000 rows, with its columns in an order of its own and one that nobody asked for."""
+    rng = np.random.default_rng(party)
+    centers = np.array([[1.0, 1, 1, 1], [7, 1, 7, 1], [4, 7, 4, 7]])
+    points = np.clip(centers[rng.integers(3, size=[1600, 1700, 1700][party])] + rng.normal(size=(1, 4)) / 5, 0, 8)
+    points = np.clip(points + rng.normal(size=points.shape) / 4, 0, 8)
+    names = ["age", "height", "weight", "pulse"]
+    order = rng.permutation(4)
+    lines = [",".join(["name", *(names[place] for place in order)])]
+    lines += [",".join(["x", *(repr(float(row[place])) for place in order)]) for row in points]
+    return "\n".join(lines) + "\n"
+
+
+@pytest.mark.slow
+def test_the_page_leads_from_nothing_to_a_result(tmp_path: Path) -> None:
+    ports = dict(zip(("443", "8000"), free_ports(2), strict=True))
+    ports["443"] = ports["8000"]  # the proxy's own file is another test's
+    office, server = Machine(tmp_path / "office", ports), Machine(tmp_path / "superlink", ports)
+    parties = [
+        Machine(tmp_path / ward, {**ports, "9094": port}) for ward, port in zip(WARDS, free_ports(3), strict=True)
+    ]
+    for machine in (office, server, *parties):
+        machine.root.mkdir()
+
+    # 1. The office: authority, certificate, app. (That the wheel can be installed, tests/e2e/test_packaging.py says.)
+    office.type(block("1. Office"), office.root)
+    (built,) = re.findall(r"^flwr build$", block("1. Office", 1), re.MULTILINE)
+    project = tmp_path / "project"
+    subprocess.run(["git", "clone", "-q", str(PROJECT), str(project)], check=False)
+    if not project.exists():
+        pytest.skip("the project is no git repository, so it cannot be copied as the office has it")
+    assert built in block("1. Office", 2)
+    digest = office.type(block("1. Office", 2), project).split()[-1]
+
+    # 2 and 3. Programs, and the SuperLink.
+    for machine in (server, *parties):
+        (machine.root / "var" / "lib" / "flower").mkdir(parents=True)
+        machine.type(block("2. Every host"), office.root)
+    server.type(block("3. SuperLink's host"), office.root)
+    *variables, start = server.here(block("3. SuperLink's host", 1)).strip().splitlines()
+    assert len(variables) == 1
+
+    # 4. Keys, then files.
+    pinned = {}
+    for ward, party in zip(WARDS, parties, strict=True):
+        said = party.type(block("4. Each party's host").replace("ward-7", ward), office.root)
+        pinned[ward] = re.findall(r"\b[0-9a-f]{64}\b", said)[-1]
+    for number, party in enumerate(parties):
+        policy = block("4. Each party's host", 0, "toml")
+        for ward, line in pinned.items():
+            policy = policy.replace(f'{ward} = "64 hexadecimal digits"', f'{ward} = "{line}"')
+        visit = tmp_path / f"visit-{number}"
+        visit.mkdir()
+        (visit / "policy.toml").write_text(policy)
+        example = party.here((PAGE.parent / "node.example.toml").read_text())
+        (visit / "node.toml").write_text(example.replace("0" * 64, digest))
+        (visit / "ward7.csv").write_text(rows(number))
+        party.type(block("4. Each party's host", 1), visit)
+
+    # 5. Registering, starting, a run.
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(guarded(server.root))
+        log = stack.enter_context((server.root / "log").open("wb"))
+        home = flower_home(server.root)
+        (home / "config.toml").write_text(server.here(block("5. Registering", 0, "toml")))
+        # The operator's account is another one than the service's, but both are below one guard here.
+        words = [f"{BIN}/{shlex.split(start)[0]}", *shlex.split(start)[1:]]
+        superlink = stack.enter_context(running(words, server.root, stdout=log, cwd=server.root))
+        register = block("5. Registering").splitlines()
+        deadline = time.monotonic() + 60.0
+        while subprocess.run(
+            ["bash", "-c", register[1]], env=environment(server.root), capture_output=True, check=False
+        ).returncode:
+            assert superlink.poll() is None, log_of(server.root)
+            assert time.monotonic() < deadline, log_of(server.root)
+        for ward, party in zip(WARDS, parties, strict=True):
+            (server.root / f"{ward}.pub").write_bytes((party.root / "etc" / "flower" / "key.pub").read_bytes())
+            server.type(register[0].replace("ward-7", ward), server.root)
+        for party in parties:
+            _, check, command = block("5. Registering", 1).strip().splitlines()
+            looked = party.type(check, party.root)
+            assert "wrong" not in looked
+            assert len(looked.splitlines()) >= 10
+            stack.enter_context(guarded(party.root))
+            own = stack.enter_context((party.root / "log").open("wb"))
+            node = stack.enter_context(
+                running(shlex.split(party.here(command)), party.root, stdout=own, cwd=party.root)
+            )
+            wait_until(node, party.root, lambda party=party: "SuperNode ID:" in log_of(party.root))
+        said = server.type(block("5. Registering", 2), project)
+        listed = json.loads(server.type("flwr supernode list --format json", server.root))
+    assert [one["status"] for one in listed["nodes"]] == ["online"] * 3
+    assert said.count("; 3 clients; epsilon so far") == 3
+    models = set()
+    for party in parties:
+        (folder,) = (party.root / "var/lib/flower/results").glob("run-*/client-*")
+        models.add(json.dumps(json.loads((folder / "model.json").read_text())["centroids"]))
+        report = json.loads((folder / "privacy_report.json").read_text())
+        assert report["is_private"]
+        assert any("Identities are pinned: all 2 peers" in line for line in report["assumptions"])
+        # The ledger's own words, and its copy.
+        show = re.findall(r"`(python -m flwr_dpkmeans ledger show [^`]*)`", PAGE.read_text())[0]
+        (charged,) = json.loads(party.type(f"{show} --json", party.root))
+        assert charged["run"] == report["provenance"]["run_id"]
+        assert charged["epsilon"] == report["epsilon_worst_case"]
+        assert charged["releases"] == 3
+        verify = re.findall(r"`(python -m flwr_dpkmeans ledger verify) COPY`", PAGE.read_text())[0]
+        party.type(f"cp /var/lib/flower/ledger/ward7.jsonl copy.jsonl\n{verify} copy.jsonl", party.root)
+    assert len(models) == 1
+    # The SuperLink's host has no centroids.
+    assert not list(server.root.rglob("model.json"))
