@@ -1,0 +1,130 @@
+"""Edges that nothing else looks at: defaults, ties, exact squares, and checks that are left out where nobody asks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from flwr_dpkmeans import FederatedKMeans
+from flwr_dpkmeans.__main__ import main
+from flwr_dpkmeans.algorithms.moments import Moments
+from flwr_dpkmeans.algorithms.noise_budget import root_at_least
+from flwr_dpkmeans.data.partition import MixtureClients
+from flwr_dpkmeans.data.points import bounds_feature_names
+from flwr_dpkmeans.errors import ConfigurationError, PrivacyWarning
+from flwr_dpkmeans.flower.app_guard import Guard, GuardError, write_programs
+from flwr_dpkmeans.flower.kmeans_client import KMeansClient
+from flwr_dpkmeans.kmeans.projected import standing_out
+from flwr_dpkmeans.node.policy import _LONGEST_QUOTE, _quote
+from flwr_dpkmeans.options import parse_config
+from flwr_dpkmeans.privacy.noise import SecureNoise
+from flwr_dpkmeans.secagg.roster import MOST_FINGERPRINTS, Roster, fingerprints
+from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan
+from flwr_dpkmeans.sums.round import PrivateSum, State
+
+BOX = ((-1.0, -1.0), (1.0, 1.0))
+
+
+def test_the_root_of_a_square_is_exact() -> None:
+    assert [root_at_least(square) for square in (1, 4, 9, 2**40)] == [1.0, 2.0, 3.0, 2.0**20]
+    assert root_at_least(2) > 2**0.5 or root_at_least(2) ** 2 >= 2
+
+
+def test_noise_is_drawn_around_zero() -> None:
+    """Of 4,000 draws of one grid step's deviation the mean is off by .016: one step more would be 60 of these."""
+    source = SecureNoise()
+    assert abs(source.discrete_gaussian(1.0, 4000).mean()) < 0.25
+    assert abs(source.discrete_laplace(1.0, 4000).mean()) < 0.25
+
+
+def test_a_mixtures_client_has_fifty_rows_unless_told() -> None:
+    assert MixtureClients().client_points(0).shape == (50, 100)
+
+
+def test_the_column_named_feature_names_the_rows_even_if_some_of_the_index_are_texts() -> None:
+    sides = {"lower": [0.0, 0.0], "upper": [1.0, 1.0]}
+    assert bounds_feature_names(pd.DataFrame(sides | {"feature": ["a", "b"]}, index=["x", "y"])) == ("a", "b")
+    assert bounds_feature_names(pd.DataFrame(sides, index=["x", "y"])) == ("x", "y")
+    assert bounds_feature_names(pd.DataFrame(sides, index=["x", 7])) == ("x", "7")
+    assert bounds_feature_names(pd.DataFrame(sides)) == ()
+
+
+def test_one_hash_among_other_words_is_no_list_of_hashes(tmp_path: Path) -> None:
+    guard = Guard(frozenset({"a" * 64, "everything"}), tmp_path / "apps", tmp_path / "alerts.log")
+    with pytest.raises(GuardError, match="SHA-256"):
+        write_programs(guard, tmp_path / "programs")
+
+
+def test_the_lowest_eigenvalue_says_how_wide_the_bulk_is() -> None:
+    """Values -4, -1, 0, 3, 5 around 0: the lowest reaches 4 below the median, so that 5 stands out and 3 does not."""
+    assert standing_out(np.diag([-4.0, -1.0, 0.0, 3.0, 5.0]), 0.0, 5) == 1
+
+
+def test_a_quote_of_just_the_longest_length_is_whole() -> None:
+    name = "n" * (_LONGEST_QUOTE - 2)  # with its two quotation marks
+    assert _quote(name) == f"'{name}'"
+    assert _quote(name + "n").endswith("...")
+
+
+def test_as_many_fingerprints_are_shown_as_there_may_be() -> None:
+    def shown(n_members: int) -> int:
+        return len(fingerprints(Roster.of(0, {node: node.to_bytes(32) for node in range(n_members)}), {}))
+
+    assert shown(MOST_FINGERPRINTS) == MOST_FINGERPRINTS
+    assert shown(MOST_FINGERPRINTS + 1) == 1
+
+
+def test_moments_are_given_on_in_their_shapes_only() -> None:
+    plan = draft_plan(
+        parse_config(algorithm="moments", bounds=BOX, n_examples=100), run_id=1, n_clients=2, seed=0, n_features=2
+    )
+    task = plan.task
+    assert isinstance(task, Moments)
+    arrays = {"rows": np.ones(1), "means": np.zeros((1, 2)), "deviations": np.ones((1, 2))}
+    assert task.admits(plan, None, State(arrays))
+    for name, array in arrays.items():
+        assert not task.admits(plan, None, State({**arrays, name: array[:0]}))
+    assert not task.admits(plan, None, State({name: arrays[name] for name in ("rows", "means")}))
+
+
+def test_no_iterations_are_fewer_than_none() -> None:
+    for algorithm in ("fastlloyd", "glloyd", "lloyd"):
+        with pytest.raises(ConfigurationError, match=r"max_iter is -1"):
+            parse_config(n_clusters=2, bounds=BOX, algorithm=algorithm, n_examples=100, max_iter=-1)
+
+
+def test_what_an_evaluation_keeps_shortens_a_run_whose_length_follows_from_epsilon() -> None:
+    def n_rounds(**given: Any) -> int:
+        config = parse_config(n_clusters=2, bounds=BOX, algorithm="sulloyd", n_examples=600, epsilon=2.0, **given)
+        plan = draft_plan(config, run_id=1, n_clients=2, seed=0, n_features=2)
+        return sum(planned.name.startswith("lloyd") for planned in plan.rounds)
+
+    assert 2 < n_rounds() < 7
+    assert n_rounds(evaluation="private", evaluation_share=0.4) < n_rounds()
+
+
+def test_labels_are_asked_for_in_the_round_that_looks_at_them_only() -> None:
+    asked = []
+    client = KMeansClient(np.zeros((3, 2)), labels=lambda: asked.append(1) or [0, 1, 1])
+    config = parse_config(n_clusters=2, bounds=BOX, n_examples=100, evaluation="private", n_classes=2)
+    plan = draft_plan(config, run_id=1, n_clients=2, seed=0, n_features=2)
+    steps: list[PrivateSum] = list(build_algorithm(plan).rounds)
+    found = [client._classes(plan, step) for step in steps]
+    assert [one is not None for one in found] == [False] * (len(steps) - 1) + [True]
+    assert len(asked) == 1
+
+
+def test_a_table_whose_rows_all_have_labels_is_said_to_have_no_others(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = np.linspace(-1.0, 1.0, 40).reshape(20, 2)
+    with pytest.warns(PrivacyWarning):
+        km = FederatedKMeans(2, bounds=(-1.0, 1.0), random_state=0, noise="seeded", engine="direct").fit([rows, rows])
+    np.save(tmp_path / "rows.npy", rows)
+    arguments = [str(km.save(tmp_path / "model.json")), str(tmp_path / "rows.npy"), "-o", str(tmp_path / "labels.csv")]
+    assert main(["predict", *arguments]) == 0
+    assert "no label" not in capsys.readouterr().out
