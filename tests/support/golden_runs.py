@@ -1,6 +1,6 @@
 """Seeded runs of every algorithm, trust model, unit, kind of noise and engine, as digests.
 
-Renew them with ``PYTHONPATH=.:tests:tests/unit python tests/support/golden_runs.py``. A digest may change only where a
+Renew them with ``PYTHONPATH=.:tests:tests/runs python tests/support/golden_runs.py``. A digest may change only where a
 change of results is meant; the commit that renews the file says why.
 """
 
