@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import logging
+import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,11 +14,12 @@ import pytest
 
 from flwr_dpkmeans import FederatedKMeans
 from flwr_dpkmeans.__main__ import main
+from flwr_dpkmeans.algorithms.kmeans_task import _counts_std
 from flwr_dpkmeans.algorithms.moments import Moments
 from flwr_dpkmeans.algorithms.noise_budget import root_at_least
 from flwr_dpkmeans.data.partition import MixtureClients
 from flwr_dpkmeans.data.points import bounds_feature_names
-from flwr_dpkmeans.errors import ConfigurationError, PrivacyWarning
+from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.flower.app_guard import Guard, GuardError, write_programs
 from flwr_dpkmeans.flower.kmeans_client import KMeansClient
 from flwr_dpkmeans.kmeans.projected import standing_out
@@ -118,13 +122,37 @@ def test_labels_are_asked_for_in_the_round_that_looks_at_them_only() -> None:
     assert len(asked) == 1
 
 
+@pytest.mark.filterwarnings("ignore::flwr_dpkmeans.errors.PrivacyWarning")
 def test_a_table_whose_rows_all_have_labels_is_said_to_have_no_others(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rows = np.linspace(-1.0, 1.0, 40).reshape(20, 2)
-    with pytest.warns(PrivacyWarning):
-        km = FederatedKMeans(2, bounds=(-1.0, 1.0), random_state=0, noise="seeded", engine="direct").fit([rows, rows])
+    km = FederatedKMeans(2, bounds=(-1.0, 1.0), random_state=0, noise="seeded", engine="direct").fit([rows, rows])
     np.save(tmp_path / "rows.npy", rows)
     arguments = [str(km.save(tmp_path / "model.json")), str(tmp_path / "rows.npy"), "-o", str(tmp_path / "labels.csv")]
     assert main(["predict", *arguments]) == 0
     assert "no label" not in capsys.readouterr().out
+
+
+def test_a_plan_that_counts_nothing_has_no_noise_on_counts() -> None:
+    plan: Any = SimpleNamespace(rounds=())
+    assert _counts_std(plan) == 0.0
+
+
+@pytest.mark.filterwarnings("ignore::flwr_dpkmeans.errors.PrivacyWarning")
+@pytest.mark.parametrize("level", [logging.INFO, logging.WARNING])
+def test_a_node_logs_what_it_was_asked_for_and_with_which_noise(level: int, caplog: pytest.LogCaptureFixture) -> None:
+    rows = np.linspace(-1.0, 1.0, 40).reshape(20, 2)
+    model = FederatedKMeans(
+        2, algorithm="fastlloyd", max_iter=1, bounds=(-1.0, 1.0), random_state=0, noise="seeded", engine="inprocess"
+    )
+    with caplog.at_level(level, logger="flwr_dpkmeans"):
+        model.fit([rows, rows])
+    messages = [record.getMessage() for record in caplog.records]
+    asked = [message for message in messages if message.startswith("asked for: lloyd-1 (")]
+    assert len(asked) == (2 if level == logging.INFO else 0)
+    for line in asked:
+        noises = (
+            r"relative_sums \(sensitivity [\d.]+, gaussian noise \+-[\d.]+\), counts \(sensitivity 1, gaussian noise .*"
+        )
+        assert re.fullmatch(rf"asked for: lloyd-1 \(round 1 of 1\).*; {noises}", line)
