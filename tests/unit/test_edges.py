@@ -25,6 +25,7 @@ from flwr_dpkmeans.flower.kmeans_client import KMeansClient
 from flwr_dpkmeans.kmeans.projected import standing_out
 from flwr_dpkmeans.node.policy import _LONGEST_QUOTE, _quote
 from flwr_dpkmeans.options import parse_config
+from flwr_dpkmeans.privacy.losses import _grid_step
 from flwr_dpkmeans.privacy.noise import SecureNoise
 from flwr_dpkmeans.secagg.roster import MOST_FINGERPRINTS, Roster, fingerprints
 from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan
@@ -156,3 +157,10 @@ def test_a_node_logs_what_it_was_asked_for_and_with_which_noise(level: int, capl
             r"relative_sums \(sensitivity [\d.]+, gaussian noise \+-[\d.]+\), counts \(sensitivity 1, gaussian noise .*"
         )
         assert re.fullmatch(rf"asked for: lloyd-1 \(round 1 of 1\).*; {noises}", line)
+
+
+def test_steps_of_a_loss_follow_its_deviation() -> None:
+    """A sampled Gaussian of GDP 2 at rate 1/100: its loss has the variance 0.01^2 (e^4 - 1) = 0.00536, of whose root
+    0.04 parts are 0.00293; the power of two below is 2^-9. Twice the releases have the same deviation for each."""
+    assert _grid_step({(0.5, 0.01): 1}, ()) == 2.0**-9
+    assert _grid_step({(0.5, 0.01): 4}, ()) == 2.0**-9
