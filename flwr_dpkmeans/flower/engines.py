@@ -28,8 +28,8 @@ from flwr_dpkmeans.algorithms.measure import EvaluationResult, read_evaluation
 from flwr_dpkmeans.algorithms.server_points import in_box, is_private, plan_bounds, resolve_bounds
 from flwr_dpkmeans.data.points import (
     Bounds,
-    bounds_feature_names,
     frame_columns,
+    read_ranges,
     validate_columns,
     validate_labels,
     validate_points,
@@ -289,7 +289,7 @@ class Tables:
 
     def _require_named_bounds(self, stated: Any, box: Bounds) -> None:
         """Refuse bounds by position where the tables disagree on the positions."""
-        by_position = stated is not None and not self.encoded and not bounds_feature_names(stated)
+        by_position = stated is not None and not self.encoded and not read_ranges(stated).names
         if by_position and not self.one_order and len(set(zip(box.lower, box.upper, strict=True))) > 1:
             raise ConfigurationError(
                 f"bounds are given by position, but the tables have their {len(self.names)} columns in different "
