@@ -57,12 +57,7 @@ BUNDLED = _read_descriptions()
 
 
 def load_bundled(name: str, *, partition_column: str = "") -> Table:
-    """Load a bundled data set with its labels, in scikit-learn's order; the only partition column is ``"target"``."""
-    if name not in BUNDLED:
-        raise ConfigurationError(
-            f"the data set is {name!r}, but only the names of bundled data sets are known here: "
-            f"{nearest(name, BUNDLED)}"
-        )
+    """Load a key of ``BUNDLED`` with its labels, in scikit-learn's order; the only partition column is ``"target"``."""
     if partition_column not in ("", TARGET_COLUMN):
         raise ConfigurationError(
             f"partition_column is {partition_column!r}, but the rows of the bundled data set {name!r} can be split by "
@@ -70,10 +65,9 @@ def load_bundled(name: str, *, partition_column: str = "") -> Table:
         )
     from sklearn import datasets
 
-    description = BUNDLED[name]
     loaded = getattr(datasets, f"load_{name}")()
-    points = validate_points(loaded.data, description.n_features)
-    return Table(points, description.feature_names, loaded.target if partition_column else None, loaded.target)
+    values = loaded.target if partition_column else None
+    return Table(validate_points(loaded.data), BUNDLED[name].feature_names, values, loaded.target)
 
 
 def load_source(

@@ -24,22 +24,17 @@ from flwr_dpkmeans.data.readers import UNREADABLE, reader_of
 from flwr_dpkmeans.errors import ConfigurationError, DataError, nearest
 
 
-def validate_points(points: object, n_features: int | None = None) -> NDArray[np.float64]:
+def validate_points(points: object) -> NDArray[np.float64]:
     """Check a caller's points (n, d), n >= 0 and d >= 1: as C-contiguous float64, itself if it has this form already.
 
-    An array, nested sequences or a data frame; a `DataError` if it has not 2 dimensions (of `n_features`), or a value
-    that is no finite real number.
+    An array, nested sequences or a data frame; a `DataError` if it has not 2 dimensions, or a value that is no finite
+    real number.
     """
     array = as_array(points)
     if array.ndim != 2:
         raise DataError(
             f"the points have {array.ndim} dimensions, but they must have 2 (rows and features). Reshape your data: "
             "points.reshape(-1, 1) for a single feature or points.reshape(1, -1) for a single row."
-        )
-    if n_features is not None and array.shape[1] != n_features:
-        raise DataError(
-            f"the points have {array.shape[1]} features, but {n_features} are needed: "
-            "give the same features in the same order as before."
         )
     if array.shape[1] == 0:
         raise DataError(f"X has 0 feature(s) (shape={array.shape}) while a minimum of 1 is required: add a column.")
