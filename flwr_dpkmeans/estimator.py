@@ -249,12 +249,8 @@ class _PrivateClustering(
                 "clusters or add data."
             )
         require_engine(self.engine)
-        kind, has_server_data = task_kind(algorithm), self.server_data is not None
-        federated = algorithm not in NOT_FEDERATED
-        if federated:
-            require_server_data(kind, has_server_data=has_server_data)
-        elif has_server_data:
-            raise ConfigurationError(f"server_data was given, but {kind.name!r} starts without it: leave it out.")
+        has_server_data = self.server_data is not None
+        require_server_data(task_kind(algorithm), has_server_data=has_server_data)
         declared = given["n_examples"]
         if isinstance(declared, str) and not is_private(declared):
             raise ConfigurationError(
@@ -262,8 +258,7 @@ class _PrivateClustering(
             )
         given = {**given, "n_examples": tables.total if takes_total else declared}
         config, points = tables.run(given, self.server_data)
-        if federated:
-            require_supported(config, has_server_data=has_server_data)
+        require_supported(config, has_server_data=has_server_data)
         return config, points
 
     def _labels(self, y: Sequence[ArrayLike] | None, tables: Tables, config: Run) -> list[Labels] | None:
