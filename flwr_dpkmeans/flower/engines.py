@@ -12,7 +12,6 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
 from typing import Any, TypeVar
 
 import numpy as np
@@ -35,7 +34,7 @@ from flwr_dpkmeans.data.points import (
     validate_points,
 )
 from flwr_dpkmeans.data.schema import Encoded, Schema, schema_of
-from flwr_dpkmeans.errors import ConfigurationError, DataError, PrivacyWarning, listed, nearest
+from flwr_dpkmeans.errors import ConfigurationError, DataError, PrivacyWarning, listed
 from flwr_dpkmeans.flower.client_app import SecureAggregation, client_app
 from flwr_dpkmeans.flower.kmeans_client import KMeansClient
 from flwr_dpkmeans.flower.strategy import PrivateKMeans, first_plan
@@ -179,10 +178,10 @@ def _node(client: KMeansClient) -> Node:
     return Node(client_app(lambda _: client, mod=SecureAggregation(lambda _: settings)))
 
 
-ENGINES: Mapping[str, Callable[..., Federated]] = MappingProxyType(
-    {"inprocess": play_inprocess, "direct": play_directly}
-)
+ENGINES: Registry[Callable[..., Federated]] = Registry("flwr_dpkmeans.engines", "engine")
 """How a run's messages travel, by name."""
+ENGINES.add("inprocess", play_inprocess)
+ENGINES.add("direct", play_directly)
 
 
 @dataclass(frozen=True)
@@ -424,8 +423,7 @@ def federate(
     >>> found["mean"].round(), found.privacy.epsilon <= 8.0
     (array([3.]), True)
     """
-    require_engine(engine)
-    schema = schema_of(bounds)
+    play, schema = ENGINES.find(engine), schema_of(bounds)
     tables = Tables.of(parts, "parts", schema=schema)
     standard = schema is not None and bool(schema.standard_columns)
     if bounds is None or isinstance(bounds, PrivateBounds) or is_private(bounds) or standard:
@@ -442,16 +440,10 @@ def federate(
         wants = "looks at labels" if n_classes else "looks at no labels"
         raise DataError(f"this task {wants}, but {told}: pass one array for each party only where it does.")
     classes = None if labels is None else tables.labels(labels, n_classes)
-    found = ENGINES[engine](run, tables.parts, None, classes)
+    found = play(run, tables.parts, None, classes)
     for sentence in found.privacy.warnings:
         warnings.warn(sentence, PrivacyWarning, stacklevel=2)
     return found
-
-
-def require_engine(engine: str) -> None:
-    """Refuse an engine that there is not."""
-    if engine not in ENGINES:
-        raise ConfigurationError(f"engine is {engine!r}, which is not known: {nearest(engine, ENGINES)}")
 
 
 def _options_of(task: str | Task) -> dict[str, Any]:
