@@ -16,11 +16,13 @@ import difflib
 import math
 import numbers
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from enum import Enum
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
 
+EnumT = TypeVar("EnumT", bound=Enum)
 _LONGEST_NAME = 100
 _SHOWN = 10
 
@@ -136,6 +138,16 @@ def listed(values: Iterable[str]) -> str:
     """The first few of some words."""
     words = list(values)
     return ", ".join(words[:_SHOWN]) + (f", ... ({len(words)} in all)" if len(words) > _SHOWN else "")
+
+
+def member(name: str, value: object, kind: type[EnumT]) -> EnumT:
+    """Turn a string into a member of an enumeration, or say which one is nearest."""
+    if isinstance(value, kind):
+        return value
+    for one in kind:
+        if one.value == value:
+            return one
+    raise ConfigurationError(f"{name} is {value!r}, which is not known: {nearest(value, (m.value for m in kind))}")
 
 
 def require_real(name: str, value: object, mend: str) -> float:

@@ -20,7 +20,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, TextIO
 
-from flwr_dpkmeans.errors import ConfigurationError, nearest
+from flwr_dpkmeans.errors import ConfigurationError, member
 
 PACKAGE = "flwr_dpkmeans"
 LONGEST_LINE = 4000
@@ -47,15 +47,10 @@ class LogOptions:
     @classmethod
     def of(cls, log_format: Any = "", verbose: Any = False, file: Any = "") -> LogOptions:
         """Read the options as a configuration spells them; anything else is a `ConfigurationError`."""
-        kinds = [kind.value for kind in LogFormat]
-        if log_format not in ("", *kinds):
-            raise ConfigurationError(
-                f"log-format is {log_format!r}, which is not known here: {nearest(log_format, kinds)}"
-            )
         if not isinstance(verbose, bool):
             raise ConfigurationError(f"verbose is {verbose!r}, but it must be true or false: correct it.")
         where = Path(str(file)).expanduser().absolute() if file else None
-        return cls(LogFormat(log_format or LogFormat.TEXT.value), verbose, where)
+        return cls(member("log-format", log_format or LogFormat.TEXT, LogFormat), verbose, where)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from flwr_dpkmeans.data.points import Bounds
-from flwr_dpkmeans.errors import ConfigurationError, DataError, nearest, require_whole
+from flwr_dpkmeans.errors import ConfigurationError, DataError, member, require_whole
 
 MIXTURE = "mixture"
 """Name of the data source that `MixtureClients` draws."""
@@ -80,10 +80,7 @@ def partition_indices(
     require_whole("n_parts", n_parts, 1)
     require_whole("part", part, 0, most=n_parts - 1)
     require_whole("seed", seed, 0)
-    if kind not in list(Partition):
-        hint = nearest(kind, [known.value for known in Partition])
-        raise ConfigurationError(f"the partition kind is {kind!r}, but it must be a known one: {hint}")
-    chosen = Partition(kind)
+    chosen = member("the partition kind", kind, Partition)
     rng = np.random.default_rng(seed)
     if chosen is Partition.SHARDS:
         return _run(np.arange(n_rows, dtype=np.int64), n_parts, part)

@@ -26,7 +26,7 @@ from flwr_dpkmeans.data.bundled import BUNDLED, load_server_table
 from flwr_dpkmeans.data.partition import COLUMN_KINDS, MIXTURE, MIXTURE_BOUNDS, Partition, parse_sizes
 from flwr_dpkmeans.data.schema import schema_of
 from flwr_dpkmeans.data.tables import Layout, Table
-from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError, nearest
+from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError, member, nearest
 from flwr_dpkmeans.flower.client_app import OutputFiles, mixture_of, run_folder, simulated_part
 from flwr_dpkmeans.flower.exchange import is_deployed, is_simulated_server
 from flwr_dpkmeans.flower.kmeans_client import write_result
@@ -36,7 +36,7 @@ from flwr_dpkmeans.options import AUTO, DEFAULT_ALGORITHM, Cohort, foreign_table
 from flwr_dpkmeans.results.writer import REPORT_FILE, write_report
 from flwr_dpkmeans.sums.round import Array
 from flwr_dpkmeans.sums.settings import Evaluation as EvaluationKind
-from flwr_dpkmeans.sums.settings import Settings, member, rule_of
+from flwr_dpkmeans.sums.settings import Settings, rule_of
 from flwr_dpkmeans.sums.task import TASKS, Task
 
 logger = placed_logger("flwr_dpkmeans.server")

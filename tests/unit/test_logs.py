@@ -241,7 +241,7 @@ def test_the_servers_options_come_from_the_run_configuration() -> None:
 @pytest.mark.parametrize(
     ("values", "sentence"),
     [
-        ({"log_format": "jsn"}, "log-format is 'jsn', which is not known here: did you mean 'json'?"),
+        ({"log_format": "jsn"}, "log-format is 'jsn', which is not known: did you mean 'json'?"),
         ({"verbose": "yes"}, "verbose is 'yes', but it must be true or false: correct it."),
     ],
 )

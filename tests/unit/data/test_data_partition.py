@@ -108,9 +108,7 @@ def test_numbers_out_of_range(numbers: tuple[Any, Any, Any], seed: int, message:
 def test_unknown_kind() -> None:
     with pytest.raises(ConfigurationError) as caught:
         partition_indices(5, 2, 0, seed=0, kind="by-value")
-    assert str(caught.value) == (
-        "the partition kind is 'by-value', but it must be a known one: did you mean 'by_value'?"
-    )
+    assert str(caught.value) == ("the partition kind is 'by-value', which is not known: did you mean 'by_value'?")
 
 
 @pytest.mark.parametrize("kind", ["by_value", "dirichlet", "one_client_per_value"])
