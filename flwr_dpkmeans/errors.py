@@ -151,29 +151,29 @@ def member(name: str, value: object, kind: type[EnumT]) -> EnumT:
 
 
 def require_real(name: str, value: object, mend: str) -> float:
-    """Return `value` as a float, or raise a LocalMisuseError, ending with `mend`, if it is not a finite number."""
+    """Return `value` as a float, or raise a `ConfigurationError`, ending with `mend`, if it is not a finite number."""
     if isinstance(value, bool) or not isinstance(value, numbers.Real) or not math.isfinite(value):
-        raise LocalMisuseError(f"{name} is {value!r}, but it must be a finite number: {mend}.")
+        raise ConfigurationError(f"{name} is {value!r}, but it must be a finite number: {mend}.")
     return float(value)
 
 
 def require_positive(name: str, value: object) -> float:
-    """Return `value` as a float, or raise a LocalMisuseError if it is not finite and greater than 0."""
+    """Return `value` as a float, or raise a `ConfigurationError` if it is not finite and greater than 0."""
     if type(value) is float and 0.0 < value < math.inf:
         return value
     mend = "give a positive number such as 1.0"
     number = require_real(name, value, mend)
     if not number > 0.0:
-        raise LocalMisuseError(f"{name} is {value!r}, but it must be greater than 0: {mend}.")
+        raise ConfigurationError(f"{name} is {value!r}, but it must be greater than 0: {mend}.")
     return number
 
 
 def require_delta(value: object) -> float:
-    """Return `value` as a float, or raise a LocalMisuseError if it is not strictly between 0 and 1."""
+    """Return `value` as a float, or raise a `ConfigurationError` if it is not strictly between 0 and 1."""
     mend = "give a small number such as 1e-6"
     number = require_real("delta", value, mend)
     if not 0.0 < number < 1.0:
-        raise LocalMisuseError(f"delta is {value!r}, but it must be greater than 0 and less than 1: {mend}.")
+        raise ConfigurationError(f"delta is {value!r}, but it must be greater than 0 and less than 1: {mend}.")
     return number
 
 

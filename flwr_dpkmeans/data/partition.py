@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from flwr_dpkmeans.data.points import Bounds
-from flwr_dpkmeans.errors import ConfigurationError, DataError, member, require_whole
+from flwr_dpkmeans.errors import ConfigurationError, DataError, member, require_positive, require_whole
 
 MIXTURE = "mixture"
 """Name of the data source that `MixtureClients` draws."""
@@ -94,9 +94,7 @@ def partition_indices(
         return _run(np.argsort(column, kind="stable"), n_parts, part)
     if chosen is Partition.ONE_PER_VALUE:
         return np.flatnonzero(column == _to_values(column, n_parts)[part]).astype(np.int64)
-    if not (isinstance(alpha, int | float) and math.isfinite(alpha) and alpha > 0):
-        raise ConfigurationError(f"alpha is {alpha!r}, but it must be a finite number above 0: give for example 0.5.")
-    return _dirichlet(column, n_parts, part, float(alpha), rng)
+    return _dirichlet(column, n_parts, part, require_positive("alpha", alpha), rng)
 
 
 def _run(order: NDArray[np.int64], n_parts: int, part: int) -> NDArray[np.int64]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, fields
 from enum import Enum
@@ -26,7 +25,7 @@ from flwr_dpkmeans.data.bundled import BUNDLED, load_server_table
 from flwr_dpkmeans.data.partition import COLUMN_KINDS, MIXTURE, MIXTURE_BOUNDS, Partition, parse_sizes
 from flwr_dpkmeans.data.schema import schema_of
 from flwr_dpkmeans.data.tables import Layout, Table
-from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError, member, nearest
+from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError, member, nearest, require_positive
 from flwr_dpkmeans.flower.client_app import OutputFiles, mixture_of, run_folder, simulated_part
 from flwr_dpkmeans.flower.exchange import is_deployed, is_simulated_server
 from flwr_dpkmeans.flower.kmeans_client import write_result
@@ -50,7 +49,7 @@ def main(grid: Grid, context: Context) -> None:
     with placed(Place(run=context.run_id)):
         show_logs()
         try:
-            show_logs(server_log_options(context.run_config))
+            show_logs(LogOptions.of(context.run_config))
             strategy = checked_strategy(context.run_config, len(list(grid.get_node_ids())))
             result = strategy.start(grid=grid)
             folder = run_folder(str(context.run_config.get("output", "")), context.run_id)
@@ -318,11 +317,6 @@ def require_known(run_config: Mapping[str, Any]) -> None:
             raise ConfigurationError(f"there is no run-config key {key!r}: {mend}")
 
 
-def server_log_options(run_config: Mapping[str, Any]) -> LogOptions:
-    """Return how the server's lines are shown; nodes do not look here, they have a configuration of their own."""
-    return LogOptions.of(run_config.get("log-format", ""), run_config.get("verbose", False))
-
-
 def _given_options(given: Mapping[str, Any]) -> dict[str, Any]:
     """The options that are given and not automatic, by their flat names."""
     kind = algorithm_entry(given["algorithm"])
@@ -405,7 +399,7 @@ def _require_source(key: str, source: str) -> None:
 
 
 def _require_partition(given: Mapping[str, Any]) -> None:
-    kind, alpha = str(given["partition"]), given["partition-alpha"]
+    kind = str(given["partition"])
     member("partition", kind, Partition)
     if given["data"] == MIXTURE and kind != Partition.IID.value:
         raise ConfigurationError(
@@ -416,9 +410,6 @@ def _require_partition(given: Mapping[str, Any]) -> None:
             f"partition is {kind!r}, but partition-column does not say by which column: name one of the file's "
             "columns, or 'target' for bundled data."
         )
-    if not isinstance(alpha, int | float) or isinstance(alpha, bool) or not 0.0 < alpha < math.inf:
-        raise ConfigurationError(
-            f"partition-alpha is {alpha!r}, but it must be a finite number greater than 0: give 0.5."
-        )
+    require_positive("partition-alpha", given["partition-alpha"])
     if kind == Partition.FIXED_SIZES.value:
         parse_sizes(given["partition-sizes"])
