@@ -128,7 +128,7 @@ def test_column_values(kind: str, values: Any, message: str) -> None:
 
 @pytest.mark.parametrize("alpha", [0.0, -1.0, float("nan"), float("inf")])
 def test_alpha(alpha: float) -> None:
-    with pytest.raises(ConfigurationError, match="but it must be (greater than 0|a finite number)"):
+    with pytest.raises(ConfigurationError, match=r"but it must be (greater than 0|a finite number)"):
         partition_indices(3, 2, 0, seed=0, kind="dirichlet", column_values=[0, 1, 2], alpha=alpha)
 
 
