@@ -206,15 +206,6 @@ def object_of(argument: str, value: object) -> Options:
     raise ConfigurationError(f"{argument} is {value!r}, which has no options of its own: {wanted}.")
 
 
-def algorithm_value(name: str, options: Mapping[str, Any]) -> str | Options:
-    """An algorithm with some options of its own, as an argument has it; those of other algorithms are refused."""
-    kind = task_kind(name)
-    for option, value in options.items():
-        if option not in kind.option_class().__dataclass_fields__:
-            raise _foreign(option, value, name)
-    return kind.option_class()(**options) if options else name
-
-
 def moved(name: str, value: Any) -> ConfigurationError:
     """Say where an argument has gone that the estimator had once, or which one is nearest."""
     for group in GROUPS:
@@ -385,7 +376,7 @@ def _require_own(run: Run, values: Mapping[str, Any]) -> None:
         read = getattr(settings, option) if option in Settings.__dataclass_fields__ else given
         value = catalogue[option].changed(option, read)
         if value is not None and task.name not in catalogue[option].owners:
-            raise _foreign(option, value, task.name)
+            raise foreign_option(option, value, task.name)
         changed |= {} if value is None else {option: value}
     counted = settings.n_examples is None and task.counts(settings.unit) and task.name not in NOT_FEDERATED
     evaluated = settings.evaluation.value
@@ -404,14 +395,12 @@ def _require_own(run: Run, values: Mapping[str, Any]) -> None:
                 )
 
 
-def _foreign(option: str, value: Any, name: str) -> ConfigurationError:
+def foreign_option(option: str, value: Any, name: str) -> ConfigurationError:
     """Say that an algorithm has no such option, and which ones have."""
-    catalogue = _catalogue(_kinds())
-    if option not in catalogue:
-        return ConfigurationError(f"there is no parameter {option!r}: {nearest(option, catalogue)}")
+    owners = " or ".join(map(repr, _catalogue(_kinds())[option].owners))
     return ConfigurationError(
         f"{option} is {_shown(value)}, but the algorithm is {name!r}, which has no such option: leave it out, or "
-        f"choose {' or '.join(map(repr, catalogue[option].owners))}."
+        f"choose {owners}."
     )
 
 
