@@ -88,20 +88,23 @@ def load_source(
             return table
         encoded = schema.encode(dict(zip(table.names, table.points.T, strict=True)))
         return Table.of(encoded, table.partition_values, table.labels)
-    if not _looks_like_path(source):
-        raise ConfigurationError(
-            f"the data source is {source!r}, but it must be a bundled data set or the path of a .csv, .npy, .npz or "
-            f".parquet file: {nearest(source, BUNDLED)}"
-        )
+    require_source("the data source", source)
     if schema is not None:
         layout = Layout(tuple(options["columns"]), label_column, options["header"] is not False)
         return load_by_schema(source, schema, layout, partition_column=partition_column)
     return load_table(source, label_column=label_column, partition_column=partition_column, **options)
 
 
-def _looks_like_path(source: str) -> bool:
-    """Tell a path from a mistyped name: it has a suffix or a separator, or something is there."""
-    return bool(source) and (bool(Path(source).suffix) or "/" in source or "\\" in source or Path(source).exists())
+def require_source(what: str, source: str, *others: str) -> None:
+    """Refuse a mistyped name: one that is not known, has no suffix and no separator, and that nothing is called."""
+    names = (*BUNDLED, *others)
+    if source in names or Path(source).suffix or {"/", "\\"} & set(source) or (source and Path(source).exists()):
+        return
+    known = ", ".join(("a bundled data set", *map(repr, others)))
+    raise ConfigurationError(
+        f"{what} is {source!r}, but it must be {known} or the path of a .csv, .npy, .npz or .parquet file: "
+        f"{nearest(source, names)}"
+    )
 
 
 def load_source_once(source: str, **options: Any) -> Table:

@@ -21,7 +21,7 @@ from flwr.supercore.exit import ExitCode, flwr_exit
 
 from flwr_dpkmeans.algorithms import ServerData, algorithm_entry
 from flwr_dpkmeans.algorithms.kmeans_task import DEFAULT_MAX_CLUSTERS
-from flwr_dpkmeans.data.bundled import BUNDLED, load_server_table
+from flwr_dpkmeans.data.bundled import BUNDLED, load_server_table, require_source
 from flwr_dpkmeans.data.partition import COLUMN_KINDS, MIXTURE, MIXTURE_BOUNDS, Partition, parse_sizes
 from flwr_dpkmeans.data.schema import schema_of
 from flwr_dpkmeans.data.tables import Layout, Table
@@ -284,7 +284,8 @@ def strategy_from_run_config(
         raise ConfigurationError("the run configuration has no n-clusters: give it, such as n-clusters=10.")
     given = {**_DEFAULTS, **run_config, _SIMULATED: is_simulated_server() if simulated is None else simulated}
     for key in ("data", "server-data"):
-        _require_source(key, str(given[key]))
+        if given[key]:
+            require_source(key, str(given[key]), MIXTURE)
     _require_partition(given)
     member("output-files", given["output-files"], OutputFiles)
     if given.get("evaluation") == EvaluationKind.EXACT.value and not given[_SIMULATED]:
@@ -386,16 +387,6 @@ def _bounds(given: Mapping[str, Any], *, has_server_points: bool) -> Any:
     if source == MIXTURE:
         return MIXTURE_BOUNDS
     return BUNDLED[source].bounds if source in BUNDLED else None
-
-
-def _require_source(key: str, source: str) -> None:
-    """Refuse a name that is neither known nor a path; whether the path exists is known where it is read."""
-    names = (*BUNDLED, MIXTURE)
-    if source and source not in names and not Path(source).suffix and not {"/", "\\"} & set(source):
-        raise ConfigurationError(
-            f"{key} is {source!r}, but it must be a bundled data set, 'mixture' or the path of a .csv, .npy, .npz or "
-            f".parquet file: {nearest(source, names)}"
-        )
 
 
 def _require_partition(given: Mapping[str, Any]) -> None:
