@@ -16,11 +16,13 @@ import difflib
 import math
 import numbers
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from enum import Enum
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
 
+EnumT = TypeVar("EnumT", bound=Enum)
 _LONGEST_NAME = 100
 _SHOWN = 10
 
@@ -138,35 +140,48 @@ def listed(values: Iterable[str]) -> str:
     return ", ".join(words[:_SHOWN]) + (f", ... ({len(words)} in all)" if len(words) > _SHOWN else "")
 
 
+def member(name: str, value: object, kind: type[EnumT]) -> EnumT:
+    """Turn a string into a member of an enumeration, or say which one is nearest."""
+    if isinstance(value, kind):
+        return value
+    for one in kind:
+        if one.value == value:
+            return one
+    raise ConfigurationError(f"{name} is {value!r}, which is not known: {nearest(value, (m.value for m in kind))}")
+
+
 def require_real(name: str, value: object, mend: str) -> float:
-    """Return `value` as a float, or raise a LocalMisuseError, ending with `mend`, if it is not a finite number."""
+    """Return `value` as a float, or raise a `ConfigurationError`, ending with `mend`, if it is not a finite number."""
     if isinstance(value, bool) or not isinstance(value, numbers.Real) or not math.isfinite(value):
-        raise LocalMisuseError(f"{name} is {value!r}, but it must be a finite number: {mend}.")
+        raise ConfigurationError(f"{name} is {value!r}, but it must be a finite number: {mend}.")
     return float(value)
 
 
 def require_positive(name: str, value: object) -> float:
-    """Return `value` as a float, or raise a LocalMisuseError if it is not finite and greater than 0."""
+    """Return `value` as a float, or raise a `ConfigurationError` if it is not finite and greater than 0."""
     if type(value) is float and 0.0 < value < math.inf:
         return value
     mend = "give a positive number such as 1.0"
     number = require_real(name, value, mend)
     if not number > 0.0:
-        raise LocalMisuseError(f"{name} is {value!r}, but it must be greater than 0: {mend}.")
+        raise ConfigurationError(f"{name} is {value!r}, but it must be greater than 0: {mend}.")
     return number
 
 
 def require_delta(value: object) -> float:
-    """Return `value` as a float, or raise a LocalMisuseError if it is not strictly between 0 and 1."""
+    """Return `value` as a float, or raise a `ConfigurationError` if it is not strictly between 0 and 1."""
     mend = "give a small number such as 1e-6"
     number = require_real("delta", value, mend)
     if not 0.0 < number < 1.0:
-        raise LocalMisuseError(f"delta is {value!r}, but it must be greater than 0 and less than 1: {mend}.")
+        raise ConfigurationError(f"delta is {value!r}, but it must be greater than 0 and less than 1: {mend}.")
     return number
 
 
-def require_whole(name: str, value: object, least: int, mend: str) -> int:
-    """Return `value` as an int, or raise `LocalMisuseError` if it is not a whole number of at least `least`."""
-    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < least:
-        raise LocalMisuseError(f"{name} is {value!r}, but it must be a whole number of at least {least}: {mend}.")
-    return int(value)
+def require_whole(name: str, value: object, least: int, mend: str = "", most: int | None = None) -> int:
+    """Return `value` as an int, or raise a `ConfigurationError` if it is no integer from `least` to `most`."""
+    whole = int(value) if isinstance(value, numbers.Integral) and not isinstance(value, bool) else None
+    if whole is None or whole < least or (most is not None and whole > most):
+        bound = f"at least {least}" if most is None else f"from {least} to {most}"
+        mend = mend or f"give for example {least}"
+        raise ConfigurationError(f"{name} is {value!r}, but it must be an integer {bound}: {mend}.")
+    return whole

@@ -24,7 +24,7 @@ from flwr_dpkmeans.algorithms.server_points import in_squared_units, is_private,
 from flwr_dpkmeans.data.points import Bounds, frame_columns, validate_columns
 from flwr_dpkmeans.data.schema import Encoded, schema_of
 from flwr_dpkmeans.errors import ConfigurationError, DataError, PrivacyWarning
-from flwr_dpkmeans.flower.engines import ENGINES, InOnePlace, Tables, federate, fit_in_one_place, require_engine
+from flwr_dpkmeans.flower.engines import ENGINES, InOnePlace, Tables, federate, fit_in_one_place
 from flwr_dpkmeans.kmeans.lloyd import nearest_centroids, round_to_grid
 from flwr_dpkmeans.log import placed_logger
 from flwr_dpkmeans.options import (
@@ -111,9 +111,9 @@ class _PrivateClustering(
         [-1, 1]^d and rounded to the grid of 2^-16, so that each feature weighs by its values over the width of its
         bounds. Returns labels, (n_examples,); -1 where a schema leaves the row out.
         """
-        rows = self._encoded(X)
-        labels = np.asarray(nearest_centroids(self._in_box(rows), self._scaled_centers)[0], dtype=np.int64)
-        return rows.spread(labels, -1) if isinstance(rows, Encoded) else labels
+        points, encoded = self._in_box(X)
+        labels = np.asarray(nearest_centroids(points, self._scaled_centers)[0], dtype=np.int64)
+        return labels if encoded is None else encoded.spread(labels, -1)
 
     def transform(self, X: ArrayLike) -> Array:
         """Euclidean distance of each row to each centroid; local, costs no privacy.
@@ -121,11 +121,10 @@ class _PrivateClustering(
         In the space of the clustering (see `predict`), not in the caller's units: the smallest one of a row is that to
         its label. Returns (n_examples, n_clusters); NaN where a schema leaves the row out.
         """
-        rows = self._encoded(X)
-        points = self._in_box(rows)
+        points, encoded = self._in_box(X)
         columns = [np.linalg.norm(points - center, axis=1) for center in self._scaled_centers]
         distances = np.asarray(np.stack(columns, axis=1))
-        return rows.spread(distances, np.nan) if isinstance(rows, Encoded) else distances
+        return distances if encoded is None else encoded.spread(distances, np.nan)
 
     def score(self, X: ArrayLike, y: object = None) -> float:
         """Minus the sum of squared distances to the nearest centroid, as in scikit-learn's KMeans; local.
@@ -137,7 +136,7 @@ class _PrivateClustering(
         tables = X if isinstance(X, list) and X and np.ndim(X[0]) == 2 else [X]
         cost = 0.0
         for own in tables:
-            _, squared_distances = nearest_centroids(self._in_box(own), self._scaled_centers)
+            _, squared_distances = nearest_centroids(self._in_box(own)[0], self._scaled_centers)
             cost += float(squared_distances.sum())
         return -cost
 
@@ -213,20 +212,15 @@ class _PrivateClustering(
         """Describe a data frame's rows by cluster, in all of its columns (`flwr_dpkmeans.results.profile`); local."""
         return self.model_.profile(X)
 
-    def _encoded(self, X: ArrayLike) -> Any:
-        """Rows as a schema encodes them, if there is one."""
+    def _in_box(self, X: Any) -> tuple[Array, Encoded | None]:
+        """Rows as the clustering saw them (clipped, scaled, on the grid), and what a schema made of the table."""
         check_is_fitted(self)
-        return X if self.schema_ is None else self.schema_.encode(X)
+        encoded = None if self.schema_ is None else self.schema_.encode(X)
+        rows = self._ordered(X) if encoded is None else encoded.points
+        return round_to_grid(Bounds(*self.bounds_).scale(rows)), encoded
 
-    def _in_box(self, X: ArrayLike) -> Array:
-        """Rows as the clustering saw them: clipped, scaled, on the grid."""
-        rows = self._checked(self._encoded(X))
-        return round_to_grid(Bounds(*self.bounds_).scale(rows))
-
-    def _checked(self, X: Any) -> Array:
-        """Rows with the fitted columns: a data frame's are put in order by name, or encoded by the schema."""
-        if isinstance(X, Encoded):
-            return X.points
+    def _ordered(self, X: Any) -> Array:
+        """Rows with the fitted columns: a data frame's are put in order by name."""
         fitted = tuple(getattr(self, "feature_names_in_", ()))
         if bool(frame_columns(X)) != bool(fitted):
             # scikit-learn's own sentences.
@@ -248,13 +242,9 @@ class _PrivateClustering(
                 f"all tables together have {tables.total} rows, but {k} clusters need at least as many: choose fewer "
                 "clusters or add data."
             )
-        require_engine(self.engine)
-        kind, has_server_data = task_kind(algorithm), self.server_data is not None
-        federated = algorithm not in NOT_FEDERATED
-        if federated:
-            require_server_data(kind, has_server_data=has_server_data)
-        elif has_server_data:
-            raise ConfigurationError(f"server_data was given, but {kind.name!r} starts without it: leave it out.")
+        ENGINES.find(self.engine)
+        has_server_data = self.server_data is not None
+        require_server_data(task_kind(algorithm), has_server_data=has_server_data)
         declared = given["n_examples"]
         if isinstance(declared, str) and not is_private(declared):
             raise ConfigurationError(
@@ -262,8 +252,7 @@ class _PrivateClustering(
             )
         given = {**given, "n_examples": tables.total if takes_total else declared}
         config, points = tables.run(given, self.server_data)
-        if federated:
-            require_supported(config, has_server_data=has_server_data)
+        require_supported(config, has_server_data=has_server_data)
         return config, points
 
     def _labels(self, y: Sequence[ArrayLike] | None, tables: Tables, config: Run) -> list[Labels] | None:

@@ -11,7 +11,7 @@ import logging
 import os
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, fields
@@ -20,7 +20,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, TextIO
 
-from flwr_dpkmeans.errors import ConfigurationError, nearest
+from flwr_dpkmeans.errors import ConfigurationError, member
 
 PACKAGE = "flwr_dpkmeans"
 LONGEST_LINE = 4000
@@ -45,17 +45,16 @@ class LogOptions:
     """Where lines are written as well, by a node that says so itself."""
 
     @classmethod
-    def of(cls, log_format: Any = "", verbose: Any = False, file: Any = "") -> LogOptions:
-        """Read the options as a configuration spells them; anything else is a `ConfigurationError`."""
-        kinds = [kind.value for kind in LogFormat]
-        if log_format not in ("", *kinds):
-            raise ConfigurationError(
-                f"log-format is {log_format!r}, which is not known here: {nearest(log_format, kinds)}"
-            )
+    def of(cls, config: Mapping[str, Any], *, may_write: bool = False) -> LogOptions:
+        """Read the options as a configuration spells them; anything else is a `ConfigurationError`.
+
+        Only a node's own configuration may say which file is written: a run's is whatever somebody sends.
+        """
+        verbose, file = config.get("verbose", False), config.get("log-file") if may_write else None
         if not isinstance(verbose, bool):
             raise ConfigurationError(f"verbose is {verbose!r}, but it must be true or false: correct it.")
         where = Path(str(file)).expanduser().absolute() if file else None
-        return cls(LogFormat(log_format or LogFormat.TEXT.value), verbose, where)
+        return cls(member("log-format", config.get("log-format") or LogFormat.TEXT, LogFormat), verbose, where)
 
 
 @dataclass(frozen=True)

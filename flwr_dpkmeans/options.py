@@ -206,15 +206,6 @@ def object_of(argument: str, value: object) -> Options:
     raise ConfigurationError(f"{argument} is {value!r}, which has no options of its own: {wanted}.")
 
 
-def algorithm_value(name: str, options: Mapping[str, Any]) -> str | Options:
-    """An algorithm with some options of its own, as an argument has it; those of other algorithms are refused."""
-    kind = task_kind(name)
-    for option, value in options.items():
-        if option not in kind.option_class().__dataclass_fields__:
-            raise _foreign(option, value, name)
-    return kind.option_class()(**options) if options else name
-
-
 def moved(name: str, value: Any) -> ConfigurationError:
     """Say where an argument has gone that the estimator had once, or which one is nearest."""
     for group in GROUPS:
@@ -262,10 +253,10 @@ def parse_config(**values: Any) -> Run:
     Options that only other algorithms have are checked, and have no effect. Raises a ConfigurationError with one
     sentence that names the value, the bound and the mend; for an unknown name, the nearest valid one.
     """
-    defaults, holders = _catalogue(_kinds())
+    catalogue = _catalogue(_kinds())
     for name in values:
-        if name not in defaults:
-            raise ConfigurationError(f"there is no parameter {name!r}: {nearest(name, defaults)}")
+        if name not in catalogue:
+            raise ConfigurationError(f"there is no parameter {name!r}: {nearest(name, catalogue)}")
     kind = task_kind(values.get("algorithm", DEFAULT_ALGORITHM))
     for name, example in _EXAMPLES.items():
         if name not in values and (name == "bounds" or name in kind.own_fields()):
@@ -275,7 +266,7 @@ def parse_config(**values: Any) -> Run:
         for names in (Settings.__dataclass_fields__, kind.own_fields(), kind.option_class().__dataclass_fields__)
     )
     for name in values.keys() - settings.keys() - own.keys() - options.keys():
-        _understood(holders.get(name), name, values[name])
+        catalogue[name].changed(name, values[name])
     return Run(Settings(**settings), kind(**own, options=kind.option_class()(**options)))
 
 
@@ -322,52 +313,53 @@ def build_run(given: Mapping[str, Any], box: Bounds, *, has_server_data: bool) -
 # -- whose an option is -------------------------------------------------------------------------------------------
 
 
-@lru_cache(maxsize=4)
-def _catalogue(kinds: tuple[type[Task], ...]) -> tuple[dict[str, Any], dict[str, type[Options]]]:
-    """All that some of these algorithms can be told, with defaults (None: a run must have it), and whose option it is.
+@dataclass(frozen=True)
+class _Option:
+    """What is known of an option, whichever algorithm is chosen."""
 
-    Both are by flat names; the second has what stands in an algorithm's own options.
-    """
-    defaults: dict[str, Any] = {"n_clusters": None, "bounds": None, "algorithm": DEFAULT_ALGORITHM}
-    defaults |= {one.name: None for one in fields(Settings)} | Settings.defaults()
-    holders: dict[str, type[Options]] = {}
-    for kind in kinds:
-        defaults |= kind.option_class().defaults()
-        defaults |= {name: value for name, value in kind.defaults().items() if name != "options"}
-        holders |= dict.fromkeys(kind.option_class().__dataclass_fields__, kind.option_class())
-    return defaults, holders
+    owners: tuple[str, ...]
+    """The algorithms that have it."""
+    default: Any
+    """None: a run must have it, or finds it out."""
+    holder: type[Options] | None
+    """The algorithm's own options that it is one of."""
 
-
-@lru_cache(maxsize=4)
-def _of_some(kinds: tuple[type[Task], ...]) -> tuple[frozenset[str], frozenset[str]]:
-    """Options that some of these algorithms have, but not all, and what some have beside, as a number of clusters."""
-    options = frozenset[str]().union(*[options_of(kind.name) for kind in kinds])
-    return options, frozenset(name for kind in kinds for name in kind.own_fields())
-
-
-def _understood(holder: type[Options] | None, name: str, given: Any) -> Any:
-    """The value of an algorithm's own option as its `holder` understands it, if it differs from its default."""
-    if holder is None or given is (default := getattr(holder, name)):
-        return None
-    value = getattr(holder(**{name: given}), name)
-    return None if value == default else value
+    def changed(self, name: str, given: Any) -> Any:
+        """A value as its holder reads it, if it differs from the default; else None."""
+        value = given if self.holder is None or given is self.default else getattr(self.holder(**{name: given}), name)
+        return None if value == self.default else value
 
 
 def _kinds() -> tuple[type[Task], ...]:
     return (*TASKS.values(), *NOT_FEDERATED.values())
 
 
+@lru_cache(maxsize=4)
+def _catalogue(kinds: tuple[type[Task], ...]) -> dict[str, _Option]:
+    """All that some of these algorithms can be told, by flat names."""
+    owners = dict.fromkeys(("algorithm", *Settings.__dataclass_fields__), tuple(kind.name for kind in kinds))
+    owners |= dict.fromkeys(_CLIENT_LEVEL, tuple(kind.name for kind in kinds if PrivacyUnit.CLIENT in kind.units))
+    owners |= dict.fromkeys(_FEDERATED, tuple(kind.name for kind in kinds if kind.name not in NOT_FEDERATED))
+    defaults, holders = {"algorithm": DEFAULT_ALGORITHM} | Settings.defaults(), dict[str, type[Options]]()
+    for kind in kinds:
+        options = kind.option_class()
+        for name in (*kind.own_fields(), *options.__dataclass_fields__):
+            owners[name] = (*owners.get(name, ()), kind.name)
+        defaults |= kind.defaults() | options.defaults()
+        holders |= dict.fromkeys(options.__dataclass_fields__, options)
+    return {name: _Option(owners[name], defaults.get(name), holders.get(name)) for name in owners}
+
+
 def option_defaults() -> dict[str, Any]:
     """Every option by its flat name, with its default; None for those that a run must have."""
-    return dict(_catalogue(_kinds())[0])
+    return {name: option.default for name, option in _catalogue(_kinds()).items()}
 
 
 def options_of(name: str) -> frozenset[str]:
     """The options that an algorithm has, of those that not all have."""
-    kind = task_kind(name)
-    of_units = _CLIENT_LEVEL if PrivacyUnit.CLIENT in kind.units else frozenset()
-    of_cohorts = frozenset() if name in NOT_FEDERATED else _FEDERATED
-    return frozenset(kind.option_class().defaults()) | of_units | of_cohorts
+    n_kinds = len(_kinds())
+    own = {option: known.owners for option, known in _catalogue(_kinds()).items() if name in known.owners}
+    return frozenset(option for option, owners in own.items() if len(owners) < n_kinds)
 
 
 def own_options(values: Mapping[str, Any], name: str, compared: Iterable[str]) -> dict[str, Any]:
@@ -378,27 +370,14 @@ def own_options(values: Mapping[str, Any], name: str, compared: Iterable[str]) -
 
 def _require_own(run: Run, values: Mapping[str, Any]) -> None:
     """Refuse what was given and would be ignored: options of other algorithms, units, evaluations and bounds."""
-    settings, task = run.settings, run.task
-    kinds = _kinds()
-    (_, holders), (of_some, fields_of_some) = _catalogue(kinds), _of_some(kinds)
-    for name in fields_of_some.difference(task.own_fields()).intersection(values):
-        raise ConfigurationError(
-            f"{name} is {_shown(values[name])}, but the algorithm is {task.name!r}, which has no such option: leave it "
-            "out."
-        )
+    settings, task, catalogue = run.settings, run.task, _catalogue(_kinds())
     changed: dict[str, Any] = {}
     for option, given in values.items():
-        if option in Settings.__dataclass_fields__:
-            value = getattr(settings, option)
-            value = None if value == getattr(Settings, option, None) else value
-        else:
-            value = _understood(holders.get(option), option, given)
-        if value is not None:
-            changed[option] = value
-    foreign = of_some - options_of(task.name)
-    for option, value in changed.items():
-        if option in foreign:
-            raise _foreign(option, value, task.name)
+        read = getattr(settings, option) if option in Settings.__dataclass_fields__ else given
+        value = catalogue[option].changed(option, read)
+        if value is not None and task.name not in catalogue[option].owners:
+            raise foreign_option(option, value, task.name)
+        changed |= {} if value is None else {option: value}
     counted = settings.n_examples is None and task.counts(settings.unit) and task.name not in NOT_FEDERATED
     evaluated = settings.evaluation.value
     for options, effective, reason, mend in (
@@ -416,14 +395,12 @@ def _require_own(run: Run, values: Mapping[str, Any]) -> None:
                 )
 
 
-def _foreign(option: str, value: Any, name: str) -> ConfigurationError:
+def foreign_option(option: str, value: Any, name: str) -> ConfigurationError:
     """Say that an algorithm has no such option, and which ones have."""
-    owners = [repr(kind.name) for kind in _kinds() if option in options_of(kind.name)]
-    if not owners:
-        return ConfigurationError(f"there is no parameter {option!r}: {nearest(option, option_defaults())}")
+    owners = " or ".join(map(repr, _catalogue(_kinds())[option].owners))
     return ConfigurationError(
         f"{option} is {_shown(value)}, but the algorithm is {name!r}, which has no such option: leave it out, or "
-        f"choose {' or '.join(owners)}."
+        f"choose {owners}."
     )
 
 

@@ -78,8 +78,3 @@ _LIBRARIES = _Libraries()
 def one_thread() -> _Libraries:
     """Hold BLAS and OpenMP to one thread; as a context or a decorator, nested and from several threads at once."""
     return _LIBRARIES
-
-
-def one_thread_from_now_on() -> None:
-    """Hold BLAS and OpenMP, as far as they are loaded, to one thread for the life of a worker process."""
-    _LIBRARIES.__enter__()

@@ -24,9 +24,10 @@ from flwr_dpkmeans.data.bundled import BUNDLED
 from flwr_dpkmeans.data.points import Bounds, parse_bounds
 from flwr_dpkmeans.errors import ConfigurationError, nearest
 from flwr_dpkmeans.flower.server_app import strategy_from_run_config, table_of
-from flwr_dpkmeans.options import algorithm_value, parse_run
+from flwr_dpkmeans.options import parse_run, task_kind
 from flwr_dpkmeans.sums.draft import require_supported
 from flwr_dpkmeans.sums.settings import Evaluation as EvaluationKind
+from flwr_dpkmeans.sums.settings import Options
 from flwr_dpkmeans.sums.task import Run
 from simulations.baselines.central import require_central
 from simulations.datasets import RANGE
@@ -243,6 +244,24 @@ def central_config(settings: Mapping[str, Any], bounds: Bounds) -> dict[str, Any
     require_central(parse_run(**options))
     own = {option: options.pop(option) for option in algorithm if option != "max_iter"}
     return options | {"algorithm": algorithm_value(options["algorithm"], own)}
+
+
+def algorithm_value(name: str, options: Mapping[str, Any]) -> str | Options:
+    """An algorithm with some options of its own, as an argument has it.
+
+    Parameters
+    ----------
+    name : str
+        The algorithm.
+    options : mapping
+        By name.
+
+    Returns
+    -------
+    str or Options
+        The name alone without options.
+    """
+    return task_kind(name).option_class()(**options) if options else name
 
 
 def flat(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from flwr_dpkmeans.algorithms import NOT_FEDERATED, ServerData, algorithm_entry
 from flwr_dpkmeans.algorithms.server_points import PRIVATE, is_private
 from flwr_dpkmeans.data.partition import parse_sizes, partition_indices
-from flwr_dpkmeans.data.points import Bounds, bounds_feature_names, parse_bounds
+from flwr_dpkmeans.data.points import Bounds, parse_bounds, read_ranges
 from flwr_dpkmeans.errors import ConfigurationError
 from simulations.datasets import HELD_OUT, OWN, RANGE, DataSet, own_range
 
@@ -167,7 +167,7 @@ def reference_box(settings: Mapping[str, Any], data: DataSet) -> Bounds:
     """
     given, width = settings["data"]["bounds"], data.points.shape[1]
     if given not in (None, RANGE, PRIVATE):
-        if bounds_feature_names(given) and not data.names:
+        if read_ranges(given).names and not data.names:
             raise ConfigurationError(
                 f"data.bounds is {given!r}, whose rows have the names of columns, but the data have none: leave the "
                 "names out of it."

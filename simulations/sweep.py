@@ -26,11 +26,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 import flwr_dpkmeans
 from flwr_dpkmeans.errors import ConfigurationError
-from flwr_dpkmeans.threads import one_thread, one_thread_from_now_on
+from flwr_dpkmeans.threads import one_thread
 from simulations.configuration import job_key
 from simulations.expansion import Sweep
 from simulations.job import failed_row, log_quietly, run_job
 from simulations.table import Journal, only_sweep, write_table
+from simulations.workers import one_thread_from_now_on
 
 logger = logging.getLogger("simulations")
 

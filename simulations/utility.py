@@ -89,7 +89,8 @@ def run_job(job: Job) -> float:
     from flwr_dpkmeans import FederatedKMeans
     from flwr_dpkmeans.algorithms import ALGORITHMS
     from flwr_dpkmeans.kmeans.lloyd import cost_per_point
-    from flwr_dpkmeans.options import algorithm_value, own_options
+    from flwr_dpkmeans.options import own_options
+    from simulations.configuration import algorithm_value
 
     logging.disable(logging.CRITICAL)
     points = load_scaled(job.source)

@@ -15,7 +15,7 @@ import numpy as np
 
 from flwr_dpkmeans.algorithms.noise_budget import count_order
 from flwr_dpkmeans.data.bundled import load_server_table
-from flwr_dpkmeans.data.points import Bounds, bounds_feature_names, parse_bounds
+from flwr_dpkmeans.data.points import Bounds, read_ranges
 from flwr_dpkmeans.data.schema import schema_of
 from flwr_dpkmeans.data.tables import Table
 from flwr_dpkmeans.errors import ConfigurationError, DataError, nearest
@@ -225,18 +225,18 @@ def resolve_bounds(
     given = bounds
     if is_private(bounds):
         given = DEFAULT_DOMAIN if domain is None else domain
-    of_bounds = bounds_feature_names(given)
-    order = tuple(names) or of_bounds or (() if table is None else table.names)
+    stated = None if given is None else read_ranges(given)
+    order = tuple(names) or (stated.names if stated else ()) or (table.names if table else ())
     points = None if table is None else _ordered_points(table, order, allow_unnamed=allow_unnamed)
-    if given is None and points is not None:
+    if stated is not None:
+        return stated.matched(order), order, points
+    if points is not None:
         return Bounds(*bounds_from_server(points)), order, points
-    if given is None:
-        raise ConfigurationError(
-            "no bounds were given, and they may not be taken from private data: give public ones, such as "
-            "bounds='0,100' or the path of a file with columns feature,lower,upper, let them follow from server_data, "
-            "or let private histograms find them by bounds='private'."
-        )
-    return parse_bounds(given, feature_names=order if of_bounds else None), order, points
+    raise ConfigurationError(
+        "no bounds were given, and they may not be taken from private data: give public ones, such as bounds='0,100' "
+        "or the path of a file with columns feature,lower,upper, let them follow from server_data, or let private "
+        "histograms find them by bounds='private'."
+    )
 
 
 def _ordered_points(table: Table, names: tuple[str, ...], *, allow_unnamed: bool) -> Array:

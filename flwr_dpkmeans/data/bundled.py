@@ -57,12 +57,7 @@ BUNDLED = _read_descriptions()
 
 
 def load_bundled(name: str, *, partition_column: str = "") -> Table:
-    """Load a bundled data set with its labels, in scikit-learn's order; the only partition column is ``"target"``."""
-    if name not in BUNDLED:
-        raise ConfigurationError(
-            f"the data set is {name!r}, but only the names of bundled data sets are known here: "
-            f"{nearest(name, BUNDLED)}"
-        )
+    """Load a key of ``BUNDLED`` with its labels, in scikit-learn's order; the only partition column is ``"target"``."""
     if partition_column not in ("", TARGET_COLUMN):
         raise ConfigurationError(
             f"partition_column is {partition_column!r}, but the rows of the bundled data set {name!r} can be split by "
@@ -70,10 +65,9 @@ def load_bundled(name: str, *, partition_column: str = "") -> Table:
         )
     from sklearn import datasets
 
-    description = BUNDLED[name]
     loaded = getattr(datasets, f"load_{name}")()
-    points = validate_points(loaded.data, description.n_features)
-    return Table(points, description.feature_names, loaded.target if partition_column else None, loaded.target)
+    values = loaded.target if partition_column else None
+    return Table(validate_points(loaded.data), BUNDLED[name].feature_names, values, loaded.target)
 
 
 def load_source(
@@ -94,20 +88,23 @@ def load_source(
             return table
         encoded = schema.encode(dict(zip(table.names, table.points.T, strict=True)))
         return Table.of(encoded, table.partition_values, table.labels)
-    if not _looks_like_path(source):
-        raise ConfigurationError(
-            f"the data source is {source!r}, but it must be a bundled data set or the path of a .csv, .npy, .npz or "
-            f".parquet file: {nearest(source, BUNDLED)}"
-        )
+    require_source("the data source", source)
     if schema is not None:
         layout = Layout(tuple(options["columns"]), label_column, options["header"] is not False)
         return load_by_schema(source, schema, layout, partition_column=partition_column)
     return load_table(source, label_column=label_column, partition_column=partition_column, **options)
 
 
-def _looks_like_path(source: str) -> bool:
-    """Tell a path from a mistyped name: it has a suffix or a separator, or something is there."""
-    return bool(source) and (bool(Path(source).suffix) or "/" in source or "\\" in source or Path(source).exists())
+def require_source(what: str, source: str, *others: str) -> None:
+    """Refuse a mistyped name: one that is not known, has no suffix and no separator, and that nothing is called."""
+    names = (*BUNDLED, *others)
+    if source in names or Path(source).suffix or {"/", "\\"} & set(source) or (source and Path(source).exists()):
+        return
+    known = ", ".join(("a bundled data set", *map(repr, others)))
+    raise ConfigurationError(
+        f"{what} is {source!r}, but it must be {known} or the path of a .csv, .npy, .npz or .parquet file: "
+        f"{nearest(source, names)}"
+    )
 
 
 def load_source_once(source: str, **options: Any) -> Table:

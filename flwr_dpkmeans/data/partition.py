@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from flwr_dpkmeans.data.points import Bounds
-from flwr_dpkmeans.errors import ConfigurationError, DataError, nearest
+from flwr_dpkmeans.errors import ConfigurationError, DataError, member, require_positive, require_whole
 
 MIXTURE = "mixture"
 """Name of the data source that `MixtureClients` draws."""
@@ -76,14 +76,11 @@ def partition_indices(
     values give each part few of the labels (T.-M. H. Hsu, H. Qi, M. Brown, "Measuring the effects of non-identical data
     distribution for federated visual classification", 2019, section 3).
     """
-    check_integer("n_rows", n_rows, 0)
-    check_integer("n_parts", n_parts, 1)
-    check_integer("part", part, 0, n_parts - 1)
-    check_integer("seed", seed, 0)
-    if kind not in list(Partition):
-        hint = nearest(kind, [known.value for known in Partition])
-        raise ConfigurationError(f"the partition kind is {kind!r}, but it must be a known one: {hint}")
-    chosen = Partition(kind)
+    require_whole("n_rows", n_rows, 0)
+    require_whole("n_parts", n_parts, 1)
+    require_whole("part", part, 0, most=n_parts - 1)
+    require_whole("seed", seed, 0)
+    chosen = member("the partition kind", kind, Partition)
     rng = np.random.default_rng(seed)
     if chosen is Partition.SHARDS:
         return _run(np.arange(n_rows, dtype=np.int64), n_parts, part)
@@ -97,20 +94,7 @@ def partition_indices(
         return _run(np.argsort(column, kind="stable"), n_parts, part)
     if chosen is Partition.ONE_PER_VALUE:
         return np.flatnonzero(column == _to_values(column, n_parts)[part]).astype(np.int64)
-    if not (isinstance(alpha, int | float) and math.isfinite(alpha) and alpha > 0):
-        raise ConfigurationError(f"alpha is {alpha!r}, but it must be a finite number above 0: give for example 0.5.")
-    return _dirichlet(column, n_parts, part, float(alpha), rng)
-
-
-def check_integer(name: str, value: object, smallest: int, largest: int | None = None) -> None:
-    """Refuse what is no integer in the range; `name` is what the caller knows it by."""
-    is_integer = isinstance(value, int | np.integer) and not isinstance(value, bool)
-    number = int(value) if isinstance(value, int | np.integer) else 0
-    if not is_integer or number < smallest or (largest is not None and number > largest):
-        bound = f"at least {smallest}" if largest is None else f"from {smallest} to {largest}"
-        raise ConfigurationError(
-            f"{name} is {value!r}, but it must be an integer {bound}: give for example {smallest}."
-        )
+    return _dirichlet(column, n_parts, part, require_positive("alpha", alpha), rng)
 
 
 def _run(order: NDArray[np.int64], n_parts: int, part: int) -> NDArray[np.int64]:
@@ -146,7 +130,7 @@ def _checked_sizes(sizes: Sequence[int] | None, n_rows: int, n_parts: int) -> Se
             f"sizes has {len(sizes)} numbers, but there are {n_parts} parts: give one size for each part."
         )
     for index, size in enumerate(sizes):
-        check_integer(f"sizes[{index}]", size, 0)
+        require_whole(f"sizes[{index}]", size, 0)
     if (total := sum(map(int, sizes))) > n_rows:
         raise DataError(f"the sizes add up to {total}, but there are {n_rows} rows: give smaller sizes or more rows.")
     return sizes
@@ -199,8 +183,8 @@ class MixtureClients:
     variance: ClassVar[float] = 0.5
 
     def __post_init__(self) -> None:
-        check_integer("the seed of the mixture", self.seed, 0)
-        check_integer("the number of rows of each of the mixture's clients", self.rows_per_client, 0)
+        require_whole("the seed of the mixture", self.seed, 0)
+        require_whole("the number of rows of each of the mixture's clients", self.rows_per_client, 0)
 
     def means(self) -> NDArray[np.float64]:
         """Means of the components, (10, 100)."""
@@ -215,7 +199,7 @@ class MixtureClients:
 
     def client_points(self, client: int) -> NDArray[np.float64]:
         """The rows of one client, (rows_per_client, 100); clients are counted from 0."""
-        check_integer("the number of the mixture's client", client, 0)
+        require_whole("the number of the mixture's client", client, 0)
         rng = np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=(client,)))
         labels = rng.integers(self.n_components, size=self.rows_per_client)
         return points_around(self.means(), labels, self.variance, rng)

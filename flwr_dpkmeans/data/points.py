@@ -24,22 +24,17 @@ from flwr_dpkmeans.data.readers import UNREADABLE, reader_of
 from flwr_dpkmeans.errors import ConfigurationError, DataError, nearest
 
 
-def validate_points(points: object, n_features: int | None = None) -> NDArray[np.float64]:
+def validate_points(points: object) -> NDArray[np.float64]:
     """Check a caller's points (n, d), n >= 0 and d >= 1: as C-contiguous float64, itself if it has this form already.
 
-    An array, nested sequences or a data frame; a `DataError` if it has not 2 dimensions (of `n_features`), or a value
-    that is no finite real number.
+    An array, nested sequences or a data frame; a `DataError` if it has not 2 dimensions, or a value that is no finite
+    real number.
     """
     array = as_array(points)
     if array.ndim != 2:
         raise DataError(
             f"the points have {array.ndim} dimensions, but they must have 2 (rows and features). Reshape your data: "
             "points.reshape(-1, 1) for a single feature or points.reshape(1, -1) for a single row."
-        )
-    if n_features is not None and array.shape[1] != n_features:
-        raise DataError(
-            f"the points have {array.shape[1]} features, but {n_features} are needed: "
-            "give the same features in the same order as before."
         )
     if array.shape[1] == 0:
         raise DataError(f"X has 0 feature(s) (shape={array.shape}) while a minimum of 1 is required: add a column.")
@@ -259,46 +254,34 @@ def parse_bounds(value: object, *, feature_names: Sequence[str] | None = None) -
     for other features are ignored. Without them, the ranges stay in the order of the file. What cannot be understood,
     a feature without a range and a wrong range are a `ConfigurationError`; features are counted from 0.
     """
-    if isinstance(value, Bounds):
-        bounds = value
-    elif _is_named(value):
-        bounds = _read_ranges(value).matched(feature_names)
-    elif isinstance(value, str):
-        bounds = _parse_text(value)
-    else:
-        bounds = _parse_pair(value)
+    bounds = read_ranges(value).matched(feature_names)
     return bounds if feature_names is None else bounds.for_features(len(feature_names))
 
 
-def _is_named(value: object) -> bool:
-    """Whether bounds may name their features: text is a file by its suffix, a Path always is."""
-    of_file = isinstance(value, Path) or (isinstance(value, str) and Path(value).suffix.lower() in _READERS)
-    return of_file or isinstance(value, Mapping) or hasattr(value, "columns")
-
-
-def bounds_feature_names(value: object) -> tuple[str, ...]:
-    """Return the feature names in a bounds file, mapping or data frame, in its order; empty for other bounds."""
-    return _read_ranges(value).names if _is_named(value) else ()
-
-
-def _read_ranges(value: Any) -> NamedRanges:
-    """Read a form of bounds that may name its features."""
+def read_ranges(value: Any) -> NamedRanges:
+    """Read any of these forms, with the names of the features where it has some."""
+    if isinstance(value, Bounds):
+        return NamedRanges(value.lower, value.upper)
     if hasattr(value, "columns"):
         columns: dict[str, object] = {str(name): np.asarray(value[name]) for name in value.columns}
         index = list(getattr(value, "index", ()))
         if "feature" not in columns and any(isinstance(name, str) for name in index):
             columns["feature"] = index
         return _to_ranges(columns, "the data frame of bounds")
-    if not isinstance(value, Mapping):
+    if isinstance(value, Mapping):
+        for name, pair in value.items():
+            if not isinstance(pair, Sequence | np.ndarray) or isinstance(pair, str) or len(pair) != 2:
+                told = f"the bounds of {name!r} are {pair!r}, but they must be a pair: give (0, 100)."
+                raise ConfigurationError(told)
+        ends = {side: [pair[place] for pair in value.values()] for place, side in enumerate(("lower", "upper"))}
+        return _to_ranges(ends | {"feature": list(value)}, "the mapping of bounds")
+    if isinstance(value, Path) or (isinstance(value, str) and Path(value).suffix.lower() in _READERS):
         return _read_bounds_file(value)
-    for name, pair in value.items():
-        if not isinstance(pair, Sequence | np.ndarray) or isinstance(pair, str) or len(pair) != 2:
-            raise ConfigurationError(f"the bounds of {name!r} are {pair!r}, but they must be a pair: give (0, 100).")
-    ends = {side: [pair[place] for pair in value.values()] for place, side in enumerate(("lower", "upper"))}
-    return _to_ranges(ends | {"feature": list(value)}, "the mapping of bounds")
+    lower, upper = _split(value) if isinstance(value, str) else _pair(value)
+    return NamedRanges(*_broadcast(lower, upper))
 
 
-def _parse_text(text: str) -> Bounds:
+def _split(text: str) -> tuple[float, float]:
     """Read "lower,upper"."""
     try:
         lower, upper = (float(part) for part in text.split(","))
@@ -307,11 +290,11 @@ def _parse_text(text: str) -> Bounds:
             f"the bounds are {text!r}, but they must be two numbers or a file: give lower and upper as in '0,100', or "
             "the path of a .csv, .json, .toml or .npz file."
         ) from None
-    return Bounds((lower,), (upper,))
+    return lower, upper
 
 
-def _parse_pair(value: object) -> Bounds:
-    """Read (lower, upper), each a number or a sequence; one number stands for all features."""
+def _pair(value: object) -> Sequence[object] | np.ndarray:
+    """Check that something has two parts."""
     if not isinstance(value, Sequence | np.ndarray):
         raise ConfigurationError(
             f"the bounds are of type {type(value).__name__}, but they must be a pair (lower, upper), text or a path: "
@@ -322,7 +305,7 @@ def _parse_pair(value: object) -> Bounds:
             f"the bounds have {len(value)} parts, but they must be the pair (lower, upper): "
             "turn a list of one pair per feature into it by tuple(zip(*pairs))."
         )
-    return Bounds(*_broadcast(*value))
+    return value
 
 
 def to_floats(value: object, side: str) -> tuple[float, ...]:
@@ -386,8 +369,8 @@ class NamedRanges:
 
     lower: tuple[float, ...]
     upper: tuple[float, ...]
-    names: tuple[str, ...]
-    source: str
+    names: tuple[str, ...] = ()
+    source: str = "the bounds"
     """As a sentence calls it."""
 
     def matched(self, feature_names: Sequence[str] | None) -> Bounds:

@@ -46,7 +46,7 @@ class RawColumn:
     text: Callable[[], list[str | None]] = field(default=list, repr=False)
 
     @classmethod
-    def of_cells(cls, name: str, cells: Sequence[Any], values: NDArray[np.float64] | None = None) -> RawColumn:
+    def of_cells(cls, name: str, cells: Iterable[Any], values: NDArray[np.float64] | None = None) -> RawColumn:
         """A column of Python objects, of which each is read by itself unless their `values` are known."""
         return cls(name, values, text=cache(lambda: list(map(text_of, cells))))
 
@@ -64,7 +64,7 @@ class RawTable:
     path: Path
     columns: tuple[RawColumn, ...]
     named: bool
-    beside: tuple[str, ...] = ()
+    beside: tuple[RawColumn, ...] = ()
 
     def __str__(self) -> str:
         return f"the table {str(self.path)!r}" if self.path.name else "the table"
@@ -85,42 +85,39 @@ class RawTable:
                 raise ColumnError(f"{self} has {problem}: {hint}", position, len(names))
         return [self.columns[own.index(name)] for name in names]
 
-    def place_of(self, what: str, name: str) -> int | None:
-        """Find a column by name or, without names, by index; None for no name, or for an array beside the points."""
-        names = [column.name for column in self.columns]
-        if not name or name in self.beside:
-            return None
-        if name in names:
-            return names.index(name)
+    def column_of(self, what: str, name: str) -> RawColumn | None:
+        """Find a column, or an array beside the points, by name or, without names, by index; None for no name."""
+        known = {column.name: column for column in (*self.columns, *self.beside)}
+        if not name or name in known:
+            return known.get(name)
         if self.named:
-            hint = nearest(name, names)
+            hint = nearest(name, known)
             raise DataError(f"{what} is {name!r}, but the table {str(self.path)!r} has no such column: {hint}")
-        index = int(name) if name.removeprefix("-").isdecimal() else len(names)
-        if not -len(names) <= index < len(names):
+        n_columns = len(self.columns)
+        index = int(name) if name.removeprefix("-").isdecimal() else n_columns
+        if not -n_columns <= index < n_columns:
             raise DataError(
-                f"{what} is {name!r}, but the table {str(self.path)!r} has no column names and {len(names)} columns: "
-                f"give an index from '0' to '{len(names) - 1}'."
+                f"{what} is {name!r}, but the table {str(self.path)!r} has no column names and {n_columns} columns: "
+                f"give an index from '0' to '{n_columns - 1}'."
             )
-        return index % len(names)
+        return self.columns[index]
 
-    def partition_values(self, name: str) -> NDArray[np.generic]:
-        """The column that rows are split by, (n,): numbers if it holds nothing else, text otherwise."""
-        place = self.place_of("partition_column", name)
-        if place is None:
-            beside = self._array_beside(name)
-            if beside.shape != (self.n_rows,) or beside.dtype.kind not in "biufUS":
-                raise DataError(
-                    f"the partition column {name!r} is an array of {str(self.path)!r} that is not {self.n_rows} "
-                    "numbers or texts, but each row needs one: save it as an array of one value per row."
-                )
-            return beside
-        column = self.columns[place]
+    def partition_values(self, name: str) -> NDArray[np.generic] | None:
+        """The column that rows are split by, (n,): numbers if it holds nothing else, text otherwise; None without."""
+        column = self.column_of("partition_column", name)
+        if column is None:
+            return None
         values: NDArray[np.generic] = column.numbers()
         if (column.values is not None and not column.n_unparsable) or bool(np.isfinite(values).all()):
             n_missing = int((~np.isfinite(values)).sum())
         else:
             cells = column.text()
             values, n_missing = np.array([cell or "" for cell in cells], dtype=np.str_), cells.count(None)
+        if values.shape != (self.n_rows,):
+            raise DataError(
+                f"the partition column {name!r} is an array of {str(self.path)!r} that is not {self.n_rows} numbers or "
+                "texts, but each row needs one: save it as an array of one value per row."
+            )
         if n_missing:
             raise DataError(
                 f"the partition column {name!r} of {str(self.path)!r} has {n_missing} rows with a value that is "
@@ -128,20 +125,14 @@ class RawTable:
             )
         return values
 
-    def labels(self, name: str) -> NDArray[np.generic] | None:
-        """What a label column holds in each row, (n,), whatever it is; NaN for text, None without a column."""
-        if not name:
+    def labels(self, name: str, *, written: bool = False) -> NDArray[np.generic] | None:
+        """The numbers of a label column, (n,), those `written` as text too; NaN for others, None without a column."""
+        column = self.column_of("label_column", name)
+        if column is None:
             return None
-        place = self.place_of("label_column", name)
-        values: NDArray[np.generic] | None = self._array_beside(name) if place is None else self.columns[place].values
-        if values is None or values.shape != (self.n_rows,):
-            return np.full(self.n_rows, math.nan)
-        return values
-
-    def _array_beside(self, name: str) -> NDArray[np.generic]:
-        """An array of an archive as it is; one without dimensions for Python objects."""
-        with np.load(self.path, allow_pickle=False) as archive:
-            return _array_of(archive, name)
+        values = column.numbers() if written else column.values
+        fits = values is not None and values.shape == (self.n_rows,)
+        return values if fits else np.full(self.n_rows, math.nan)
 
 
 def locate_file(path: str | Path, what: str, error: type[LocalMisuseError]) -> Path:
@@ -305,7 +296,7 @@ def _csv_text(read: Callable[..., Any], place: int) -> list[str | None]:
     return list(map(text_of, read(usecols=[place], dtype=str).iloc[:, 0]))
 
 
-def _array_table(array: NDArray[Any], path: Path, beside: tuple[str, ...] = ()) -> RawTable:
+def _array_table(array: NDArray[Any], path: Path, beside: tuple[RawColumn, ...] = ()) -> RawTable:
     """Turn a 2-D array of numbers or truth values into columns x0, x1, ..."""
     if array.ndim != 2:
         raise DataError(
@@ -327,6 +318,19 @@ def _read_npy(path: Path) -> RawTable:
         return _array_table(np.lib.format.read_array(file, allow_pickle=False), path)
 
 
+def _read_npz(path: Path) -> RawTable:
+    with np.load(path, allow_pickle=False) as archive:
+        arrays = {name: _array_of(archive, name) for name in archive.files}
+    matrices = ["X"] if "X" in arrays else [name for name, array in arrays.items() if array.ndim == 2]
+    if len(matrices) != 1:
+        raise DataError(
+            f"the archive {str(path)!r} has {len(matrices)} two-dimensional arrays and none named 'X', but one "
+            "must hold the points: save them under the name 'X', as in numpy.savez(path, X=points)."
+        )
+    points = arrays.pop(*matrices)
+    return _array_table(points, path, tuple(_beside(name, array) for name, array in arrays.items()))
+
+
 def _array_of(archive: Any, name: str) -> NDArray[np.generic]:
     """An array of an archive as it is; one without dimensions for Python objects, which are not loaded."""
     try:
@@ -335,16 +339,9 @@ def _array_of(archive: Any, name: str) -> NDArray[np.generic]:
         return np.zeros(())
 
 
-def _read_npz(path: Path) -> RawTable:
-    with np.load(path, allow_pickle=False) as archive:
-        names = archive.files
-        matrices = ["X"] if "X" in names else [name for name in names if _array_of(archive, name).ndim == 2]
-        if len(matrices) != 1:
-            raise DataError(
-                f"the archive {str(path)!r} has {len(matrices)} two-dimensional arrays and none named 'X', but one "
-                "must hold the points: save them under the name 'X', as in numpy.savez(path, X=points)."
-            )
-        return _array_table(archive[matrices[0]], path, tuple(name for name in names if name != matrices[0]))
+def _beside(name: str, array: NDArray[np.generic]) -> RawColumn:
+    values = array.astype(np.float64) if array.dtype.kind in "biuf" else None
+    return RawColumn.of_cells(name, array.ravel(), values)
 
 
 def _parquet_values(column: Any) -> NDArray[np.float64] | None:

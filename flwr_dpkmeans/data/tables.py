@@ -92,12 +92,12 @@ def load_table(
         raise DataError(
             f"the table {str(raw.path)!r} has 0 columns, but it needs at least 1: add a row of column names."
         )
-    values = raw.partition_values(partition_column) if partition_column else None
-    left_out = {raw.place_of("label_column", label_column), raw.place_of("partition_column", partition_column)}
-    kept = [column for place, column in enumerate(raw.columns) if place not in left_out and column.name not in ignored]
+    values = raw.partition_values(partition_column)
+    left_out = {raw.column_of("label_column", label_column), raw.column_of("partition_column", partition_column)}
+    kept = [column for column in raw.columns if column not in left_out and column.name not in ignored]
     if columns and raw.named:
         for name in columns:
-            raw.place_of("columns", name)
+            raw.column_of("columns", name)
         kept = [column for column in kept if column.name in columns]
     text = [column.name for column in kept if column.values is None]
     if text:
@@ -211,11 +211,8 @@ def load_by_schema(
         raise DataError(f"columns are named beside a schema, which names those of {raw} itself: leave them out.")
     if layout.columns and not raw.named:
         raw = _renamed(raw, layout.columns)
-    if (place := raw.place_of("label_column", layout.label_column)) is not None:
-        classes = replace(raw.columns[place], values=raw.columns[place].numbers())
-        raw = replace(raw, columns=(*raw.columns[:place], classes, *raw.columns[place + 1 :]))
-    values = raw.partition_values(partition_column) if partition_column else None
-    return Table.of(schema.encode(raw), values, raw.labels(layout.label_column))
+    values, labels = raw.partition_values(partition_column), raw.labels(layout.label_column, written=True)
+    return Table.of(schema.encode(raw), values, labels)
 
 
 def _declared(raw: RawTable, layout: Layout) -> list[RawColumn]:
@@ -233,8 +230,8 @@ def _declared(raw: RawTable, layout: Layout) -> list[RawColumn]:
             "node's configuration, or the header."
         )
     require_names(layout.columns, len(layout.columns))
-    label = raw.place_of("label_column", layout.label_column)
-    others = {column.name: column for place, column in enumerate(raw.columns) if place != label}
+    label = raw.column_of("label_column", layout.label_column)
+    others = {column.name: column for column in raw.columns if column is not label}
     wanted = [others[name] for name in layout.columns or others if name in others]
     if not wanted:
         raise DataError(f"no column of {str(raw.path)!r} is left to be clustered: name one in columns.")

@@ -169,9 +169,8 @@ def show_node_logs(context: Context) -> None:
 
     Virtual clients show theirs only where the program that runs them has set up logging.
     """
-    config = context.node_config
     if not is_simulation(context):
-        show_logs(LogOptions.of(config.get("log-format", ""), config.get("verbose", False), config.get("log-file", "")))
+        show_logs(LogOptions.of(context.node_config, may_write=True))
 
 
 def look_for_guard() -> None:

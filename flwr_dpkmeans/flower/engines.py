@@ -12,7 +12,6 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
 from typing import Any, TypeVar
 
 import numpy as np
@@ -28,14 +27,14 @@ from flwr_dpkmeans.algorithms.measure import EvaluationResult, read_evaluation
 from flwr_dpkmeans.algorithms.server_points import in_box, is_private, plan_bounds, resolve_bounds
 from flwr_dpkmeans.data.points import (
     Bounds,
-    bounds_feature_names,
     frame_columns,
+    read_ranges,
     validate_columns,
     validate_labels,
     validate_points,
 )
 from flwr_dpkmeans.data.schema import Encoded, Schema, schema_of
-from flwr_dpkmeans.errors import ConfigurationError, DataError, PrivacyWarning, listed, nearest
+from flwr_dpkmeans.errors import ConfigurationError, DataError, PrivacyWarning, listed
 from flwr_dpkmeans.flower.client_app import SecureAggregation, client_app
 from flwr_dpkmeans.flower.kmeans_client import KMeansClient
 from flwr_dpkmeans.flower.strategy import PrivateKMeans, first_plan
@@ -179,10 +178,10 @@ def _node(client: KMeansClient) -> Node:
     return Node(client_app(lambda _: client, mod=SecureAggregation(lambda _: settings)))
 
 
-ENGINES: Mapping[str, Callable[..., Federated]] = MappingProxyType(
-    {"inprocess": play_inprocess, "direct": play_directly}
-)
+ENGINES: Registry[Callable[..., Federated]] = Registry("flwr_dpkmeans.engines", "engine")
 """How a run's messages travel, by name."""
+ENGINES.add("inprocess", play_inprocess)
+ENGINES.add("direct", play_directly)
 
 
 @dataclass(frozen=True)
@@ -289,7 +288,7 @@ class Tables:
 
     def _require_named_bounds(self, stated: Any, box: Bounds) -> None:
         """Refuse bounds by position where the tables disagree on the positions."""
-        by_position = stated is not None and not self.encoded and not bounds_feature_names(stated)
+        by_position = stated is not None and not self.encoded and not read_ranges(stated).names
         if by_position and not self.one_order and len(set(zip(box.lower, box.upper, strict=True))) > 1:
             raise ConfigurationError(
                 f"bounds are given by position, but the tables have their {len(self.names)} columns in different "
@@ -424,8 +423,7 @@ def federate(
     >>> found["mean"].round(), found.privacy.epsilon <= 8.0
     (array([3.]), True)
     """
-    require_engine(engine)
-    schema = schema_of(bounds)
+    play, schema = ENGINES.find(engine), schema_of(bounds)
     tables = Tables.of(parts, "parts", schema=schema)
     standard = schema is not None and bool(schema.standard_columns)
     if bounds is None or isinstance(bounds, PrivateBounds) or is_private(bounds) or standard:
@@ -442,16 +440,10 @@ def federate(
         wants = "looks at labels" if n_classes else "looks at no labels"
         raise DataError(f"this task {wants}, but {told}: pass one array for each party only where it does.")
     classes = None if labels is None else tables.labels(labels, n_classes)
-    found = ENGINES[engine](run, tables.parts, None, classes)
+    found = play(run, tables.parts, None, classes)
     for sentence in found.privacy.warnings:
         warnings.warn(sentence, PrivacyWarning, stacklevel=2)
     return found
-
-
-def require_engine(engine: str) -> None:
-    """Refuse an engine that there is not."""
-    if engine not in ENGINES:
-        raise ConfigurationError(f"engine is {engine!r}, which is not known: {nearest(engine, ENGINES)}")
 
 
 def _options_of(task: str | Task) -> dict[str, Any]:
@@ -479,8 +471,8 @@ class Node:
 class InProcessGrid(Grid):
     """A Grid over ClientApps in this process; node ids count up from 2.
 
-    As with the real transports, messages are copied, each node has its own ``context.state`` that survives only
-    successful calls, and exceptions become Flower errors. Use `running` around a run.
+    As with the real transports, each node has its own ``context.state`` that survives only successful calls, and
+    exceptions become Flower errors. Use `running` around a run.
     """
 
     is_complete = True
@@ -544,32 +536,19 @@ class InProcessGrid(Grid):
         return self.pull_messages(self.push_messages(messages))
 
     def deliver(self, message: Message) -> list[Message]:
-        """Run one node's app on a copy of a message; a test may lose either of them here."""
+        """Run one node's app on a message; a test may lose it or the reply here."""
         node_id = message.metadata.dst_node_id
         if node_id not in self._nodes:
             error = Error(code=ErrorCode.NODE_UNAVAILABLE, reason="the node does not exist")
-            return [self._stamped(Message(error, reply_to=message))]
+            return [Message(error, reply_to=message)]
         context = self.contexts[node_id]
-        trial = Context(context.run_id, context.node_id, context.node_config, copied(context.state), context.run_config)
-        sent = Message(metadata=message.metadata, content=copied(message.content))  # type: ignore[call-overload]
+        # The app replaces whole records of its state, so that a shallow copy keeps those of before.
+        trial = Context(context.run_id, context.node_id, context.node_config, context.state.copy(), context.run_config)
         try:
-            reply = self._nodes[node_id].app(sent, trial)
+            reply = self._nodes[node_id].app(message, trial)
         except Exception as exception:
             logger.debug("node %d raised %s", node_id, where_raised(exception))
             reason = f"{type(exception)}:<'{exception}'>"
-            reply = Message(Error(code=ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason=reason), reply_to=message)
-        else:
-            self.contexts[node_id] = trial
-        return [self._stamped(reply)]
-
-    def _stamped(self, reply: Message) -> Message:
-        reply.metadata.__dict__["_message_id"] = f"reply-{next(self._ids)}"
-        return reply
-
-
-def copied(content: RecordDict) -> RecordDict:
-    """Copy records one by one; their values (numbers, bytes, serialised arrays) are immutable."""
-    copy = content.copy()
-    for name, record in content.items():
-        copy[name] = record.copy()
-    return copy
+            return [Message(Error(code=ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason=reason), reply_to=message)]
+        self.contexts[node_id] = trial
+        return [reply]

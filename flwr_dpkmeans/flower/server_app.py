@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, fields
 from enum import Enum
@@ -23,11 +22,11 @@ from flwr.supercore.exit import ExitCode
 
 from flwr_dpkmeans.algorithms import ServerData, algorithm_entry
 from flwr_dpkmeans.algorithms.kmeans_task import DEFAULT_MAX_CLUSTERS
-from flwr_dpkmeans.data.bundled import BUNDLED, load_server_table
+from flwr_dpkmeans.data.bundled import BUNDLED, load_server_table, require_source
 from flwr_dpkmeans.data.partition import COLUMN_KINDS, MIXTURE, MIXTURE_BOUNDS, Partition, parse_sizes
 from flwr_dpkmeans.data.schema import schema_of
 from flwr_dpkmeans.data.tables import Layout, Table
-from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError, nearest
+from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError, member, nearest, require_positive
 from flwr_dpkmeans.flower.client_app import OutputFiles, mixture_of, run_folder, simulated_part
 from flwr_dpkmeans.flower.exchange import is_simulated_server
 from flwr_dpkmeans.flower.kmeans_client import write_result
@@ -37,7 +36,7 @@ from flwr_dpkmeans.options import AUTO, DEFAULT_ALGORITHM, Cohort, foreign_table
 from flwr_dpkmeans.results.writer import REPORT_FILE, write_report
 from flwr_dpkmeans.sums.round import Array
 from flwr_dpkmeans.sums.settings import Evaluation as EvaluationKind
-from flwr_dpkmeans.sums.settings import Settings, member, rule_of
+from flwr_dpkmeans.sums.settings import Settings, rule_of
 from flwr_dpkmeans.sums.task import TASKS, Task
 
 logger = placed_logger("flwr_dpkmeans.server")
@@ -62,7 +61,7 @@ def main(grid: Grid, context: Context) -> None:
     with placed(Place(run=context.run_id)):
         show_logs()
         try:
-            show_logs(server_log_options(context.run_config))
+            show_logs(LogOptions.of(context.run_config))
             strategy = checked_strategy(context.run_config, len(list(grid.get_node_ids())))
             result = strategy.start(grid=grid)
             folder = run_folder(str(context.run_config.get("output", "")), context.run_id)
@@ -291,7 +290,8 @@ def strategy_from_run_config(
         raise ConfigurationError("the run configuration has no n-clusters: give it, such as n-clusters=10.")
     given = {**_DEFAULTS, **run_config, _SIMULATED: is_simulated_server() if simulated is None else simulated}
     for key in ("data", "server-data"):
-        _require_source(key, str(given[key]))
+        if given[key]:
+            require_source(key, str(given[key]), MIXTURE)
     _require_partition(given)
     member("output-files", given["output-files"], OutputFiles)
     if given.get("evaluation") == EvaluationKind.EXACT.value and not given[_SIMULATED]:
@@ -322,11 +322,6 @@ def require_known(run_config: Mapping[str, Any]) -> None:
             in_tables = [repr(own)] if own in known else sorted(repr(one) for one in known if one.endswith(f".{key}"))
             mend = f"did you mean {' or '.join(in_tables)}?" if in_tables else nearest(key, known)
             raise ConfigurationError(f"there is no run-config key {key!r}: {mend}")
-
-
-def server_log_options(run_config: Mapping[str, Any]) -> LogOptions:
-    """Return how the server's lines are shown; nodes do not look here, they have a configuration of their own."""
-    return LogOptions.of(run_config.get("log-format", ""), run_config.get("verbose", False))
 
 
 def _given_options(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -400,18 +395,8 @@ def _bounds(given: Mapping[str, Any], *, has_server_points: bool) -> Any:
     return BUNDLED[source].bounds if source in BUNDLED else None
 
 
-def _require_source(key: str, source: str) -> None:
-    """Refuse a name that is neither known nor a path; whether the path exists is known where it is read."""
-    names = (*BUNDLED, MIXTURE)
-    if source and source not in names and not Path(source).suffix and not {"/", "\\"} & set(source):
-        raise ConfigurationError(
-            f"{key} is {source!r}, but it must be a bundled data set, 'mixture' or the path of a .csv, .npy, .npz or "
-            f".parquet file: {nearest(source, names)}"
-        )
-
-
 def _require_partition(given: Mapping[str, Any]) -> None:
-    kind, alpha = str(given["partition"]), given["partition-alpha"]
+    kind = str(given["partition"])
     member("partition", kind, Partition)
     if given["data"] == MIXTURE and kind != Partition.IID.value:
         raise ConfigurationError(
@@ -422,9 +407,6 @@ def _require_partition(given: Mapping[str, Any]) -> None:
             f"partition is {kind!r}, but partition-column does not say by which column: name one of the file's "
             "columns, or 'target' for bundled data."
         )
-    if not isinstance(alpha, int | float) or isinstance(alpha, bool) or not 0.0 < alpha < math.inf:
-        raise ConfigurationError(
-            f"partition-alpha is {alpha!r}, but it must be a finite number greater than 0: give 0.5."
-        )
+    require_positive("partition-alpha", given["partition-alpha"])
     if kind == Partition.FIXED_SIZES.value:
         parse_sizes(given["partition-sizes"])

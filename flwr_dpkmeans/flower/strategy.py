@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import secrets
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -18,7 +17,7 @@ from flwr.serverapp.strategy import Result, Strategy
 from flwr_dpkmeans.algorithms import algorithm_entry
 from flwr_dpkmeans.algorithms.measure import EvaluationResult, read_evaluation
 from flwr_dpkmeans.algorithms.server_points import hold_points, in_callers_units, resolve_bounds
-from flwr_dpkmeans.errors import CohortError, ConfigurationError
+from flwr_dpkmeans.errors import CohortError, ConfigurationError, require_positive
 from flwr_dpkmeans.flower.exchange import answers_of, exchange, is_deployed, log_size, message_of, wait_for_nodes
 from flwr_dpkmeans.log import Place, event, placed, placed_logger
 from flwr_dpkmeans.options import Auto, PrivateCount, build_run, flat_options
@@ -59,12 +58,7 @@ class Timeouts:
 
     def __post_init__(self) -> None:
         for name in ("joining", "round", "run"):
-            seconds = getattr(self, name)
-            if not isinstance(seconds, int | float) or isinstance(seconds, bool) or not 0 < seconds < math.inf:
-                raise ConfigurationError(
-                    f"the {name} timeout is {seconds!r} s, but it must be a positive, finite number: give seconds such "
-                    "as 60.0."
-                )
+            require_positive(f"the {name} timeout in seconds", getattr(self, name))
 
 
 @dataclass

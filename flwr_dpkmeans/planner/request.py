@@ -13,12 +13,12 @@ from typing import Any
 from flwr_dpkmeans.algorithms import ALGORITHMS, algorithm_entry
 from flwr_dpkmeans.algorithms.server_points import is_private, resolve_bounds
 from flwr_dpkmeans.data.points import Bounds
-from flwr_dpkmeans.errors import ConfigurationError
+from flwr_dpkmeans.errors import ConfigurationError, member
 from flwr_dpkmeans.options import own_options, parse_run, schema_settings
 from flwr_dpkmeans.privacy.release import NoiseShape, PrivacyUnit
 from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.plan import Plan
-from flwr_dpkmeans.sums.settings import member, require_integer
+from flwr_dpkmeans.sums.settings import require_integer
 from flwr_dpkmeans.sums.task import Run, ServerData, Task
 
 DEFAULT_TARGET_EXCESS = 0.1

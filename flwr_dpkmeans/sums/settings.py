@@ -17,13 +17,12 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
-from flwr_dpkmeans.errors import ConfigurationError, nearest
+from flwr_dpkmeans.errors import ConfigurationError, member, nearest
 from flwr_dpkmeans.privacy.noise import NoiseKind
 from flwr_dpkmeans.privacy.release import PrivacyUnit
 
 RECOVER_ABOVE = 100
 """Deployed cohorts larger than this recover sums unless told otherwise: a repetition would hardly find them all."""
-EnumT = TypeVar("EnumT", bound=Enum)
 OptionsT = TypeVar("OptionsT", bound="Options")
 Box = tuple[tuple[float, ...], tuple[float, ...]]
 """Lower and upper bounds, one pair for each feature (or one for all), in the units of the data."""
@@ -55,16 +54,6 @@ class Dropout(Enum):
 
 
 # -- what values must be like -------------------------------------------------------------------------------------
-
-
-def member(name: str, value: object, kind: type[EnumT]) -> EnumT:
-    """Turn a string into a member of an enumeration, or say which one is nearest."""
-    if isinstance(value, kind):
-        return value
-    for one in kind:
-        if one.value == value:
-            return one
-    raise ConfigurationError(f"{name} is {value!r}, which is not known: {nearest(value, (m.value for m in kind))}")
 
 
 def require_integer(name: str, value: object, low: int, example: int, most: int | None = None) -> int:

@@ -19,7 +19,7 @@ from types import MappingProxyType
 from typing import Any
 
 from flwr_dpkmeans import __version__
-from flwr_dpkmeans.errors import PeerError, ProtocolError, RefusalError, VersionError
+from flwr_dpkmeans.errors import EnumT, PeerError, ProtocolError, RefusalError, VersionError
 from flwr_dpkmeans.log import printable
 from flwr_dpkmeans.secagg import keys, messages
 from flwr_dpkmeans.secagg.keys import KEY_BYTES, MaskedVector, Ring
@@ -27,7 +27,6 @@ from flwr_dpkmeans.secagg.messages import Stage
 from flwr_dpkmeans.secagg.roster import SIGNATURE_BYTES, Credential
 from flwr_dpkmeans.sums.draft import resolve_delta
 from flwr_dpkmeans.sums.plan import Plan
-from flwr_dpkmeans.sums.settings import EnumT
 
 MAX_BLOB_BYTES = 2**28
 """Longest blob or vector that is parsed at all."""

@@ -14,13 +14,13 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.threads import one_thread_from_now_on
 from simulations.audit.cases import Case, Neighbours
 from simulations.audit.distinguishers import Features, Observer
 from simulations.audit.information import Worst, priced_information
 from simulations.audit.linear import Direction
 from simulations.audit.runs import Engine, make_runner
 from simulations.audit.views import Adversary, View
+from simulations.workers import one_thread_from_now_on
 
 Array = NDArray[np.float64]
 

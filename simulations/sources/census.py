@@ -10,8 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.data.partition import check_integer
-from flwr_dpkmeans.errors import ConfigurationError, DataError, nearest
+from flwr_dpkmeans.errors import ConfigurationError, DataError, nearest, require_whole
 from simulations.sources.census_codes import CODEBOOK_2018, STATES
 from simulations.sources.census_files import download_files, read_people
 from simulations.sources.federated import FederatedData
@@ -122,9 +121,9 @@ def load_census(
     (('AL',), (1, 819), 7)
     """
     check_generator(rng)
-    check_integer("server_points_of_type", server_points_of_type, 0)
-    check_integer("server_points_of_others", server_points_of_others, 0)
-    check_integer("employment", employment, 1, len(Employment))
+    require_whole("server_points_of_type", server_points_of_type, 0)
+    require_whole("server_points_of_others", server_points_of_others, 0)
+    require_whole("employment", employment, 1, most=len(Employment))
     codebook = {column: sorted(codes) for column, codes in codebook.items()}
     numbers = _numbers(states)
     if download:

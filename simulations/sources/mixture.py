@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.data.partition import check_integer, points_around
-from flwr_dpkmeans.errors import ConfigurationError
+from flwr_dpkmeans.data.partition import points_around
+from flwr_dpkmeans.errors import ConfigurationError, require_whole
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,11 +60,11 @@ def draw_gaussian_mixture(
     ([(5, 100), (0, 100), (2, 100)], (300, 100))
     """
     check_generator(rng)
-    check_integer("n_components", n_components, 1)
-    check_integer("n_features", n_features, 1)
-    check_integer("server_points_per_component", server_points_per_component, 0)
-    check_integer("n_uniform", n_uniform, 0)
-    check_integer("missing_components", missing_components, 0, n_components)
+    require_whole("n_components", n_components, 1)
+    require_whole("n_features", n_features, 1)
+    require_whole("server_points_per_component", server_points_per_component, 0)
+    require_whole("n_uniform", n_uniform, 0)
+    require_whole("missing_components", missing_components, 0, most=n_components)
     check_positive("variance", variance)
     sizes = _sizes(n_clients, points_per_client)
 
@@ -79,9 +79,9 @@ def draw_gaussian_mixture(
 
 def _sizes(n_clients: int, points_per_client: int | Sequence[int]) -> list[int]:
     """Return one size per client."""
-    check_integer("n_clients", n_clients, 1)
+    require_whole("n_clients", n_clients, 1)
     if not isinstance(points_per_client, Sequence | np.ndarray) or isinstance(points_per_client, str | bytes):
-        check_integer("points_per_client", points_per_client, 0)
+        require_whole("points_per_client", points_per_client, 0)
         return [int(points_per_client)] * n_clients
     if len(points_per_client) != n_clients:
         raise ConfigurationError(
@@ -89,7 +89,7 @@ def _sizes(n_clients: int, points_per_client: int | Sequence[int]) -> list[int]:
             "per client, or a single number for all."
         )
     for client, size in enumerate(points_per_client):
-        check_integer(f"points_per_client[{client}]", size, 0)
+        require_whole(f"points_per_client[{client}]", size, 0)
     return [int(size) for size in points_per_client]
 
 

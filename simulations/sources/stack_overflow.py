@@ -8,10 +8,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.data.partition import check_integer
 from flwr_dpkmeans.data.points import validate_points
 from flwr_dpkmeans.data.readers import UNREADABLE, locate_file
-from flwr_dpkmeans.errors import ConfigurationError, DataError
+from flwr_dpkmeans.errors import ConfigurationError, DataError, require_whole
 from simulations.sources.federated import FederatedData
 from simulations.sources.mixture import check_generator
 
@@ -83,8 +82,8 @@ def load_stack_overflow(
     (('3', '7'), [1, 1], [[0.0, 0.0, 0.0, 1.0]])
     """
     check_generator(rng)
-    check_integer("server_points_per_tag", server_points_per_tag, 0)
-    check_integer("server_points_of_others", server_points_of_others, 0)
+    require_whole("server_points_per_tag", server_points_per_tag, 0)
+    require_whole("server_points_of_others", server_points_of_others, 0)
     chosen_tags = _check_tags(tags)
     embeddings, users, joined = _read(locate_file(path, "file of questions", DataError))
     has_tag = _find_tags(joined, chosen_tags)

@@ -23,8 +23,7 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.data.partition import check_integer
-from flwr_dpkmeans.errors import ConfigurationError, nearest
+from flwr_dpkmeans.errors import ConfigurationError, nearest, require_whole
 from simulations.sources.mixture import check_generator, check_positive
 from simulations.sources.separation import ClusterMoments, Touching, radius_of
 
@@ -125,7 +124,7 @@ def draw_separated_clusters(
     counts = _sizes(rng, n_points, n_clusters, sizes)
     if n_outliers is None:
         n_outliers = int(rng.integers(_LARGEST_OUTLIERS, endpoint=True))
-    check_integer("n_outliers", n_outliers, 0)
+    require_whole("n_outliers", n_outliers, 0)
     points = np.empty((sum(counts) + n_outliers, n_features))
     end = 0
     for mean, covariance, count in zip(moments.means, moments.covariances, counts, strict=True):
@@ -171,8 +170,8 @@ def draw_cluster_moments(
     [0.25, 0.25, 0.25, 0.25, 0.25]
     """
     check_generator(rng)
-    check_integer("n_clusters", n_clusters, 1)
-    check_integer("n_features", n_features, 1)
+    require_whole("n_clusters", n_clusters, 1)
+    require_whole("n_features", n_features, 1)
     low, high = _separation_range(separation)
     wanted = radius_of(float(rng.uniform(low, high)))
     means = _strip_of_simplices(n_clusters, n_features) @ _rotation(rng, n_features)
@@ -267,8 +266,8 @@ def draw_g2(
     ((2048, 4), [1024, 1024], [500.0, 600.0])
     """
     check_generator(rng)
-    check_integer("n_features", n_features, 1)
-    check_integer("n_points", n_points, 2)
+    require_whole("n_features", n_features, 1)
+    require_whole("n_points", n_points, 2)
     is_number = isinstance(deviation, int | float | np.integer | np.floating) and not isinstance(deviation, bool)
     if not is_number or not math.isfinite(deviation) or deviation <= 0:
         raise ConfigurationError(
@@ -325,9 +324,9 @@ def draw_max_cover_mixture(
     ((200, 100), 0.0)
     """
     check_generator(rng)
-    check_integer("n_points", n_points, 1)
-    check_integer("n_components", n_components, 1)
-    check_integer("n_features", n_features, 1)
+    require_whole("n_points", n_points, 1)
+    require_whole("n_components", n_components, 1)
+    require_whole("n_features", n_features, 1)
     check_positive("centre_scale", centre_scale)
     check_positive("largest", largest)
     means = centre_scale * rng.standard_normal((n_components, n_features))
@@ -356,7 +355,7 @@ def _sizes(rng: np.random.Generator, n_points: int, n_clusters: int, sizes: str)
     if sizes not in list(ClusterSizes):
         raise ConfigurationError(f"sizes is {sizes!r}: {nearest(sizes, [str(size) for size in ClusterSizes])}")
     increasing = sizes == ClusterSizes.INCREASING
-    check_integer("n_points", n_points, n_clusters * (n_clusters + 1) // 2 if increasing else n_clusters)
+    require_whole("n_points", n_points, n_clusters * (n_clusters + 1) // 2 if increasing else n_clusters)
     if sizes == ClusterSizes.SIMILAR:
         average = n_points / n_clusters
         low = math.ceil(0.7 * average)

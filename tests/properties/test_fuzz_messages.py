@@ -16,12 +16,21 @@ import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support.messages import READERS, RECORD, VECTOR_LAYOUT, VECTOR_RECORD, Status, dump_plan, load_plan, parse_failure
+from support.messages import (
+    READERS,
+    RECORD,
+    VECTOR_LAYOUT,
+    VECTOR_RECORD,
+    Status,
+    copied,
+    dump_plan,
+    load_plan,
+    parse_failure,
+)
 from support.protocol_federation import Federation, grid_parts, make_federation, small_config
 
 from flwr_dpkmeans.algorithms.kmeans_task import cluster_state
 from flwr_dpkmeans.errors import ProtocolError
-from flwr_dpkmeans.flower.engines import copied
 from flwr_dpkmeans.flower.strategy import PrivateKMeans
 from flwr_dpkmeans.node.ledger import LedgerEntry, MemoryLedger
 from flwr_dpkmeans.secagg import messages as packing

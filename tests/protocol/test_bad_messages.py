@@ -23,6 +23,7 @@ from support.messages import (
     VECTOR_RECORD,
     Stage,
     Status,
+    copied,
     dump_plan,
     parse_failure,
     parse_sum_reply,
@@ -49,7 +50,6 @@ from test_hostile_server import (
 
 from flwr_dpkmeans.algorithms import lloyd_family
 from flwr_dpkmeans.errors import DPKMeansError, ProtocolError
-from flwr_dpkmeans.flower.engines import copied
 from flwr_dpkmeans.secagg.messages import MAX_BOXES
 from flwr_dpkmeans.sums import draft as planning
 from flwr_dpkmeans.sums.draft import draft_plan

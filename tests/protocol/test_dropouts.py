@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
-from support.messages import RECORD, VECTOR_LAYOUT, VECTOR_RECORD, version_fields
+from support.messages import RECORD, VECTOR_LAYOUT, VECTOR_RECORD, copied, version_fields
 from support.protocol_federation import (
     Federation,
     Truth,
@@ -25,7 +25,6 @@ from support.protocol_federation import (
 )
 
 from flwr_dpkmeans.errors import CohortError, DisagreementError, DPKMeansError, RefusalError
-from flwr_dpkmeans.flower.engines import copied
 from flwr_dpkmeans.secagg import messages as packing
 from flwr_dpkmeans.sums import wire
 from flwr_dpkmeans.sums.draft import worst_case

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from flwr.app import Message, RecordDict
-from support.messages import ServerRun, Stage, Status, dump_plan, parse_failure, request_content
+from support.messages import ServerRun, Stage, Status, copied, dump_plan, parse_failure, request_content
 from support.protocol_federation import (
     Federation,
     Words,
@@ -38,7 +38,6 @@ from test_hostile_server import (
 )
 
 from flwr_dpkmeans.errors import CohortError, DPKMeansError, ProtocolError, RefusalError
-from flwr_dpkmeans.flower.engines import copied
 from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.sums.plan import Plan
 

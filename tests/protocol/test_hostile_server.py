@@ -21,6 +21,7 @@ from support.messages import (
     ServerRun,
     Stage,
     Status,
+    copied,
     dump_plan,
     load_plan,
     pack_boxes,
@@ -44,7 +45,7 @@ from flwr_dpkmeans import KMeansClient
 from flwr_dpkmeans.algorithms.lloyd_family import Lloyd
 from flwr_dpkmeans.errors import CohortError, DPKMeansError, RefusalError
 from flwr_dpkmeans.flower.client_app import SecureAggregation
-from flwr_dpkmeans.flower.engines import Node, copied
+from flwr_dpkmeans.flower.engines import Node
 from flwr_dpkmeans.flower.strategy import PrivateKMeans, Timeouts
 from flwr_dpkmeans.node.guard import NodeSettings
 from flwr_dpkmeans.node.ledger import LedgerEntry, MemoryLedger

@@ -24,11 +24,11 @@ import pytest
 from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from support.ledger_crashes import Countdown
-from support.messages import RECORD, VECTOR_RECORD
+from support.messages import RECORD, VECTOR_RECORD, copied
 from support.protocol_federation import Federation, grid_parts, make_federation, small_config
 
 from flwr_dpkmeans.errors import CohortError
-from flwr_dpkmeans.flower.engines import Node, copied
+from flwr_dpkmeans.flower.engines import Node
 from flwr_dpkmeans.node.ledger import FileLedger, inspect_ledger
 from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.sums.plan import Plan

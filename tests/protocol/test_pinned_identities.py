@@ -18,6 +18,7 @@ from support.messages import (
     ServerRun,
     Stage,
     Status,
+    copied,
     dump_plan,
     parse_failure,
     parse_keys_reply,
@@ -30,7 +31,6 @@ from support.protocol_federation import Federation, Truth, Words, grid_parts, ma
 
 from flwr_dpkmeans.errors import ConfigurationError, IdentityError, RefusalError
 from flwr_dpkmeans.flower.client_app import node_settings
-from flwr_dpkmeans.flower.engines import copied
 from flwr_dpkmeans.node.guard import NodeGuard, NodeSettings
 from flwr_dpkmeans.node.ledger import MemoryLedger
 from flwr_dpkmeans.node.node_settings import Identity

@@ -14,13 +14,12 @@ import pytest
 from flwr.app import Message
 from numpy.typing import NDArray
 from support.flat import flat_estimator
-from support.messages import ServerRun, Stage, dump_plan, load_plan, request_content
+from support.messages import ServerRun, Stage, copied, dump_plan, load_plan, request_content
 from support.protocol_federation import Federation, make_federation, small_config, without_identities
 from test_hostile_server import VICTIM, Hostile, changed, fields_of, release_of, with_release
 
 from flwr_dpkmeans import FederatedKMeans
 from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError, PlanError, RefusalError
-from flwr_dpkmeans.flower.engines import copied
 from flwr_dpkmeans.flower.server_app import strategy_from_run_config
 from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.sums.draft import redraft_plan

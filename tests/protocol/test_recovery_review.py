@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 from flwr.app import Message
-from support.messages import RECORD, Status, parse_failure, parse_unmask_request, unmask_request_content
+from support.messages import RECORD, Status, copied, parse_failure, parse_unmask_request, unmask_request_content
 from support.protocol_federation import Federation, grid_parts, make_federation, small_config
 
 from flwr_dpkmeans.errors import RefusalError
-from flwr_dpkmeans.flower.engines import copied
 from flwr_dpkmeans.flower.exchange import recall
 from flwr_dpkmeans.node.ledger import SHARES_GIVEN
 from flwr_dpkmeans.node.policy import ClientPolicy

@@ -8,7 +8,7 @@ from typing import Any
 
 from flwr_dpkmeans import FederatedKMeans
 from flwr_dpkmeans.flower.server_app import run_keys, table_of
-from flwr_dpkmeans.options import DEFAULT_ALGORITHM, GROUPS, algorithm_value, object_of
+from flwr_dpkmeans.options import DEFAULT_ALGORITHM, GROUPS, foreign_option, object_of
 
 _DEFAULTS = {"n_clusters": 8, "unit": "record", "n_examples": "private"}
 """Short forms that stand for arguments that are not given; an option of a count asks for one."""
@@ -35,7 +35,11 @@ def arguments(values: Mapping[str, Any]) -> dict[str, Any]:
         given[argument] = object_of(argument, short).set_params(**options)
     own = {name: given.pop(name) for name in list(given) if name not in FederatedKMeans().get_params(deep=False)}
     if own:
-        given["algorithm"] = algorithm_value(given.get("algorithm", DEFAULT_ALGORITHM), own)
+        name = given.get("algorithm", DEFAULT_ALGORITHM)
+        options = object_of("algorithm", name)
+        for option in own.keys() - options.get_params().keys():
+            raise foreign_option(option, own[option], name)
+        given["algorithm"] = options.set_params(**own)
     return given
 
 

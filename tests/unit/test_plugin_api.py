@@ -264,7 +264,7 @@ def test_a_strategy_can_be_started_again(small: InProcessGrid, tmp_path: Path) -
 @pytest.mark.parametrize("name", ["joining", "round", "run"])
 @pytest.mark.parametrize("seconds", [0, -1.0, float("nan"), float("inf"), "60", True, None])
 def test_timeouts_must_be_positive(name: str, seconds: Any) -> None:
-    with pytest.raises(ConfigurationError, match=f"the {name} timeout is {seconds!r} s, but it must be a positive"):
+    with pytest.raises(ConfigurationError, match=f"the {name} timeout in seconds is {seconds!r}, but it must be "):
         Timeouts(**{name: seconds})
 
 

@@ -296,8 +296,14 @@ def test_a_file_without_bounds_is_refused() -> None:
         ({"partition": "dirichlett"}, "partition is 'dirichlett', which is not known: did you mean 'dirichlet'?"),
         ({"partition": "fixed_sizes"}, "the sizes of the parts are '', but they must be integers of at least 0 with "),
         ({"partition": "fixed_sizes", "partition-sizes": "3,-1"}, "the sizes of the parts are '3,-1', but they must "),
-        ({"partition-alpha": 0.0}, "partition-alpha is 0.0, but it must be a finite number greater than 0: give 0.5."),
-        ({"partition-alpha": "x"}, "partition-alpha is 'x', but it must be a finite number greater than 0: give 0.5."),
+        (
+            {"partition-alpha": 0.0},
+            "partition-alpha is 0.0, but it must be greater than 0: give a positive number such as 1.0.",
+        ),
+        (
+            {"partition-alpha": "x"},
+            "partition-alpha is 'x', but it must be a finite number: give a positive number such as 1.0.",
+        ),
         ({"data": "mixture", "partition": "contiguous"}, "partition is 'contiguous', but the rows of the mixture are "),
         ({"data": "mixture", "mixture-rows-per-client": -1}, "the number of rows of each of the mixture's clients is "),
         ({"data": "digit"}, "data is 'digit', but it must be a bundled data set, 'mixture' or the path of a "),
@@ -320,9 +326,9 @@ def test_a_file_without_bounds_is_refused() -> None:
         ({"radius-clipping": "false"}, "radius_clipping is 'false', but it must be a boolean: give True or False."),
         (
             {"round-timeout": 0},
-            "the round timeout is 0 s, but it must be a positive, finite number: give seconds such as 60.0.",
+            "the round timeout in seconds is 0, but it must be greater than 0: give a positive number such as 1.0.",
         ),
-        ({"join-timeout": "x"}, "the joining timeout is 'x' s, but it must be a positive, finite number"),
+        ({"join-timeout": "x"}, "the joining timeout in seconds is 'x', but it must be a finite number"),
         ({"n-features": 3}, "there are bounds for 64 features, but the table has 3"),
     ],
     ids=str,

@@ -117,7 +117,8 @@ def test_the_last_thread_to_leave_puts_the_limit_back() -> None:
 LATE = """
 import numpy
 from threadpoolctl import threadpool_info
-from flwr_dpkmeans.threads import one_thread, one_thread_from_now_on
+from flwr_dpkmeans.threads import one_thread
+from simulations.workers import one_thread_from_now_on
 def threads():
     return {pool["num_threads"] for pool in threadpool_info()}
 with one_thread():

@@ -108,9 +108,7 @@ def test_numbers_out_of_range(numbers: tuple[Any, Any, Any], seed: int, message:
 def test_unknown_kind() -> None:
     with pytest.raises(ConfigurationError) as caught:
         partition_indices(5, 2, 0, seed=0, kind="by-value")
-    assert str(caught.value) == (
-        "the partition kind is 'by-value', but it must be a known one: did you mean 'by_value'?"
-    )
+    assert str(caught.value) == ("the partition kind is 'by-value', which is not known: did you mean 'by_value'?")
 
 
 @pytest.mark.parametrize("kind", ["by_value", "dirichlet", "one_client_per_value"])
@@ -130,7 +128,7 @@ def test_column_values(kind: str, values: Any, message: str) -> None:
 
 @pytest.mark.parametrize("alpha", [0.0, -1.0, float("nan"), float("inf")])
 def test_alpha(alpha: float) -> None:
-    with pytest.raises(ConfigurationError, match="but it must be a finite number above 0"):
+    with pytest.raises(ConfigurationError, match=r"but it must be (greater than 0|a finite number)"):
         partition_indices(3, 2, 0, seed=0, kind="dirichlet", column_values=[0, 1, 2], alpha=alpha)
 
 

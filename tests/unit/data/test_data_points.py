@@ -10,9 +10,9 @@ from flwr_dpkmeans.data.points import frame_columns, validate_columns, validate_
 from flwr_dpkmeans.errors import DataError
 
 
-def failure(points: object, n_features: int | None = None) -> str:
+def failure(points: object) -> str:
     with pytest.raises(DataError) as caught:
-        validate_points(points, n_features)
+        validate_points(points)
     return str(caught.value)
 
 
@@ -28,7 +28,7 @@ def failure(points: object, n_features: int | None = None) -> str:
     ],
 )
 def test_accepted_forms(points: object) -> None:
-    values = validate_points(points, 2)
+    values = validate_points(points)
     assert values.tolist() == [[1.0, 0.0], [3.0, 4.0]]
     assert values.dtype == np.float64
     assert values.flags.c_contiguous
@@ -45,7 +45,7 @@ def test_array_in_the_right_form_is_not_copied() -> None:
 
 
 def test_no_rows_are_fine() -> None:
-    assert validate_points(np.empty((0, 4)), 4).shape == (0, 4)
+    assert validate_points(np.empty((0, 4))).shape == (0, 4)
 
 
 def test_dimensions() -> None:
@@ -57,9 +57,6 @@ def test_dimensions() -> None:
 
 
 def test_width() -> None:
-    assert failure([[1.0, 2.0]], 3) == (
-        "the points have 2 features, but 3 are needed: give the same features in the same order as before."
-    )
     assert failure(np.empty((3, 0))) == (
         "X has 0 feature(s) (shape=(3, 0)) while a minimum of 1 is required: add a column."
     )
