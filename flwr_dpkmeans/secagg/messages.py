@@ -7,7 +7,6 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property, lru_cache
-from itertools import starmap
 from types import MappingProxyType
 
 from flwr_dpkmeans.errors import ProtocolError
@@ -99,7 +98,7 @@ class SumReply(OfAttempt):
 
     masked: MaskedVector
     """Statistic plus masks."""
-    tag: bytes = b""
+    tag: bytes
     """Keyed tag of the client's state (empty in the first reply, when no key is shared yet)."""
     boxes: Mapping[int, bytes] = field(default_factory=dict)
     """Sealed group keys from a key author, once an attempt; where sums are recovered, a ticket for each neighbour."""
@@ -164,13 +163,8 @@ class UnmaskReply(OfAttempt):
     """Of the survivors, by this client's identity, if it has one."""
 
 
-def pack_keys(keys: Iterable[tuple[int, bytes]]) -> bytes:
-    """Node ids (8 bytes) and keys (32 bytes) end to end."""
-    return b"".join(starmap(_KEY.pack, keys))
-
-
 def unpack_keys(blob: bytes) -> tuple[tuple[int, bytes], ...]:
-    """Undo `pack_keys`."""
+    """Node ids (8 bytes) and keys (32 bytes) end to end."""
     return tuple(_KEY.iter_unpack(blob))
 
 

@@ -54,7 +54,6 @@ class Recover(Party):
     it gave this client, its public keys, and the key of its tickets.
     """
 
-    _BYTES: ClassVar[tuple[str, ...]] = (*Party._BYTES, "masters")
     _START: ClassVar[Phase] = Phase.SHARED
     _LAST_START: ClassVar[float] = 0
     _ANSWERED: ClassVar[Phase] = Phase.MASKED
@@ -95,29 +94,6 @@ class Recover(Party):
                 "max_iter or n_examples."
             )
         return super().with_plan(plan_digest, last_round)
-
-    def pack(self) -> tuple[dict[str, Any], dict[str, bytes]]:
-        progress, blobs = super().pack()
-        progress["slots"] = (self.slots.first_round, self.slots.last_round, self.slots.n_attempts)
-        blobs |= {"held": messages.pack_boxes(dict(self.held)), "survivors": messages.pack_nodes(self.survivors)}
-        blobs["cohort"] = b"" if self.roster is None else messages.pack_nodes(self.roster.node_ids)
-        return progress, blobs
-
-    @classmethod
-    def unpack(
-        cls, run_id: int, node_id: int, progress: dict[str, Any], blobs: Mapping[str, Any], **more: Any
-    ) -> Recover:
-        """See `Party.unpack`."""
-        setup = messages.unpack_roster(0, blobs["roster"]) if blobs["roster"] else None
-        cohort = messages.unpack_nodes(blobs["cohort"])
-        more |= {
-            "slots": agreement.Slots(*progress["slots"]),
-            "setup": setup,
-            "roster": agreement.cohort_of(setup, progress["attempt"], cohort) if setup is not None and cohort else None,
-            "survivors": messages.unpack_nodes(blobs["survivors"]),
-            "held": tuple(messages.unpack_boxes(blobs["held"]).items()),
-        }
-        return super().unpack(run_id, node_id, progress, blobs, **more)
 
     def require_confirmed(self, identities: Mapping[int, bytes], confirmations: Mapping[int, bytes]) -> None:
         """Refuse to go on unless as many neighbours as it takes were told of the same survivors.
