@@ -13,7 +13,6 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import lru_cache
 
@@ -29,8 +28,6 @@ LabelArray = npt.NDArray[np.int32]
 # Scores per matrix product: 512 KiB, the second-level cache of common processors.
 _CHUNK_SCORES = 1 << 16
 _MINIMUM_CHUNK = 64
-# Points per block: sums are formed once per block.
-_BLOCK_POINTS = 1 << 15
 # From here on one search along each row costs less than a pass for each centroid.
 _MANY_CENTROIDS = 64
 GRID_BITS = 16
@@ -38,25 +35,8 @@ GRID = 2.0**GRID_BITS
 """Steps of the grid in a unit."""
 
 
-@dataclass(frozen=True)
-class AssignedBlock:
-    """Consecutive points with their labels and the scores ``x . c - |c|^2 / 2`` of their nearest centroids."""
-
-    start: int
-    points: FloatArray = field(repr=False)
-    labels: LabelArray = field(repr=False)
-    scores: FloatArray = field(repr=False)
-
-    def squared_distances(self) -> FloatArray:
-        """Return |x - c|^2 = |x|^2 - 2 score; exact on the grid, never negative off it."""
-        squared_norms = np.asarray(np.einsum("ij,ij->i", self.points, self.points), dtype=np.float64)
-        squared_norms -= 2.0 * self.scores
-        np.maximum(squared_norms, 0.0, out=squared_norms)
-        return squared_norms
-
-
 def _assigned(points: FloatArray, centroids: FloatArray) -> tuple[LabelArray, FloatArray]:
-    """Labels and scores of the nearest centroids; ties go to the lowest index."""
+    """Nearest centroids of points, and squared distances |x|^2 - 2 score: exact on the grid, never negative off it."""
     n_clusters, offsets = len(centroids), -0.5 * np.einsum("ij,ij->i", centroids, centroids)
     labels, best = np.zeros(len(points), dtype=np.int32), np.empty(len(points))
     step = min(max(_MINIMUM_CHUNK, _CHUNK_SCORES // n_clusters), block_length(n_clusters))
@@ -73,27 +53,14 @@ def _assigned(points: FloatArray, centroids: FloatArray) -> tuple[LabelArray, Fl
         np.maximum.reduce(scores, axis=0, out=best[rows])
         for label in reversed(range(n_clusters)):
             np.copyto(labels[rows], label, where=scores[label] == best[rows])
-    return labels, best
+    squared_norms = np.einsum("ij,ij->i", points, points)
+    return labels, np.maximum(squared_norms - 2.0 * best, 0.0)
 
 
 def is_on_grid(values: FloatArray) -> bool:
     """Say whether all values are multiples of 2^-16."""
     scaled = values * GRID
     return bool((np.rint(scaled) == scaled).all())
-
-
-def iterate_assigned_blocks(points: npt.ArrayLike, centroids: npt.ArrayLike) -> Iterator[AssignedBlock]:
-    """Yield points (n, d) in blocks with the nearest of the centroids (k, d) for each; no points give no blocks.
-
-    The arrays are not copied as a whole. A `DataError` is raised if the shapes do not fit or there is no centroid.
-    """
-    points = np.asarray(points)
-    centroids = np.ascontiguousarray(centroids, dtype=np.float64)
-    _check_shapes(points, centroids)
-    step = min(_BLOCK_POINTS, block_length(points.shape[1]))
-    for start in range(0, len(points), step):
-        block = np.ascontiguousarray(points[start : start + step], dtype=np.float64)
-        yield AssignedBlock(start, block, *_assigned(block, centroids))
 
 
 @one_thread()
@@ -103,23 +70,23 @@ def nearest_centroids(points: npt.ArrayLike, centroids: npt.ArrayLike) -> tuple[
     Exact on the 2^-16 grid inside [-1, 1]^d; ties go to the lowest index. A `DataError` is raised if the shapes do not
     fit.
     """
-    points = np.asarray(points)
-    labels = np.empty(len(points), dtype=np.int32)
-    squared_distances = np.empty(len(points))
-    for block in iterate_assigned_blocks(points, centroids):
-        rows = slice(block.start, block.start + len(block.points))
-        labels[rows], squared_distances[rows] = block.labels, block.squared_distances()
+    points, centroids = np.asarray(points), np.ascontiguousarray(centroids, dtype=np.float64)
+    _check_shapes(points, centroids)
+    labels, squared_distances = np.empty(len(points), dtype=np.int32), np.empty(len(points))
+    step = block_length(points.shape[1])
+    for start in range(0, len(points), step):
+        rows = slice(start, start + step)
+        block = np.ascontiguousarray(points[rows], dtype=np.float64)
+        labels[rows], squared_distances[rows] = _assigned(block, centroids)
     return labels, squared_distances
 
 
-@one_thread()
 def cost_per_point(points: npt.ArrayLike, centroids: npt.ArrayLike) -> float:
     """Mean squared distance of points (n, d), n >= 1, to the nearest centroid (k, d): FastLloyd's NICV, exact."""
     points = np.asarray(points)
     if len(points) == 0:
         raise DataError("the number of points is 0, but a cost per point needs at least 1: give at least one row.")
-    blocks = iterate_assigned_blocks(points, centroids)
-    return math.fsum(float(block.squared_distances().sum()) for block in blocks) / len(points)
+    return float(nearest_centroids(points, centroids)[1].sum()) / len(points)
 
 
 def _check_shapes(points: npt.NDArray[np.generic], centroids: FloatArray) -> None:
@@ -199,15 +166,14 @@ def _summed(
     points: npt.ArrayLike, centroids: FloatArray, largest_square: float | None
 ) -> tuple[FloatArray, FloatArray]:
     """Sum the kept points of every block; a dropped point goes to an extra row, which is cut off."""
-    n_rows = len(centroids) + 1
-    sums = np.zeros((n_rows, *centroids.shape[1:]))
-    counts = np.zeros(n_rows)
-    for block in iterate_assigned_blocks(points, centroids):
-        labels = block.labels
+    table, n_rows = np.asarray(points), len(centroids) + 1
+    sums, counts = np.zeros((n_rows, *centroids.shape[1:])), np.zeros(n_rows)
+    for rows in row_blocks(len(table), table.shape[-1]):
+        labels, squares = nearest_centroids(table[rows], centroids)
         if largest_square is not None:
             # Negated, so that a distance that is not a number drops its point as well.
-            labels[~(block.squared_distances() <= largest_square)] = len(centroids)
-        add_by_label(sums, block.points, labels)
+            labels[~(squares <= largest_square)] = len(centroids)
+        add_by_label(sums, table[rows], labels)
         counts += np.bincount(labels, minlength=n_rows)
     return sums[:-1], counts[:-1]
 

@@ -106,7 +106,8 @@ class Memory:
     @classmethod
     def unpack(cls, stored: Mapping[str, Any], run_id: int) -> Memory | None:
         """Undo `pack`; None where it is of an earlier run."""
-        party = restored(next(kind for name, kind in PARTIES.items() if name in stored), stored)
+        (kind,) = PARTIES.keys() & stored.keys()
+        party = restored(PARTIES[kind], stored)
         if party.run_id != run_id:
             return None
         blob = bytes(stored["plan"])

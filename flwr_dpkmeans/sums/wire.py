@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields, replace
 from enum import Enum
 from functools import cached_property, lru_cache
+from operator import attrgetter
 from types import MappingProxyType, UnionType
 from typing import Any, get_args, get_type_hints
 
@@ -347,24 +348,26 @@ class _Blob:
     """How values of one type travel, in messages, and are kept, in a client's memory."""
 
     write: Callable[[Any], bytes]
-    read: Callable[[bytes, Mapping[str, Any]], Any]
-    """From the bytes, and what has been read of the message before."""
+    read: Callable[..., Any]
+    in_context: bool = False
+    """Whether reading takes what has been read of the message before, too."""
 
 
 _BLOBS: Mapping[Any, _Blob] = MappingProxyType(
     {
-        bytes: _Blob(bytes, lambda blob, _: blob),
-        frozenset[bytes]: _Blob(messages.pack_marks, lambda blob, _: messages.unpack_marks(blob)),
-        tuple[int, ...]: _Blob(messages.pack_nodes, lambda blob, _: messages.unpack_nodes(blob)),
-        Mapping[int, bytes]: _Blob(messages.pack_boxes, lambda blob, _: messages.unpack_boxes(blob)),
+        bytes: _Blob(bytes, bytes),
+        frozenset[bytes]: _Blob(messages.pack_marks, messages.unpack_marks),
+        tuple[int, ...]: _Blob(messages.pack_nodes, messages.unpack_nodes),
+        Mapping[int, bytes]: _Blob(messages.pack_boxes, messages.unpack_boxes),
         Roster: _Blob(
-            lambda roster: roster.packed, lambda blob, before: messages.unpack_roster(before.get("attempt", 0), blob)
+            attrgetter("packed"), lambda blob, before: messages.unpack_roster(before.get("attempt", 0), blob), True
         ),
         Mapping[int, Credential]: _Blob(
             messages.pack_credentials,
             lambda blob, before: messages.unpack_credentials(
                 blob, len(before["roster"].members) if "roster" in before else 0
             ),
+            True,
         ),
     }
 )
@@ -397,18 +400,18 @@ def _write(message: Any, header: dict[str, Any], parts: dict[str, Any]) -> Packe
     return Packet({"header": json.dumps(header), **parts}, vector)
 
 
-def _read(form: Any, packet: Packet) -> Any:
+def _read(message: Any, packet: Packet) -> Any:
     """Undo `_write`."""
     values: dict[str, Any] = {}
-    for name, kind, needed in _fields_of(form):
+    for name, kind, needed in _fields_of(message):
         if kind is int:
             values[name] = packet.integer(_HEADER_NAMES.get(name, name))
         elif kind is str:
             values[name] = packet.header.get(name, "")
         elif kind in _BLOBS:
             if needed or name in packet.fields:
-                blob = packet.blob(name)
-                values[name] = blob if kind is bytes else _BLOBS[kind].read(blob, values)
+                form, blob = _BLOBS[kind], packet.blob(name)
+                values[name] = form.read(blob, values) if form.in_context else form.read(blob)
         elif packet.vector is None:
             if needed:
                 what = "release" if kind is messages.Release else "vector"
@@ -418,16 +421,16 @@ def _read(form: Any, packet: Packet) -> Any:
             values[name] = messages.Release(index, attempt, packet.vector)
         else:
             values[name] = kind(packet.vector)
-    return form(**values)
+    return message(**values)
 
 
 # What a client's memory has as blobs: rosters, with their attempts, and states.
 _KEPT: Mapping[Any, _Blob] = MappingProxyType(
     {
-        State: _Blob(lambda state: state.packed, lambda blob, _: unpack_state(blob)),
+        State: _Blob(attrgetter("packed"), unpack_state),
         Roster: _Blob(
             lambda roster: roster.attempt.to_bytes(4, "little") + roster.packed,
-            lambda blob, _: messages.unpack_roster(int.from_bytes(blob[:4], "little"), blob[4:]),
+            lambda blob: messages.unpack_roster(int.from_bytes(blob[:4], "little"), blob[4:]),
         ),
     }
 )
@@ -459,7 +462,7 @@ def restored(kind: Any, stored: Mapping[str, Any], **known: Any) -> Any:
     values = known | dict(_plain_fields(kind, frozenset(known)).model_validate_json(stored[kind.__name__]))
     for name, bare, _ in _fields_of(kind):
         if bare in _KEPT:
-            values[name] = _KEPT[bare].read(bytes(stored[name]), values) if name in stored else None
+            values[name] = _KEPT[bare].read(bytes(stored[name])) if name in stored else None
     return kind(**values)
 
 

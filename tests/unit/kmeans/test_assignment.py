@@ -147,5 +147,8 @@ def test_wrong_shapes(points: np.ndarray, centroids: np.ndarray, message: str) -
 
 
 def test_no_squared_distance_is_negative() -> None:
-    block = lloyd.AssignedBlock(0, np.array([[1.0], [1.0]]), np.zeros(2, dtype=np.int32), np.array([0.6, 0.25]))
-    assert block.squared_distances().tolist() == [0.0, 0.5]
+    """Of a point that is a centroid, square and doubled score differ by rounding alone, upwards or downwards."""
+    points = np.random.default_rng(9).normal(size=(2000, 3))
+    labels, squares = nearest_centroids(points, points[:50])
+    assert (labels[:50] == np.arange(50)).all()
+    assert squares.min() >= 0.0
