@@ -561,25 +561,12 @@ def _advance(memory: Memory, release: messages.Release) -> State:
     """Read one release and post-process it."""
     if memory.clusters is None:
         raise ProtocolError("a release came before the plan was final: stop the run.")
-    readable = _readable(memory, release)
-    place = (memory.plan, release.round_index, memory.clusters.digest(), readable.values.tobytes())
-    return _advanced(_Step(*place, memory.clusters, readable))
-
-
-@dataclass(frozen=True)
-class _Step:
-    """From one state to the next: what follows is the same wherever plan, round, state and sum are."""
-
-    plan: Plan
-    index: int
-    digest: bytes = field(repr=False)
-    values: bytes = field(repr=False)
-    clusters: State = field(compare=False, repr=False)
-    readable: AggregateVector = field(compare=False, repr=False)
+    values = _readable(memory, release).values.tobytes()
+    return _advanced(memory.plan, release.round_index, memory.clusters, values)
 
 
 @lru_cache(maxsize=4)
-def _advanced(step: _Step) -> State:
+def _advanced(plan: Plan, index: int, clusters: State, values: bytes) -> State:
     """Make a costly step (eigenvectors, k-means with restarts) once for all virtual clients of one process."""
-    released = _accepted(step.plan, step.index, step.readable)
-    return draft.build_algorithm(step.plan).rounds[step.index - 1].advance(step.clusters, released)
+    readable = AggregateVector(np.frombuffer(values, dtype=np.uint64), blinded=False)
+    return draft.build_algorithm(plan).rounds[index - 1].advance(clusters, _accepted(plan, index, readable))
