@@ -31,7 +31,7 @@ from flwr_dpkmeans.secagg import agreement, keys, messages
 from flwr_dpkmeans.secagg.keys import KEY_BYTES, AggregateVector, Ring
 from flwr_dpkmeans.secagg.messages import Stage
 from flwr_dpkmeans.secagg.party import TAG_BYTES, Keys, Party, Phase, Session, changed, require_equal_tags
-from flwr_dpkmeans.secagg.roster import Roster, transcript_of, verify_survivors
+from flwr_dpkmeans.secagg.roster import Roster, transcript_of, verify
 
 _BOX_OVERHEAD = 28
 """Nonce and authentication tag of a box."""
@@ -105,7 +105,7 @@ class Recover(Party):
         told, asked = agreement.survivors_digest(self.survivors), (self.round_index, self.attempt)
         for node, signature in confirmations.items():
             known = identities.get(node)
-            if known is None or not verify_survivors(known, signature, self.run_id, node, *asked, told):
+            if known is None or not verify(known, signature, "survivors", self.run_id, node, *asked, told):
                 # Against a server that says two things, or repeats what was signed elsewhere.
                 raise IdentityError(
                     f"node {node} did not sign the survivors of round {self.round_index} that this client was told of: "
