@@ -35,28 +35,6 @@ GRID = 2.0**GRID_BITS
 """Steps of the grid in a unit."""
 
 
-def _assigned(points: FloatArray, centroids: FloatArray) -> tuple[LabelArray, FloatArray]:
-    """Nearest centroids of points, and squared distances |x|^2 - 2 score: exact on the grid, never negative off it."""
-    n_clusters, offsets = len(centroids), -0.5 * np.einsum("ij,ij->i", centroids, centroids)
-    labels, best = np.zeros(len(points), dtype=np.int32), np.empty(len(points))
-    step = min(max(_MINIMUM_CHUNK, _CHUNK_SCORES // n_clusters), block_length(n_clusters))
-    for start in range(0, len(points), step):
-        rows = slice(start, start + step)
-        if n_clusters >= _MANY_CENTROIDS:
-            scores = points[rows] @ centroids.T
-            scores += offsets
-            labels[rows], best[rows] = scores.argmax(axis=1), scores.max(axis=1)
-            continue
-        # NumPy is slow at `argmax` along an axis that is short, or not the last one, and fast at all of this.
-        scores = centroids @ points[rows].T
-        scores += offsets[:, None]
-        np.maximum.reduce(scores, axis=0, out=best[rows])
-        for label in reversed(range(n_clusters)):
-            np.copyto(labels[rows], label, where=scores[label] == best[rows])
-    squared_norms = np.einsum("ij,ij->i", points, points)
-    return labels, np.maximum(squared_norms - 2.0 * best, 0.0)
-
-
 def is_on_grid(values: FloatArray) -> bool:
     """Say whether all values are multiples of 2^-16."""
     scaled = values * GRID
@@ -72,13 +50,31 @@ def nearest_centroids(points: npt.ArrayLike, centroids: npt.ArrayLike) -> tuple[
     """
     points, centroids = np.asarray(points), np.ascontiguousarray(centroids, dtype=np.float64)
     _check_shapes(points, centroids)
-    labels, squared_distances = np.empty(len(points), dtype=np.int32), np.empty(len(points))
-    step = block_length(points.shape[1])
+    offsets = -0.5 * np.einsum("ij,ij->i", centroids, centroids)
+    labels, squares = np.empty(len(points), dtype=np.int32), np.empty(len(points))
+    step = min(max(_MINIMUM_CHUNK, _CHUNK_SCORES // len(centroids)), block_length(max(centroids.shape)))
     for start in range(0, len(points), step):
         rows = slice(start, start + step)
-        block = np.ascontiguousarray(points[rows], dtype=np.float64)
-        labels[rows], squared_distances[rows] = _assigned(block, centroids)
-    return labels, squared_distances
+        part = np.ascontiguousarray(points[rows], dtype=np.float64)
+        labels[rows], best = _best(part, centroids, offsets)
+        # |x - c|^2 = |x|^2 - 2 score; exact on the grid, never negative off it.
+        squares[rows] = np.maximum(np.einsum("ij,ij->i", part, part) - 2.0 * best, 0.0)
+    return labels, squares
+
+
+def _best(points: FloatArray, centroids: FloatArray, offsets: FloatArray) -> tuple[LabelArray, FloatArray]:
+    """Labels and scores of the centroids whose scores are largest, the first of equal ones."""
+    if len(centroids) >= _MANY_CENTROIDS:
+        by_row: FloatArray = points @ centroids.T
+        by_row += offsets
+        return by_row.argmax(axis=1).astype(np.int32), by_row.max(axis=1)
+    # NumPy is slow at `argmax` along an axis that is short, or not the last one, and fast at all of this.
+    scores: FloatArray = centroids @ points.T
+    scores += offsets[:, None]
+    labels, best = np.zeros(len(points), dtype=np.int32), scores.max(axis=0)
+    for label in reversed(range(len(centroids))):
+        np.copyto(labels, label, where=scores[label] == best)
+    return labels, best
 
 
 def cost_per_point(points: npt.ArrayLike, centroids: npt.ArrayLike) -> float:

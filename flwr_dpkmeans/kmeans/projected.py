@@ -120,10 +120,7 @@ def nearest_projected(points: FloatArray, projection: FloatArray | None, centers
     All is on the grid and all sums are exact: each label is a function of its row and the centres alone, to the last
     bit. No projection measures distances in the space of the data.
     """
-    labels = np.empty(len(points), dtype=np.int32)
-    for rows in lloyd.row_blocks(len(points), points.shape[1]):
-        labels[rows] = lloyd.nearest_centroids(project(points[rows], projection), centers)[0]
-    return labels
+    return lloyd.nearest_centroids(project(points, projection), centers)[0]
 
 
 def clear_labels(points: FloatArray, projection: FloatArray | None, centers: FloatArray, margin: float) -> LabelArray:
