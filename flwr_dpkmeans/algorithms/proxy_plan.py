@@ -42,11 +42,12 @@ class Summed:
     """Why one row adds a vector of length at most 1, with the row of the proof table."""
     one_client: str
     """What one client sends instead: a mean of such vectors."""
-    client_bound: Callable[[int, int], float]
+    client_bound: Callable[[int, int], float] = lambda *_: 1.0
     """Norm that it is clipped to, at most 1, from a client's rows n and k.
 
     Unit vectors that point anywhere have a mean of length 1 / sqrt(n), as residuals do once the centers lie well;
-    shares of n rows in k cells that are equally likely have the norm sqrt(1 / n + 1 / k).
+    shares of n rows in k cells that are equally likely have the norm sqrt(1 / n + 1 / k). A client's rows may all lie
+    equally far, and in many dimensions nearly do.
     """
     nonnegative: bool = False
     sum_is_rounded: bool = False
@@ -61,7 +62,6 @@ _LOCATION = (
         "S11: one row's difference from a public or released centre, divided by the clip bound and "
         "clipped to length 1, is in one sum (ProxyLloyd)",
         "mean over its rows",
-        lambda *_: 1.0,
     ),
     Summed(
         "row_squares",
@@ -70,7 +70,6 @@ _LOCATION = (
         "S11: one row's squared distance from that centre, divided by the squared clip bound and "
         "clipped, is at most 1 (ProxyLloyd)",
         "mean square over its rows",
-        lambda *_: 1.0,
         nonnegative=True,
     ),
 )
@@ -88,8 +87,6 @@ ROUNDS: Mapping[str, tuple[Summed, ...]] = MappingProxyType(
                 ),
                 "S11: one row has one distance from the released centre, so it is in one bin (ProxyLloyd)",
                 "shares of its rows, by distance",
-                # A client's rows may all lie equally far, and in many dimensions nearly do.
-                lambda *_: 1.0,
                 nonnegative=True,
             ),
         ),
@@ -153,7 +150,6 @@ ROUNDS: Mapping[str, tuple[Summed, ...]] = MappingProxyType(
                 lambda options, whole: whole * options.residual_share,
                 "S14: one row's squared residual in radii, clipped, is at most 1 (ProxyLloyd)",
                 "mean squared residual over its rows",
-                lambda *_: 1.0,
                 nonnegative=True,
             ),
         ),

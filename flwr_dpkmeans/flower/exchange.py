@@ -100,7 +100,7 @@ def _vector_of(record: Any) -> Ring:
 def recall(context: Context) -> Memory | None:
     """The memory of this run, None before its first message; Flower's context may still hold that of an earlier run."""
     record: Any = context.state.get(_MEMORY)
-    return None if record is None else Memory.unpack(record, context.run_id, context.node_id)
+    return None if record is None else Memory.unpack(record, context.run_id)
 
 
 def remember(context: Context, memory: Memory) -> None:

@@ -82,33 +82,23 @@ def _packed(n_clusters: int, n_features: int, radius: float, generator: np.rando
     if n_clusters > 1 and radius**2 > (1.0 - radius) ** 2 * n_features:
         return None  # No two points of the inner box are 2 * radius apart.
     chosen = np.empty((n_clusters, n_features))
-    n_chosen = 0
-    rejections = 0
+    n_chosen = rejections = 0
     smallest_square = (2.0 * radius) ** 2
-    while rejections < _ATTEMPTS_PER_CENTROID:
+    while True:
         pool = _candidates(n_features, radius, generator)
         blocked = np.asarray(_are_nearer(pool, chosen[:n_chosen], smallest_square).any(axis=1))
-        if blocked.all():
-            rejections += len(pool)
-            continue
         conflicts = _are_nearer(pool, pool, smallest_square)
-        position = 0
-        while position < len(pool):
-            free = position + int(blocked[position:].argmin())
-            if blocked[free]:
-                rejections += len(pool) - position
-                break
-            rejections += free - position
-            if rejections >= _ATTEMPTS_PER_CENTROID:
-                return None
-            chosen[n_chosen] = pool[free]
-            n_chosen += 1
+        for place, candidate in enumerate(pool):
+            if blocked[place]:
+                rejections += 1
+                if rejections == _ATTEMPTS_PER_CENTROID:
+                    return None
+                continue
+            chosen[n_chosen] = candidate
+            n_chosen, rejections = n_chosen + 1, 0
             if n_chosen == n_clusters:
                 return chosen
-            rejections = 0
-            position = free + 1
-            blocked |= conflicts[free]
-    return None
+            blocked |= conflicts[place]
 
 
 def _candidates(n_features: int, radius: float, generator: np.random.Generator) -> FloatArray:

@@ -20,14 +20,14 @@ import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime, timedelta
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
 from flwr_dpkmeans.errors import BudgetError, ConfigurationError, RefusalError, nearest, told_apart
 from flwr_dpkmeans.node.ledger import Past
 from flwr_dpkmeans.sums.plan import Plan
-from flwr_dpkmeans.sums.settings import Box
+from flwr_dpkmeans.sums.settings import Box, require_integer
 
 # Accounting ends in floating point: a plan calibrated to exactly its limit must not fail by a rounding error.
 _RELATIVE_SLACK = 1e-9
@@ -103,11 +103,7 @@ _probability = _valid(
 
 
 def _whole(least: int) -> Read:
-    return _valid(
-        lambda value: isinstance(value, int) and not isinstance(value, bool) and value >= least,
-        f"a whole number of at least {least}",
-        "give one such as 3",
-    )
+    return partial(require_integer, low=least, example=3)
 
 
 def _optional(read: Read) -> Read:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from functools import cache
 
 from flwr_dpkmeans.errors import PlanError, require_delta, require_positive
 from flwr_dpkmeans.privacy.accounting import Totals, add_up, compose_epsilon, delta_as_drawn, gdp_delta
@@ -113,16 +113,43 @@ def first_private(price: Callable[[float], float], epsilon: float, start: float)
     The price must not increase with the scale, and may be 0 or infinite. A `PlanError` is raised if no scale up to
     1e100 is private, every one down to 1e-100 is, or a price is not a number.
     """
-    bracket = _Bracket()
-    index = min(max(_index_of(start), -_FARTHEST), _FARTHEST)
-    for _ in range(_MOST_PRICES):
-        bracket.add(index, _log_excess(price(_scale_at(index)), epsilon))
-        if bracket.high - bracket.low == 1:
-            return _scale_at(bracket.high)
-        index = bracket.next_index()
-    raise PlanError(
-        f"the search for the noise of epsilon = {epsilon:g} did not converge: give a larger epsilon or a larger delta."
-    )
+    from scipy.optimize import brentq
+
+    @cache
+    def excess_at(index: int) -> float:
+        return _log_excess(price(_scale_at(index)), epsilon)
+
+    def excess(place: float) -> float:
+        return excess_at(round(place))
+
+    low, high = _bracket(excess, min(max(_index_of(start), -_FARTHEST), _FARTHEST))
+    # Prices are about straight lines in logarithms, along which secants are quick.
+    index = round(brentq(excess, low, high, xtol=0.5, maxiter=_MOST_PRICES))
+    while excess(index) > 0.0:
+        index += 1
+    while excess(index - 1) < 0.0:
+        index -= 1
+    return _scale_at(index)
+
+
+def _bracket(excess: Callable[[float], float], start: int) -> tuple[int, int]:
+    """Return a scale of the lattice that is not private and one above it that is."""
+    low = high = start
+    # At first as far as if the price were 1 / scale, then 1, 8, 64, ... octaves further, however flat the price is.
+    guess = min(abs(excess(start)) / math.log(2.0), _LONGEST_JUMP)
+    step = math.ceil(guess * _STEPS_PER_OCTAVE) + 1
+    while excess(high) > 0.0:
+        if high == _FARTHEST:
+            raise PlanError(
+                "no noise scale up to 1e100 is private enough: give every release noise, a finer grid, a larger "
+                "epsilon or a larger delta."
+            )
+        low, high, step = high, min(high + step, _FARTHEST), max(8 * step, _STEPS_PER_OCTAVE)
+    while excess(low) < 0.0:
+        if low == -_FARTHEST:
+            raise PlanError("every noise scale down to 1e-100 is private enough: give a smaller epsilon or delta.")
+        low, high, step = max(low - step, -_FARTHEST), low, max(8 * step, _STEPS_PER_OCTAVE)
+    return low, high
 
 
 def _refine_mu(epsilon: float, delta: float, mu: float) -> float:
@@ -139,66 +166,14 @@ def _refine_mu(epsilon: float, delta: float, mu: float) -> float:
     return mu
 
 
-@dataclass
-class _Bracket:
-    """What a search knows: the last scale seen not to be private, the first seen to be, and the two latest prices."""
-
-    low: int = -_FARTHEST - 1
-    high: int = _FARTHEST + 1
-    shortest: int = 1
-    latest: tuple[int, float] | None = None
-    before: tuple[int, float] | None = None
-    widths: tuple[int, ...] = ()
-
-    def add(self, index: int, excess: float) -> None:
-        """Note the logarithm of price over epsilon at a scale."""
-        if excess <= 0.0:
-            self.high = min(self.high, index)
-        else:
-            self.low = max(self.low, index)
-        if self.low >= _FARTHEST:
-            raise PlanError(
-                "no noise scale up to 1e100 is private enough: give every release noise, a finer grid, a larger "
-                "epsilon or a larger delta."
-            )
-        if self.high <= -_FARTHEST:
-            raise PlanError("every noise scale down to 1e-100 is private enough: give a smaller epsilon or delta.")
-        self.before, self.latest = self.latest, (index, excess)
-        self.widths = (*self.widths[-2:], self.high - self.low)
-
-    def next_index(self) -> int:
-        """Return the scale to price next, strictly inside the bracket."""
-        assert self.latest is not None
-        index, excess = self.latest
-        step = max(-_LONGEST_JUMP, min(_LONGEST_JUMP, -excess / self._slope())) * _STEPS_PER_OCTAVE
-        if self.low < -_FARTHEST or self.high > _FARTHEST:
-            # One side is unknown: go at least 1, 8, 64, ... scales further, however flat the price is.
-            guess = math.ceil(index + (max(step, self.shortest) if excess > 0.0 else min(step, -self.shortest)))
-            self.shortest *= 8
-        elif math.isinf(excess) or (len(self.widths) == 3 and 2 * self.widths[-1] > self.widths[0]):
-            guess = (self.low + self.high) // 2
-        else:
-            guess = math.ceil(index + step)
-        return min(max(guess, self.low + 1), self.high - 1)
-
-    def _slope(self) -> float:
-        """Return the change of the latest excess per octave; as if the price were 1 / scale if it is not known."""
-        usual = -math.log(2.0)
-        if self.latest is None or self.before is None or self.latest[0] == self.before[0]:
-            return usual
-        rise = (self.latest[1] - self.before[1]) / (self.latest[0] - self.before[0]) * _STEPS_PER_OCTAVE
-        return rise if -math.inf < rise < -1e-6 else usual
-
-
 def _log_excess(price: float, epsilon: float) -> float:
-    """Return log(price / epsilon), minus infinity for a price of 0."""
+    """Return log(price / epsilon), at most 700 in size, and above 0 if the price is too high, else below 0."""
     if math.isnan(price):
         raise PlanError("a price is not a number: give noise multipliers nearer to 1.")
-    if price <= 0.0:
-        return -math.inf
     # At the boundary the sign must be that of the comparison, whatever the rounding of the logarithm.
-    excess = math.log(price) - math.log(epsilon) if price < math.inf else math.inf
-    return max(excess, 5e-324) if price > epsilon else min(excess, 0.0)
+    excess = math.log(price) - math.log(epsilon) if 0.0 < price < math.inf else math.inf
+    size = min(max(abs(excess), 5e-324), 700.0)
+    return size if price > epsilon else -size
 
 
 def _scale_at(index: int) -> float:

@@ -320,14 +320,10 @@ def _randomized_response(epsilon: float, step: float) -> Any:
     """Return the PLD of the worst mechanism of pure `epsilon`, each loss split over two grid points."""
     from dp_accounting.pld import privacy_loss_distribution as pld
 
-    masses: dict[int, float] = {}
-    for loss in (-epsilon, epsilon):
-        probability = 1.0 / (1.0 + math.exp(-loss)) if loss > -700.0 else 0.0
-        below = math.floor(loss / step)
-        upper = probability * min(1.0, math.expm1(below * step - loss) / math.expm1(-step))
-        for index, mass in ((below, probability - upper), (below + 1, upper)):
-            masses[index] = masses.get(index, 0.0) + mass
-    return pld.PrivacyLossDistribution.create_from_rounded_probability(masses, 0.0, step)
+    masses = _on_grid(*_responses(epsilon, 1), step)
+    reach = len(masses) // 2
+    placed = {place - reach: mass for place, mass in enumerate(masses.tolist()) if mass > 0.0}
+    return pld.PrivacyLossDistribution.create_from_rounded_probability(placed, 0.0, step)
 
 
 def _require_number(value: float) -> float:

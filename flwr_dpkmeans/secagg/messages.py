@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property, lru_cache
-from itertools import starmap
 from types import MappingProxyType
+from typing import Any
 
 from flwr_dpkmeans.errors import ProtocolError
 from flwr_dpkmeans.secagg.keys import MaskedVector, Ring
@@ -18,7 +18,7 @@ NO_ROUND = -(2**31)
 """Index before any round; those of real rounds may be negative, as rounds that steer the plan are numbered up to 0."""
 MAX_BOXES = 100_000
 """Most sealed boxes in one message, as each costs time: as many as there are clients in the longest roster."""
-_MARK_BYTES = 32
+_MARK = struct.Struct("<32s")
 _NODE = struct.Struct("<Q")
 _KEY = struct.Struct("<Q32s")
 """A node's X25519 public key, or a secret of 32 bytes that one has or gave."""
@@ -99,7 +99,7 @@ class SumReply(OfAttempt):
 
     masked: MaskedVector
     """Statistic plus masks."""
-    tag: bytes = b""
+    tag: bytes
     """Keyed tag of the client's state (empty in the first reply, when no key is shared yet)."""
     boxes: Mapping[int, bytes] = field(default_factory=dict)
     """Sealed group keys from a key author, once an attempt; where sums are recovered, a ticket for each neighbour."""
@@ -164,24 +164,17 @@ class UnmaskReply(OfAttempt):
     """Of the survivors, by this client's identity, if it has one."""
 
 
-def pack_keys(keys: Iterable[tuple[int, bytes]]) -> bytes:
-    """Node ids (8 bytes) and keys (32 bytes) end to end."""
-    return b"".join(starmap(_KEY.pack, keys))
-
-
-def unpack_keys(blob: bytes) -> tuple[tuple[int, bytes], ...]:
-    """Undo `pack_keys`."""
-    return tuple(_KEY.iter_unpack(blob))
+def _entries(entry: struct.Struct, blob: bytes, what: str) -> Iterator[tuple[Any, ...]]:
+    """Entries of equal length, end to end."""
+    if len(blob) % entry.size:
+        raise ProtocolError(f"{what} of {len(blob)} bytes is not a multiple of {entry.size}: message discarded.")
+    return entry.iter_unpack(blob)
 
 
 @lru_cache(maxsize=64)
 def unpack_roster(attempt: int, blob: bytes) -> Roster:
     """Undo `Roster.packed`; order and repetitions are checked by `Roster`."""
-    if len(blob) % _KEY.size:
-        raise ProtocolError(
-            f"a roster of {len(blob)} bytes is not a multiple of {_KEY.size}: check the server's version."
-        )
-    return Roster(attempt, unpack_keys(blob))
+    return Roster(attempt, tuple(_entries(_KEY, blob, "a roster")))
 
 
 def pack_credentials(credentials: Mapping[int, Credential]) -> bytes:
@@ -238,11 +231,7 @@ def pack_nodes(nodes: Iterable[int]) -> bytes:
 
 def unpack_nodes(blob: bytes) -> tuple[int, ...]:
     """Undo `pack_nodes`; order and repetitions are checked where the nodes are used."""
-    if len(blob) % _NODE.size:
-        raise ProtocolError(
-            f"a set of nodes has {len(blob)} bytes, which is not a multiple of {_NODE.size}: discarded."
-        )
-    return struct.unpack(f"<{len(blob) // _NODE.size}Q", blob)
+    return tuple([node for (node,) in _entries(_NODE, blob, "a set of nodes")])
 
 
 @lru_cache(maxsize=16)
@@ -253,6 +242,4 @@ def pack_marks(marks: Collection[bytes]) -> bytes:
 
 def unpack_marks(blob: bytes) -> frozenset[bytes]:
     """Undo `pack_marks`."""
-    if len(blob) % _MARK_BYTES:
-        raise ProtocolError(f"marks have {len(blob)} bytes, which is not a multiple of {_MARK_BYTES}: reply discarded.")
-    return frozenset(blob[start : start + _MARK_BYTES] for start in range(0, len(blob), _MARK_BYTES))
+    return frozenset([mark for (mark,) in _entries(_MARK, blob, "a set of marks")])

@@ -96,9 +96,6 @@ class Party(ABC):
     transcript: bytes = b""
     """What the last answered vector was masked under."""
 
-    _PROGRESS: ClassVar[tuple[str, ...]] = ("min_cohort", "max_silent", "authored", "round_index", "attempt")
-    _BYTES: ClassVar[tuple[str, ...]] = ("private_key", "plan_digest", "own_group_key", "tag_key", "transcript")
-    _KEYS: ClassVar[tuple[str, ...]] = ("group_keys",)
     _START: ClassVar[Phase] = Phase.KEYED
     """In which the first vector is asked for."""
     _LAST_START: ClassVar[float] = float("inf")
@@ -197,28 +194,6 @@ class Party(ABC):
         if not self.tag_key:
             return b""
         return keys.keyed_tag(self.tag_key, self.run_id, round_index, attempt, state_digest)
-
-    def pack(self) -> tuple[dict[str, Any], dict[str, bytes]]:
-        """Split the state into progress, as JSON has it, and blobs, among them all secrets."""
-        fields, roster = vars(self), self.announced
-        progress = {"party": type(self).__name__, "phase": self.phase.value}
-        progress |= zip(self._PROGRESS, map(fields.__getitem__, self._PROGRESS), strict=True)
-        blobs = {"roster": b"" if roster is None else roster.packed}
-        blobs |= zip(self._BYTES, map(fields.__getitem__, self._BYTES), strict=True)
-        for name in self._KEYS:
-            blobs[name] = messages.pack_keys(fields[name])
-        return progress, blobs
-
-    @classmethod
-    def unpack(cls, run_id: int, node_id: int, progress: dict[str, Any], blobs: Mapping[str, Any], **more: Any) -> Self:
-        """Undo `pack`; `more` are fields that it does not know."""
-        fields = dict(zip(cls._PROGRESS, map(progress.__getitem__, cls._PROGRESS), strict=True))
-        fields |= zip(cls._BYTES, map(blobs.__getitem__, cls._BYTES), strict=True)
-        for name in cls._KEYS:
-            fields[name] = messages.unpack_keys(blobs[name])
-        if blobs["roster"] and "roster" not in more:
-            fields["roster"] = messages.unpack_roster(progress["attempt"], blobs["roster"])
-        return cls(run_id=run_id, node_id=node_id, phase=Phase(progress["phase"]), **fields, **more)
 
     def _require_admissible(self, request: messages.SumRequest, first_round: int) -> None:
         """Raise unless the transition table has a line for the request."""
@@ -457,8 +432,6 @@ class Retry(Party):
 
     pair_keys: Keys = field(default=(), repr=False)
     """Keys agreed with the neighbours of the current attempt."""
-
-    _KEYS: ClassVar[tuple[str, ...]] = (*Party._KEYS, "pair_keys")
 
     def admit(self, request: messages.SumRequest, first_round: int) -> Retry:
         self._require_admissible(request, first_round)

@@ -31,7 +31,7 @@ from flwr_dpkmeans.secagg import agreement, keys, messages
 from flwr_dpkmeans.secagg.keys import KEY_BYTES, AggregateVector, Ring
 from flwr_dpkmeans.secagg.messages import Stage
 from flwr_dpkmeans.secagg.party import TAG_BYTES, Keys, Party, Phase, Session, changed, require_equal_tags
-from flwr_dpkmeans.secagg.roster import Roster, transcript_of, verify_survivors
+from flwr_dpkmeans.secagg.roster import Roster, transcript_of, verify
 
 _BOX_OVERHEAD = 28
 """Nonce and authentication tag of a box."""
@@ -54,7 +54,6 @@ class Recover(Party):
     it gave this client, its public keys, and the key of its tickets.
     """
 
-    _BYTES: ClassVar[tuple[str, ...]] = (*Party._BYTES, "masters")
     _START: ClassVar[Phase] = Phase.SHARED
     _LAST_START: ClassVar[float] = 0
     _ANSWERED: ClassVar[Phase] = Phase.MASKED
@@ -96,29 +95,6 @@ class Recover(Party):
             )
         return super().with_plan(plan_digest, last_round)
 
-    def pack(self) -> tuple[dict[str, Any], dict[str, bytes]]:
-        progress, blobs = super().pack()
-        progress["slots"] = (self.slots.first_round, self.slots.last_round, self.slots.n_attempts)
-        blobs |= {"held": messages.pack_boxes(dict(self.held)), "survivors": messages.pack_nodes(self.survivors)}
-        blobs["cohort"] = b"" if self.roster is None else messages.pack_nodes(self.roster.node_ids)
-        return progress, blobs
-
-    @classmethod
-    def unpack(
-        cls, run_id: int, node_id: int, progress: dict[str, Any], blobs: Mapping[str, Any], **more: Any
-    ) -> Recover:
-        """See `Party.unpack`."""
-        setup = messages.unpack_roster(0, blobs["roster"]) if blobs["roster"] else None
-        cohort = messages.unpack_nodes(blobs["cohort"])
-        more |= {
-            "slots": agreement.Slots(*progress["slots"]),
-            "setup": setup,
-            "roster": agreement.cohort_of(setup, progress["attempt"], cohort) if setup is not None and cohort else None,
-            "survivors": messages.unpack_nodes(blobs["survivors"]),
-            "held": tuple(messages.unpack_boxes(blobs["held"]).items()),
-        }
-        return super().unpack(run_id, node_id, progress, blobs, **more)
-
     def require_confirmed(self, identities: Mapping[int, bytes], confirmations: Mapping[int, bytes]) -> None:
         """Refuse to go on unless as many neighbours as it takes were told of the same survivors.
 
@@ -129,7 +105,7 @@ class Recover(Party):
         told, asked = agreement.survivors_digest(self.survivors), (self.round_index, self.attempt)
         for node, signature in confirmations.items():
             known = identities.get(node)
-            if known is None or not verify_survivors(known, signature, self.run_id, node, *asked, told):
+            if known is None or not verify(known, signature, "survivors", self.run_id, node, *asked, told):
                 # Against a server that says two things, or repeats what was signed elsewhere.
                 raise IdentityError(
                     f"node {node} did not sign the survivors of round {self.round_index} that this client was told of: "

@@ -177,22 +177,11 @@ class Signer:
         return Ed25519PrivateKey.from_private_bytes(self.private_key).sign(signed)
 
 
-def verify_keys(
-    identity: bytes, signature: bytes, run_id: int, node_id: int, plan_digest: bytes, public_key: bytes
-) -> bool:
-    """Whether `Signer.sign_keys` of the given identity (its public key) made the signature."""
-    return _verify(identity, signature, "keys", run_id, node_id, plan_digest, public_key)
+def verify(identity: bytes, signature: bytes, purpose: str, *content: bytes | int) -> bool:
+    """Whether an identity (its public key) signed this for a purpose; malformed keys and signatures do not hold.
 
-
-def verify_survivors(
-    identity: bytes, signature: bytes, run_id: int, node_id: int, round_index: int, attempt: int, survivors: bytes
-) -> bool:
-    """Whether `Signer.sign_survivors` of the given identity (its public key) made the signature."""
-    return _verify(identity, signature, "survivors", run_id, node_id, round_index, attempt, survivors)
-
-
-def _verify(identity: bytes, signature: bytes, purpose: str, *content: bytes | int) -> bool:
-    """Whether a signature holds; malformed keys and signatures do not."""
+    Purposes, and what is signed for each, are those of `Signer.sign_keys` and `Signer.sign_survivors`.
+    """
     try:
         signed = pack(_LABEL, PROTOCOL_VERSION, purpose, *content)
         Ed25519PublicKey.from_public_bytes(identity).verify(signature, signed)
@@ -315,7 +304,7 @@ def _require_signed(
     """Hold one member's signature against what this client knows itself."""
     who = name_of(credential.identity, pinned)
     # Against keys of the server's own in the place of a member's, or a signature from elsewhere.
-    if not verify_keys(credential.identity, credential.signature, run_id, node, credential.plan_digest, key):
+    if not verify(credential.identity, credential.signature, "keys", run_id, node, credential.plan_digest, key):
         raise IdentityError(
             f"node {node} ({who}) did not sign the public key that the server announces for it in run {run_id}: the "
             "key was exchanged, or the signature is of another run, node or plan; stop the run and check the server."

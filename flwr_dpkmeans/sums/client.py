@@ -25,7 +25,6 @@ memory is only what `Client.handle` returns, as a whole. A release is charged be
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -61,7 +60,7 @@ from flwr_dpkmeans.sums.round import Array, State, unpack_state
 from flwr_dpkmeans.sums.statement import build_report
 from flwr_dpkmeans.sums.task import Found
 from flwr_dpkmeans.sums.trust import PARTIES, party_of
-from flwr_dpkmeans.sums.wire import KeysReply, Request, load_plan, plan_digest, require_same_versions
+from flwr_dpkmeans.sums.wire import KeysReply, Request, kept, load_plan, plan_digest, require_same_versions, restored
 
 
 @dataclass(frozen=True)
@@ -102,43 +101,18 @@ class Memory:
 
     def pack(self) -> dict[str, Any]:
         """Write it as text and blobs, for one record that is replaced as a whole."""
-        progress, blobs = self.protocol.pack()
-        for name in _PLAIN:
-            progress[name] = getattr(self, name)
-        progress["run_id"], progress["agreed_digest"] = self.protocol.run_id, self.agreed_digest.hex()
-        progress["found"] = (self.found.n_examples, self.found.box, self.found.unclear)
-        blobs["plan"] = self.plan_blob
-        if self.identities:
-            blobs["identities"] = messages.pack_keys(self.identities)
-        if self.clusters is not None:
-            blobs["clusters"] = self.clusters.packed
-        return {"progress": json.dumps(progress), **blobs}
+        return kept(self.protocol) | kept(self, "protocol", "plan_blob", "plan") | {"plan": self.plan_blob}
 
     @classmethod
-    def unpack(cls, stored: Mapping[str, Any], run_id: int, node_id: int) -> Memory | None:
+    def unpack(cls, stored: Mapping[str, Any], run_id: int) -> Memory | None:
         """Undo `pack`; None where it is of an earlier run."""
-        progress = json.loads(str(stored["progress"]))
-        if progress["run_id"] != run_id:
+        (kind,) = PARTIES.keys() & stored.keys()
+        party = restored(PARTIES[kind], stored)
+        if party.run_id != run_id:
             return None
-        clusters, plan_blob = bytes(stored.get("clusters", b"")), bytes(stored["plan"])
-        n_examples, box, unclear = progress["found"]
-        lower, upper = box or ((), ())
-        found = (tuple(map(float, lower)), tuple(map(float, upper))) if box else None
-        plain = {name: progress[name] for name in _PLAIN}
-        plain |= {"attempts": tuple(map(tuple, progress["attempts"])), "cohort": tuple(progress["cohort"])}
-        return cls(
-            PARTIES[progress["party"]].unpack(run_id, node_id, progress, stored),
-            plan_blob,
-            load_plan(plan_blob),
-            bytes.fromhex(progress["agreed_digest"]),
-            unpack_state(clusters) if clusters else None,
-            found=Found(n_examples, found, tuple(unclear)),
-            identities=messages.unpack_keys(stored["identities"]) if "identities" in stored else (),
-            **plain,
-        )
-
-
-_PLAIN = ("n_features", "attempts", "n_recognised", "started", "cohort", "columns")
+        blob = bytes(stored["plan"])
+        memory: Memory = restored(cls, stored, protocol=party, plan_blob=blob, plan=load_plan(blob))
+        return memory
 
 
 class Guard:
@@ -587,25 +561,12 @@ def _advance(memory: Memory, release: messages.Release) -> State:
     """Read one release and post-process it."""
     if memory.clusters is None:
         raise ProtocolError("a release came before the plan was final: stop the run.")
-    readable = _readable(memory, release)
-    place = (memory.plan, release.round_index, memory.clusters.digest(), readable.values.tobytes())
-    return _advanced(_Step(*place, memory.clusters, readable))
-
-
-@dataclass(frozen=True)
-class _Step:
-    """From one state to the next: what follows is the same wherever plan, round, state and sum are."""
-
-    plan: Plan
-    index: int
-    digest: bytes = field(repr=False)
-    values: bytes = field(repr=False)
-    clusters: State = field(compare=False, repr=False)
-    readable: AggregateVector = field(compare=False, repr=False)
+    values = _readable(memory, release).values.tobytes()
+    return _advanced(memory.plan, release.round_index, memory.clusters, values)
 
 
 @lru_cache(maxsize=4)
-def _advanced(step: _Step) -> State:
+def _advanced(plan: Plan, index: int, clusters: State, values: bytes) -> State:
     """Make a costly step (eigenvectors, k-means with restarts) once for all virtual clients of one process."""
-    released = _accepted(step.plan, step.index, step.readable)
-    return draft.build_algorithm(step.plan).rounds[step.index - 1].advance(step.clusters, released)
+    readable = AggregateVector(np.frombuffer(values, dtype=np.uint64), blinded=False)
+    return draft.build_algorithm(plan).rounds[index - 1].advance(clusters, _accepted(plan, index, readable))

@@ -25,12 +25,12 @@ _RESULT = ("centroids", "counts")
 """What a clustering is read for, and every round of one may see."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class State:
     """What is known to whoever may see the released sums: named arrays, which a round's `advance` replaces.
 
     Never changed in place, since parties share it. Its values are multiples of 2^-16 (`kmeans.lloyd.round_to_grid`),
-    so that its digest is the same on all machines.
+    so that its digest, by which states are compared, is the same on all machines.
 
     Examples
     --------

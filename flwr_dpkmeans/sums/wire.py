@@ -2,7 +2,7 @@
 
 Whatever comes in is hostile until it has been read here. Nothing is parsed that is longer than its limit, no field is
 taken for another type than its own, and anything else is a `ProtocolError`. What a well-formed message may *say* is for
-`sums.client` and `sums.server` to judge. A client's memory has the same form (`sums.client.Memory`).
+`sums.client` and `sums.server` to judge. `kept` and `restored` are for a client's own memory.
 """
 
 from __future__ import annotations
@@ -11,22 +11,24 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, dataclass, field, fields, replace
 from enum import Enum
 from functools import cached_property, lru_cache
-from types import MappingProxyType
-from typing import Any
+from operator import attrgetter
+from types import MappingProxyType, UnionType
+from typing import Any, get_args, get_type_hints
 
 from flwr_dpkmeans import __version__
 from flwr_dpkmeans.errors import EnumT, PeerError, ProtocolError, RefusalError, VersionError
 from flwr_dpkmeans.log import printable
 from flwr_dpkmeans.secagg import keys, messages
-from flwr_dpkmeans.secagg.keys import KEY_BYTES, MaskedVector, Ring
+from flwr_dpkmeans.secagg.keys import KEY_BYTES, Ring
 from flwr_dpkmeans.secagg.messages import Stage
-from flwr_dpkmeans.secagg.roster import SIGNATURE_BYTES, Credential
+from flwr_dpkmeans.secagg.roster import SIGNATURE_BYTES, Credential, Roster
 from flwr_dpkmeans.sums.draft import resolve_delta
 from flwr_dpkmeans.sums.plan import Plan
+from flwr_dpkmeans.sums.round import State, unpack_state
 
 MAX_BLOB_BYTES = 2**28
 """Longest blob or vector that is parsed at all."""
@@ -88,15 +90,12 @@ class Packet:
         """The phase that a request belongs to."""
         return self.choice("stage", Stage)
 
-    def integers(self, names: Iterable[str]) -> list[int]:
-        """Integers of the header."""
-        values = []
-        for name in names:
-            value = self.header.get(name)
-            if not isinstance(value, int) or isinstance(value, bool) or abs(value) > MAX_INTEGER:
-                raise ProtocolError(f"field {name!r} is missing or is not a small integer: message discarded.")
-            values.append(value)
-        return values
+    def integer(self, name: str) -> int:
+        """An integer of the header."""
+        value = self.header.get(name)
+        if not isinstance(value, int) or isinstance(value, bool) or abs(value) > MAX_INTEGER:
+            raise ProtocolError(f"field {name!r} is missing or is not a small integer: message discarded.")
+        return value
 
     def blob(self, name: str) -> bytes:
         """A bytes field of bounded length."""
@@ -119,7 +118,7 @@ class Packet:
         form = _REPLIES[stage]
         if stage is Stage.KEYS:
             require_same_versions(stated_versions(self.header), sender=f"node {node}", receiver="the server")
-            return _checked_keys(_read(form, self, columns=self.header.get("columns", "")))
+            return _checked_keys(_read(form, self))
         reply = _read(form, self)
         if stage is Stage.UNMASK and len(reply.signature) not in (0, SIGNATURE_BYTES):
             raise ProtocolError(
@@ -322,128 +321,148 @@ class Failure:
         return ProtocolError(f"node {node} did not answer ({self.code}): {self.sentence}")
 
 
-@dataclass(frozen=True)
-class _Form:
-    """How one kind of message travels: entries are named on the wire as the attributes are."""
-
-    kind: Callable[..., Any]
-    """The message."""
-    integers: Mapping[str, str] = field(default_factory=dict)
-    """Integers of the header, which have names of their own there, and their attributes."""
-    required: tuple[str, ...] = ()
-    optional: tuple[str, ...] = ()
-    """Blobs; those that may lack are left out where they are empty."""
-    vector: str = ""
-    """The attribute that is the message's vector."""
-    without: str = ""
-    """What is wrong where the vector lacks; empty where it may."""
-
-
+_REQUESTS: Mapping[Stage, type[Any]] = MappingProxyType(
+    {
+        Stage.SHARE: messages.ShareRequest,
+        Stage.SUM: messages.SumRequest,
+        Stage.UNMASK: messages.UnmaskRequest,
+        Stage.FINISH: messages.FinishRequest,
+    }
+)
+_REPLIES: Mapping[Stage, type[Any]] = MappingProxyType(
+    {
+        Stage.KEYS: KeysReply,
+        Stage.SHARE: messages.ShareReply,
+        Stage.SUM: messages.SumReply,
+        Stage.UNMASK: messages.UnmaskReply,
+        Stage.FINISH: messages.FinishReply,
+    }
+)
 _RELEASED = ("release_round", "release_attempt")
-_PLACE: Mapping[str, str] = MappingProxyType({"round": "round_index", "attempt": "attempt"})
-_REQUESTS: Mapping[Stage, _Form] = MappingProxyType(
-    {
-        Stage.SHARE: _Form(messages.ShareRequest, required=("roster",), optional=("credentials",)),
-        Stage.SUM: _Form(
-            messages.SumRequest,
-            _PLACE,
-            optional=("roster", "credentials", "boxes", "confirmations", "state", "cohort", "group_boxes"),
-            vector="release",
-        ),
-        Stage.UNMASK: _Form(messages.UnmaskRequest, _PLACE, required=("survivors",)),
-        Stage.FINISH: _Form(
-            messages.FinishRequest,
-            optional=("boxes", "confirmations", "state"),
-            vector="release",
-            without="the last message carries no release: check the server's version.",
-        ),
-    }
-)
-_REPLIES: Mapping[Stage, _Form] = MappingProxyType(
-    {
-        Stage.KEYS: _Form(
-            KeysReply,
-            {"n_features": "n_features"},
-            required=("public_key", "plan_digest"),
-            optional=("identity", "signature", "marks"),
-        ),
-        Stage.SHARE: _Form(
-            messages.ShareReply, required=("public_keys", "commitments", "boxes"), optional=("group_boxes",)
-        ),
-        Stage.SUM: _Form(
-            messages.SumReply,
-            _PLACE,
-            required=("tag",),
-            optional=("boxes",),
-            vector="masked",
-            without="a client's reply carries no vector: reply discarded.",
-        ),
-        Stage.UNMASK: _Form(messages.UnmaskReply, _PLACE, required=("shares",), optional=("signature",)),
-        Stage.FINISH: _Form(messages.FinishReply, required=("tag",)),
-    }
-)
-_WRITERS: Mapping[str, Callable[[Any], bytes]] = MappingProxyType(
-    {
-        "roster": lambda roster: roster.packed,
-        "credentials": messages.pack_credentials,
-        "marks": messages.pack_marks,
-        **dict.fromkeys(("boxes", "group_boxes", "confirmations", "shares"), messages.pack_boxes),
-        **dict.fromkeys(("cohort", "survivors"), messages.pack_nodes),
-    }
-)
-_READERS: Mapping[str, Callable[[bytes], Any]] = MappingProxyType(
-    {
-        "marks": messages.unpack_marks,
-        **dict.fromkeys(("boxes", "group_boxes", "confirmations", "shares"), messages.unpack_boxes),
-        **dict.fromkeys(("cohort", "survivors"), messages.unpack_nodes),
-    }
-)
-"""Of blobs that are something else in the message; how rosters and credentials are read, says `_unpacked`."""
+_HEADER_NAMES: Mapping[str, str] = MappingProxyType({"round_index": "round"})
 
 
-def _write(form: _Form | None, message: Any, header: dict[str, Any], fields: dict[str, Any]) -> Packet:
-    """A message as its form says, after what is in every header and in all fields."""
+@dataclass(frozen=True)
+class _Blob:
+    """How values of one type travel, in messages, and are kept, in a client's memory."""
+
+    write: Callable[[Any], bytes]
+    read: Callable[..., Any]
+    in_context: bool = False
+    """Whether reading takes what has been read of the message before, too."""
+
+
+_BLOBS: Mapping[Any, _Blob] = MappingProxyType(
+    {
+        bytes: _Blob(bytes, bytes),
+        frozenset[bytes]: _Blob(messages.pack_marks, messages.unpack_marks),
+        tuple[int, ...]: _Blob(messages.pack_nodes, messages.unpack_nodes),
+        Mapping[int, bytes]: _Blob(messages.pack_boxes, messages.unpack_boxes),
+        Roster: _Blob(
+            attrgetter("packed"), lambda blob, before: messages.unpack_roster(before.get("attempt", 0), blob), True
+        ),
+        Mapping[int, Credential]: _Blob(
+            messages.pack_credentials,
+            lambda blob, before: messages.unpack_credentials(
+                blob, len(before["roster"].members) if "roster" in before else 0
+            ),
+            True,
+        ),
+    }
+)
+
+
+@lru_cache(maxsize=32)
+def _fields_of(kind: Any) -> tuple[tuple[str, Any, bool], ...]:
+    """Name of each field, its type (if it may be None, the other one), and whether it must be there."""
+    hints = get_type_hints(kind)
+    kinds = {name: get_args(hint)[0] if isinstance(hint, UnionType) else hint for name, hint in hints.items()}
+    needed = {one.name for one in fields(kind) if one.default is MISSING and one.default_factory is MISSING}
+    return tuple([(one.name, kinds[one.name], one.name in needed) for one in fields(kind)])
+
+
+def _write(message: Any, header: dict[str, Any], parts: dict[str, Any]) -> Packet:
+    """A message after what is in every header and packet: each field by its type, under its name."""
     vector = None
-    if form is not None:
-        for name, attribute in form.integers.items():
-            header[name] = getattr(message, attribute)
-        for name in form.required + form.optional:
-            value = getattr(message, name)
-            if value or name in form.required:
-                fields[name] = value if isinstance(value, bytes) else _WRITERS[name](value)
-        carried = getattr(message, form.vector) if form.vector else None
-        if isinstance(carried, messages.Release):
-            header |= zip(_RELEASED, carried.asked, strict=True)
-        vector = None if carried is None else carried.values
-    return Packet({"header": json.dumps(header), **fields}, vector)
+    for name, kind, needed in () if message is None else _fields_of(message.__class__):
+        value = getattr(message, name)
+        if kind is int:
+            header[_HEADER_NAMES.get(name, name)] = value
+        elif kind is str:
+            header |= {name: value} if value else {}
+        elif kind in _BLOBS:
+            if value or needed:
+                parts[name] = _BLOBS[kind].write(value)
+        elif value is not None:
+            vector = value.values
+            header |= zip(_RELEASED, value.asked, strict=True) if kind is messages.Release else ()
+    return Packet({"header": json.dumps(header), **parts}, vector)
 
 
-def _read(form: _Form, packet: Packet, **also: Any) -> Any:
-    """Undo `_write`; `also` is what stands elsewhere in the packet."""
-    has_release = form.vector == "release" and packet.vector is not None
-    integers = packet.integers((*form.integers, *_RELEASED) if has_release else form.integers)
-    values = also | dict(zip(form.integers.values(), integers, strict=False))
-    for name in form.required + form.optional:
-        if name in form.required or name in packet.fields:
-            blob = packet.blob(name)
-            values[name] = _unpacked(name, blob, values) if name in _WRITERS else blob
-    if packet.vector is None:
-        if form.without:
-            raise ProtocolError(form.without)
-    elif has_release:
-        values["release"] = messages.Release(integers[-2], integers[-1], packet.vector)
-    elif form.vector:
-        values[form.vector] = MaskedVector(packet.vector)
-    return form.kind(**values)
+def _read(message: Any, packet: Packet) -> Any:
+    """Undo `_write`."""
+    values: dict[str, Any] = {}
+    for name, kind, needed in _fields_of(message):
+        if kind is int:
+            values[name] = packet.integer(_HEADER_NAMES.get(name, name))
+        elif kind is str:
+            values[name] = packet.header.get(name, "")
+        elif kind in _BLOBS:
+            if needed or name in packet.fields:
+                form, blob = _BLOBS[kind], packet.blob(name)
+                values[name] = form.read(blob, values) if form.in_context else form.read(blob)
+        elif packet.vector is None:
+            if needed:
+                what = "release" if kind is messages.Release else "vector"
+                raise ProtocolError(f"a message carries no {what}, but must have one: message discarded.")
+        elif kind is messages.Release:
+            index, attempt = map(packet.integer, _RELEASED)
+            values[name] = messages.Release(index, attempt, packet.vector)
+        else:
+            values[name] = kind(packet.vector)
+    return message(**values)
 
 
-def _unpacked(name: str, blob: bytes, before: Mapping[str, Any]) -> Any:
-    """A blob as what it is in the message, of which `before` has been read."""
-    if name == "roster":
-        return messages.unpack_roster(before.get("attempt", 0), blob)
-    if name == "credentials":
-        return messages.unpack_credentials(blob, len(before["roster"].members) if "roster" in before else 0)
-    return _READERS[name](blob)
+# What a client's memory has as blobs: rosters, with their attempts, and states.
+_KEPT: Mapping[Any, _Blob] = MappingProxyType(
+    {
+        State: _Blob(attrgetter("packed"), unpack_state),
+        Roster: _Blob(
+            lambda roster: roster.attempt.to_bytes(4, "little") + roster.packed,
+            lambda blob: messages.unpack_roster(int.from_bytes(blob[:4], "little"), blob[4:]),
+        ),
+    }
+)
+
+
+@lru_cache(maxsize=8)
+def _plain_fields(kind: Any, known: frozenset[str]) -> Any:
+    """A model of those fields of a class that are no blobs, and not known elsewhere."""
+    from pydantic import ConfigDict, create_model
+
+    hints, in_text = get_type_hints(kind), ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
+    names = [name for name, bare, _ in _fields_of(kind) if bare not in _KEPT and name not in known]
+    own: dict[str, Any] = {name: (hints[name], ...) for name in names}
+    return create_model(str(kind.__name__), __config__=in_text, **own)
+
+
+def kept(record: Any, *known: str) -> dict[str, Any]:
+    """An object's fields, but those that are known elsewhere: blobs, and one text under the name of its class."""
+    kind, values = record.__class__, vars(record)
+    stored = {kind.__name__: _plain_fields(kind, frozenset(known)).model_construct(**values).model_dump_json()}
+    for name, bare, _ in _fields_of(kind):
+        if bare in _KEPT and values[name] is not None:
+            stored[name] = _KEPT[bare].write(values[name])
+    return stored
+
+
+def restored(kind: Any, stored: Mapping[str, Any], **known: Any) -> Any:
+    """Undo `kept`, with what is known elsewhere."""
+    values = known | dict(_plain_fields(kind, frozenset(known)).model_validate_json(stored[kind.__name__]))
+    for name, bare, _ in _fields_of(kind):
+        if bare in _KEPT:
+            values[name] = _KEPT[bare].read(bytes(stored[name])) if name in stored else None
+    return kind(**values)
 
 
 def encode_request(request: Request) -> Packet:
@@ -453,10 +472,10 @@ def encode_request(request: Request) -> Packet:
         header["run"] = request.run_id
     if request.stage is Stage.KEYS:
         header |= vars(own_versions())
-    fields: dict[str, Any] = {} if request.plan is None else {"plan": request.plan}
+    parts: dict[str, Any] = {} if request.plan is None else {"plan": request.plan}
     if request.wait is not None:
-        fields["wait"] = request.wait
-    return _write(None if request.body is None else _REQUESTS[request.stage], request.body, header, fields)
+        parts["wait"] = request.wait
+    return _write(request.body, header, parts)
 
 
 def decode_request(packet: Packet) -> Request:
@@ -474,15 +493,13 @@ def encode_reply(stage: Stage, reply: Any) -> Packet:
     header: dict[str, Any] = {"status": Status.OK.value}
     if stage is Stage.KEYS:
         header |= vars(own_versions())
-        if reply.columns:
-            header["columns"] = reply.columns
-    return _write(_REPLIES[stage], reply, header, {})
+    return _write(reply, header, {})
 
 
 def encode_failure(failure: Failure) -> Packet:
     """A refusal in the place of a reply."""
     told = _text(failure.sentence, LONGEST_SENTENCE)
-    return _write(None, None, {"status": failure.status.value, "code": failure.code, "sentence": told}, {})
+    return _write(None, {"status": failure.status.value, "code": failure.code, "sentence": told}, {})
 
 
 def _checked_keys(reply: KeysReply) -> KeysReply:

@@ -33,7 +33,7 @@ from flwr_dpkmeans.flower.engines import Node
 from flwr_dpkmeans.node.node_settings import Identity
 from flwr_dpkmeans.secagg import keys
 from flwr_dpkmeans.secagg import roster as identity_module
-from flwr_dpkmeans.secagg.roster import verify_keys
+from flwr_dpkmeans.secagg.roster import verify
 from flwr_dpkmeans.sums import plan as plan_module
 
 SIZES = (40, 50, 60, 70)
@@ -258,7 +258,7 @@ def test_versions_are_in_signatures_and_in_the_plans_digest(monkeypatch: pytest.
     signed = (1, 2, bytes(32), b"k" * 32)
     signature = identity.sign_keys(*signed)
     monkeypatch.setattr(identity_module, "PROTOCOL_VERSION", OWN.protocol + 1)
-    assert not verify_keys(identity.public_key, signature, *signed)
+    assert not verify(identity.public_key, signature, "keys", *signed)
     with hostile() as server:
         blob = dump_plan(server.run.plan)
         other = json.dumps(json.loads(blob) | {"version": NEWER}).encode()

@@ -165,13 +165,13 @@ def test_labels_are_those_of_exact_arithmetic(seed: int, d: int, c: int, coarse:
     assert labels.dtype == np.int32
 
 
-def test_the_two_ways_to_search_agree(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_search_in_blocks_finds_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     generator = np.random.default_rng(4)
     points, projection = on_grid(generator.uniform(-1, 1, (500, 5))), on_grid(generator.uniform(-1, 1, (5, 3)))
     centers = on_grid(generator.uniform(-1, 1, (40, 3)))
-    small = nearest_projected(points, projection, centers)
-    monkeypatch.setattr(projected, "_FEW_DISTANCES", 1)
-    assert np.array_equal(nearest_projected(points, projection, centers), small)
+    whole = nearest_projected(points, projection, centers)
+    monkeypatch.setattr(lloyd, "BLOCK_BYTES", 8 * 50)
+    assert np.array_equal(nearest_projected(points, projection, centers), whole)
 
 
 def test_clear_labels_by_hand() -> None:

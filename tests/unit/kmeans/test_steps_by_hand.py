@@ -22,14 +22,6 @@ def test_a_block_is_as_long_as_its_bytes_allow(values_each: int) -> None:
     assert length * values_each * 8 <= lloyd.BLOCK_BYTES < (length + 1) * values_each * 8
 
 
-def test_scores_are_coded_in_the_binade_of_the_largest_bound() -> None:
-    """Of centroids of L1 norm 1/4 and 3.5, scores of rows in the box are below 3.5 < 2^2."""
-    code = lloyd._LabelCode.of(np.array([[0.25, 0.0], [-1.5, 2.0]]), np.zeros(2))
-    assert code is not None
-    assert code.exponent == 2
-    assert code.centre == 3.0 * 2.0**2
-
-
 def test_a_few_wide_rows_are_added_without_a_table_of_all_sums(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lloyd, "_WIDE", 4)
     monkeypatch.setattr(lloyd, "sum_by_label", None)

@@ -73,16 +73,6 @@ def test_losses_of_twelve_different_responses_are_all_listed_and_of_thirteen_on_
     assert len(losses.mixture_of(1.0, epsilons).losses) < 8192
 
 
-def test_the_slope_of_a_search_is_the_change_per_octave() -> None:
-    """From 3 to -1 over two octaves; without two prices, as if the price were 1 / scale."""
-    bracket = calibration._Bracket()
-    assert bracket._slope() == -math.log(2.0)
-    bracket.add(OCTAVE, 3.0)
-    assert bracket._slope() == -math.log(2.0)
-    bracket.add(3 * OCTAVE, -1.0)
-    assert bracket._slope() == -2.0
-
-
 def path_of(price: Callable[[float], float], start: float) -> tuple[float | None, list[int]]:
     """What is found for a third, and the scales of the lattice that were priced on the way."""
     asked: list[int] = []
@@ -98,80 +88,27 @@ def path_of(price: Callable[[float], float], start: float) -> tuple[float | None
 
 
 @pytest.mark.parametrize(
-    ("price", "start", "found", "path"),
+    ("price", "start", "found", "most"),
     [
-        # A step along the price as if it were 1/s, then along its slope, one further than asked where it rounds up.
-        (lambda s: 1.0 / s, 1.0, 3.0, [0, 1661954, 1582587, 1572592, 1572865, 1572864, 1572863]),
-        (lambda s: s**-2.0, 1.0, 3.0**0.5, [0, 1661954, 791294, 772223, 767581, 767611, 767610]),
-        # Sixteen octaves at most in one step, and halves of the bracket where the price has no slope.
-        (
-            lambda s: math.inf if s < 10.0 else 0.0,
-            1.0,
-            10.0,
-            [
-                *(0, 16777216, 8388608, 4194304, 2097152, 3145728, 3670016, 3407872, 3276800, 3342336, 3375104),
-                *(3391488, 3399680, 3403776, 3405824, 3406848, 3407360, 3407616, 3407744, 3407808, 3407840, 3407856),
-                *(3407864, 3407868, 3407870, 3407871),
-            ],
-        ),
-        # A flat price: at least 1, 8, 64, ... scales further than the octaves that 1/s would take, up to both ends.
-        (
-            lambda s: 0.6,
-            1.0,
-            None,
-            [
-                *(0, 889190, 1778380, 2667570, 3556760, 4445950, 5335140, 6224330, 8321482, 25098698, 159316426),
-                349175808,
-            ],
-        ),
-        (
-            lambda s: 0.05,
-            1.0,
-            None,
-            [
-                *(0, -2869916, -5739832, -8609748, -11479664, -14349580, -17219496, -20089412, -22959328, -39736544),
-                *(-173954272, -349175808),
-            ],
-        ),
+        (lambda s: 1.0 / s, 1.0, 3.0, 8),
+        (lambda s: s**-2.0, 1.0, 3.0**0.5, 9),
+        # Halves of the bracket where the price has no slope.
+        (lambda s: math.inf if s < 10.0 else 0.0, 1.0, 10.0, 40),
+        # A flat price: 8, 64, ... times as far as the octaves that 1/s would take, up to both ends.
+        (lambda s: 0.6, 1.0, None, 8),
+        (lambda s: 0.05, 1.0, None, 8),
         # Whatever the start, the ends of the lattice are where it begins.
-        (
-            lambda s: 1.0 / s,
-            1e-200,
-            3.0,
-            [
-                *(-349175808, -332398592, -315621376, -298844160, -282066944, -265289728, -248512512, -231735296),
-                *(-214958080, -198180864, -63963136, 349175808, 142606336, 125829120, 109051904, 22544384, 5767168),
-                *(1572864, -31195136, -14417920, 1572863),
-            ],
-        ),
-        (
-            lambda s: 1.0 / s,
-            1e200,
-            3.0,
-            [
-                *(349175808, 332398592, 315621376, 298844160, 282066944, 265289728, 248512512, 231735296, 214958080),
-                *(198180864, 63963136, -349175808, -142606336, -125829120, -109051904, -22544384, -5767168, 1572864),
-                1572863,
-            ],
-        ),
+        (lambda s: 1.0 / s, 1e-200, 3.0, 12),
+        (lambda s: 1.0 / s, 1e200, 3.0, 12),
     ],
 )
-def test_the_path_of_a_search_for_a_scale(
-    price: Callable[[float], float], start: float, found: float | None, path: list[int]
+def test_a_search_for_a_scale_asks_for_few_prices(
+    price: Callable[[float], float], start: float, found: float | None, most: int
 ) -> None:
     scale, asked = path_of(price, start)
-    assert asked == path
+    assert asked[0] == max(-333 * OCTAVE, min(333 * OCTAVE, calibration._index_of(start)))
+    assert len(asked) == len(set(asked)) <= most
     assert scale is found is None or scale == pytest.approx(found, rel=2.0**-20)
-
-
-def test_a_search_that_does_not_end_says_so() -> None:
-    """Prices that jump about without an end: 500 are asked for."""
-    asked: list[float] = []
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(calibration._Bracket, "next_index", lambda bracket: 0)
-        with pytest.raises(PlanError, match=r"the noise of epsilon = 0\.333333 did not converge"):
-            calibration.first_private(lambda scale: asked.append(scale) or 1.0, 1.0 / 3.0, 1.0)  # type: ignore[func-returns-value]
-    assert len(asked) == 500
 
 
 def test_the_path_of_a_search_for_a_multiplier() -> None:
@@ -243,23 +180,13 @@ def test_golden_sections_ask_once_for_each_step() -> None:
         assert asked[:2] == pytest.approx([high - golden * (high - low), low + golden * (high - low)])
 
 
-def test_where_a_search_halves_its_bracket() -> None:
-    """A price e times the budget would be reached 1.4 octaves further, beyond the bracket: its last scale is tried."""
-    for widths, index in (((4, 3, 2), 99), ((4, 3, 3), 50), ((4, 3), 99)):
-        bracket = calibration._Bracket(low=0, high=100, latest=(10, 1.0), widths=widths)
-        assert bracket.next_index() == index
-    assert calibration._Bracket(low=0, high=100, latest=(10, math.inf)).next_index() == 50
-    falling = calibration._Bracket(low=0, high=100, latest=(50, -1e-6), before=(40, 1e-6))
-    assert falling.next_index() == 45
-
-
 def test_a_price_beside_the_budget_has_the_sign_of_the_comparison() -> None:
     above = math.nextafter(1000.0, math.inf)
     assert 0.0 < calibration._log_excess(above, 1000.0) < 1e-12
-    assert calibration._log_excess(1000.0, 1000.0) == 0.0
-    assert calibration._log_excess(math.nextafter(1000.0, 0.0), 1000.0) <= 0.0
+    assert -1e-12 < calibration._log_excess(1000.0, 1000.0) < 0.0
+    assert -1e-12 < calibration._log_excess(math.nextafter(1000.0, 0.0), 1000.0) < 0.0
     assert calibration._log_excess(math.e, 1.0) == 1.0
-    assert [calibration._log_excess(price, 2.0) for price in (0.0, -1.0, math.inf)] == [-math.inf, -math.inf, math.inf]
+    assert [calibration._log_excess(price, 2.0) for price in (0.0, -1.0, math.inf)] == [-700.0, -700.0, 700.0]
 
 
 def test_where_the_search_for_a_multiplier_begins(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives.serialization import (
 from flwr_dpkmeans.__main__ import main
 from flwr_dpkmeans.errors import ConfigurationError, IdentityError, ProtocolError
 from flwr_dpkmeans.node.node_settings import Identity
-from flwr_dpkmeans.secagg.roster import Credential, Roster, name_of, require_pinned, verify_keys, verify_survivors
+from flwr_dpkmeans.secagg.roster import Credential, Roster, name_of, require_pinned, verify
 
 ALICE, BOB, CAROL = (Identity(letter * 32) for letter in (b"a", b"b", b"c"))
 PLAN = b"p" * 32
@@ -175,37 +175,37 @@ SURVIVORS: dict[str, Any] = {"run_id": 7, "node_id": 2, "round_index": 3, "attem
 @pytest.mark.parametrize("name", KEYS)
 def test_a_signature_of_a_key_binds_every_fact(name: str) -> None:
     signature = ALICE.sign_keys(**KEYS)
-    assert verify_keys(ALICE.public_key, signature, **KEYS)
-    assert not verify_keys(BOB.public_key, signature, **KEYS)
+    assert verify(ALICE.public_key, signature, "keys", *KEYS.values())
+    assert not verify(BOB.public_key, signature, "keys", *KEYS.values())
     other = KEYS[name] + 1 if isinstance(KEYS[name], int) else KEYS[name][:-1] + b"?"
-    assert not verify_keys(ALICE.public_key, signature, **(KEYS | {name: other}))
+    assert not verify(ALICE.public_key, signature, "keys", *(KEYS | {name: other}).values())
 
 
 @pytest.mark.parametrize("name", SURVIVORS)
 def test_a_signature_of_survivors_binds_every_fact(name: str) -> None:
     signature = ALICE.sign_survivors(**SURVIVORS)
-    assert verify_survivors(ALICE.public_key, signature, **SURVIVORS)
-    assert not verify_survivors(BOB.public_key, signature, **SURVIVORS)
+    assert verify(ALICE.public_key, signature, "survivors", *SURVIVORS.values())
+    assert not verify(BOB.public_key, signature, "survivors", *SURVIVORS.values())
     other = SURVIVORS[name] + 1 if isinstance(SURVIVORS[name], int) else SURVIVORS[name][:-1] + b"?"
-    assert not verify_survivors(ALICE.public_key, signature, **(SURVIVORS | {name: other}))
+    assert not verify(ALICE.public_key, signature, "survivors", *(SURVIVORS | {name: other}).values())
 
 
 def test_negative_rounds_can_be_signed() -> None:
     signature = ALICE.sign_survivors(1, 2**64 - 1, -1, 0, bytes(32))
-    assert verify_survivors(ALICE.public_key, signature, 1, 2**64 - 1, -1, 0, bytes(32))
+    assert verify(ALICE.public_key, signature, "survivors", 1, 2**64 - 1, -1, 0, bytes(32))
 
 
 def test_malformed_keys_and_signatures_verify_nothing() -> None:
     signature = ALICE.sign_keys(**KEYS)
     for key in (b"", bytes(31), bytes(33), bytes(32), b"\xff" * 32):
-        assert not verify_keys(key, signature, **KEYS)
+        assert not verify(key, signature, "keys", *KEYS.values())
     flipped = [signature[:i] + bytes([signature[i] ^ 1]) + signature[i + 1 :] for i in (0, 31, 32, 63)]
     for wrong in (b"", signature[:-1], signature + b"\0", bytes(64), *flipped):
-        assert not verify_keys(ALICE.public_key, wrong, **KEYS)
+        assert not verify(ALICE.public_key, wrong, "keys", *KEYS.values())
     # S plus the group's order is the same signature to a verifier that does not check its range (RFC 8032, 5.1.7).
     order = 2**252 + 27742317777372353535851937790883648493
     large = int.from_bytes(signature[32:], "little") + order
-    assert not verify_keys(ALICE.public_key, signature[:32] + large.to_bytes(32, "little"), **KEYS)
+    assert not verify(ALICE.public_key, signature[:32] + large.to_bytes(32, "little"), "keys", *KEYS.values())
 
 
 def test_the_known_answers_are_what_the_generator_writes() -> None:

@@ -55,7 +55,7 @@ def refused(federation: Federation, node: int, reply: SumReply, sentence: str) -
 
 def test_nothing_is_taken_before_a_round_is_open() -> None:
     """Not even an empty vector for no round, which has the numbers that a session begins with."""
-    refused(Federation(NODES), 3, SumReply(NO_ROUND, 0, MaskedVector(ring())), "is complete")
+    refused(Federation(NODES), 3, SumReply(NO_ROUND, 0, MaskedVector(ring()), b""), "is complete")
 
 
 @pytest.mark.parametrize("min_cohort", [5, 100])
@@ -127,7 +127,7 @@ def test_duplicates_and_replays_are_refused() -> None:
 
 def test_replies_before_a_round_is_open_are_refused() -> None:
     federation = Federation(NODES)
-    reply = SumReply(-1, 0, altered(SumReply(0, 0, None), ring()).masked)  # type: ignore[arg-type]
+    reply = SumReply(-1, 0, MaskedVector(ring()), b"")
     refused(federation, 3, reply, "late or replayed")
 
 
