@@ -28,11 +28,12 @@ LabelArray = npt.NDArray[np.int32]
 # Scores per matrix product: 512 KiB, the second-level cache of common processors.
 _CHUNK_SCORES = 1 << 16
 _MINIMUM_CHUNK = 64
-# From here on one search along each row costs less than a pass for each centroid.
-_MANY_CENTROIDS = 64
 GRID_BITS = 16
 GRID = 2.0**GRID_BITS
 """Steps of the grid in a unit."""
+# On the grid x . c is a multiple of 2^-32 and |c|^2 / 2 of 2^-33.
+_SCORE_STEP = 2.0**-33
+_ROUNDING = 1.5 * 2.0**52 * _SCORE_STEP
 
 
 def is_on_grid(values: FloatArray) -> bool:
@@ -50,31 +51,55 @@ def nearest_centroids(points: npt.ArrayLike, centroids: npt.ArrayLike) -> tuple[
     """
     points, centroids = np.asarray(points), np.ascontiguousarray(centroids, dtype=np.float64)
     _check_shapes(points, centroids)
-    offsets = -0.5 * np.einsum("ij,ij->i", centroids, centroids)
     labels, squares = np.empty(len(points), dtype=np.int32), np.empty(len(points))
     step = min(max(_MINIMUM_CHUNK, _CHUNK_SCORES // len(centroids)), block_length(max(centroids.shape)))
+    search = _Search(centroids, min(step, len(points)))
     for start in range(0, len(points), step):
         rows = slice(start, start + step)
         part = np.ascontiguousarray(points[rows], dtype=np.float64)
-        labels[rows], best = _best(part, centroids, offsets)
+        labels[rows], best = search.best(part)
         # |x - c|^2 = |x|^2 - 2 score; exact on the grid, never negative off it.
         squares[rows] = np.maximum(np.einsum("ij,ij->i", part, part) - 2.0 * best, 0.0)
     return labels, squares
 
 
-def _best(points: FloatArray, centroids: FloatArray, offsets: FloatArray) -> tuple[LabelArray, FloatArray]:
-    """Labels and scores of the centroids whose scores are largest, the first of equal ones."""
-    if len(centroids) >= _MANY_CENTROIDS:
-        by_row: FloatArray = points @ centroids.T
-        by_row += offsets
-        return by_row.argmax(axis=1).astype(np.int32), by_row.max(axis=1)
-    # NumPy is slow at `argmax` along an axis that is short, or not the last one, and fast at all of this.
-    scores: FloatArray = centroids @ points.T
-    scores += offsets[:, None]
-    labels, best = np.zeros(len(points), dtype=np.int32), scores.max(axis=0)
-    for label in reversed(range(len(centroids))):
-        np.copyto(labels, label, where=scores[label] == best)
-    return labels, best
+class _Search:
+    """Labels and scores of the centroids whose scores are largest, the first of equal ones.
+
+    NumPy is slow at ``argmax`` along the first axis and fast at ``max``: where float64 has room for it, scores are
+    multiples of `_SCORE_STEP`, as they are on the grid, and carry their label in the bits below.
+    """
+
+    def __init__(self, centroids: FloatArray, n_points: int) -> None:
+        k, d = centroids.shape
+        self._centroids, self._scores = centroids, np.empty((k, n_points))
+        self._offsets = -0.5 * np.einsum("ij,ij->i", centroids, centroids)
+        self._room = 2.0 ** (k - 1).bit_length()
+        self._codes = np.arange(k - 1.0, -1.0, -1.0) * (_SCORE_STEP / self._room)
+        # A look at every coordinate saves two additions per score; a whole array is added in half the time.
+        self._look_for_grid = 2 * d <= k and is_on_grid(centroids)
+        width = n_points if self._look_for_grid else 1
+        self._on_grid = np.repeat((self._offsets + self._codes)[:, None], width, axis=1)
+
+    def best(self, points: FloatArray) -> tuple[LabelArray, FloatArray]:
+        """Of some points, not more than were announced."""
+        scores = self._scores if len(points) == self._scores.shape[1] else np.empty((len(self._codes), len(points)))
+        np.matmul(self._centroids, points.T, out=scores)
+        if self._look_for_grid and is_on_grid(points):
+            scores += self._on_grid[:, : len(points)]
+        else:
+            # A number whose neighbours lie one step apart: what is added to it is rounded to steps.
+            scores += (self._offsets + _ROUNDING)[:, None]
+            scores -= _ROUNDING
+            scores += self._codes[:, None]
+        best = scores.max(axis=0)
+        if not np.abs(best).max() < 2.0**51 * _SCORE_STEP / self._room:
+            plain = points @ self._centroids.T + self._offsets
+            return plain.argmax(axis=1).astype(np.int32), plain.max(axis=1)
+        best /= _SCORE_STEP
+        whole = np.floor(best)
+        labels = (len(self._codes) - 1.0 - (best - whole) * self._room).astype(np.int32)
+        return labels, whole * _SCORE_STEP
 
 
 def cost_per_point(points: npt.ArrayLike, centroids: npt.ArrayLike) -> float:

@@ -97,14 +97,20 @@ def test_neighbours_on_the_grid_beside_a_far_centroid() -> None:
     assert np.array_equal(squares, expected_squares)
 
 
-def test_few_and_many_centroids_are_searched_with_one_result(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("n_centroids", [1, 3, 20, 128])
+def test_labels_in_the_bits_of_scores_and_plain_search_agree(n_centroids: int) -> None:
     generator = np.random.default_rng(6)
-    points, centroids = grid_points(generator, 3000, 2, cells=8), grid_points(generator, 20, 2, cells=8)
-    few = nearest_centroids(points, centroids)
-    monkeypatch.setattr(lloyd, "_MANY_CENTROIDS", 20)
-    many = nearest_centroids(points, centroids)
-    assert np.array_equal(few[0], many[0])
-    assert np.array_equal(few[1], many[1])
+    points, centroids = grid_points(generator, 3000, 2, cells=8), grid_points(generator, n_centroids, 2, cells=8)
+    search = lloyd._Search(centroids, len(points))
+    packed = search.best(points)
+    search._room = 2.0**60  # as if no bit were left
+    plain = search.best(points)
+    assert np.array_equal(packed[0], plain[0])
+    assert np.array_equal(packed[1], plain[1])
+    # One more point in reach, and one that no label fits beside.
+    for value in (2.0**10, 2.0**30):
+        far = np.full((1, 2), value)
+        assert nearest_centroids(far, centroids)[0] == (far @ centroids.T - 0.5 * (centroids**2).sum(1)).argmax()
 
 
 def test_any_memory_layout_and_type() -> None:
