@@ -17,6 +17,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin, ClassNamePrefixFeatures
 from sklearn.utils.validation import check_is_fitted
 
 from flwr_dpkmeans.algorithms import NOT_FEDERATED
+from flwr_dpkmeans.algorithms.cluster_profile import Figure, read_profile
 from flwr_dpkmeans.algorithms.kmeans_task import DEFAULT_MAX_CLUSTERS
 from flwr_dpkmeans.algorithms.measure import COST_CURVE, EvaluationResult
 from flwr_dpkmeans.algorithms.naive_bayes import NaiveBayes, NaiveBayesOptions
@@ -42,8 +43,9 @@ from flwr_dpkmeans.options import (
     resolve_n_clusters,
     task_kind,
 )
-from flwr_dpkmeans.privacy.report import EVALUATION_ROUND, PrivacyReport
+from flwr_dpkmeans.privacy.report import CLOSING_ROUNDS, PrivacyReport
 from flwr_dpkmeans.results.model import Model
+from flwr_dpkmeans.results.profile import frame_of
 from flwr_dpkmeans.results.writer import ClusterChoice
 from flwr_dpkmeans.sums.draft import require_server_data, require_supported
 from flwr_dpkmeans.sums.plan import Plan
@@ -171,6 +173,7 @@ class _PrivateClustering(
     def _fit(self, tables: Tables, y: Any) -> None:
         config, server_points = self._config(self._given(), tables)
         labels = self._labels(y, tables, config)
+        self._take_profile(())
         if config.algorithm in NOT_FEDERATED:
             self._take(config, tables, fit_in_one_place(config, tables.parts))
         else:
@@ -178,13 +181,15 @@ class _PrivateClustering(
                 found = ENGINES[self.engine](config, tables.parts, server_points, labels, on_step)
             result = found.state, found.plan.bounds, found.privacy
             self._take(config, tables, result, found.steps, found.evaluation)
+            self._take_profile(read_profile(found.plan, found.state, self.schema_))
 
     @property
     def model_(self) -> Model:
         """The fitted clustering as a value that labels and describes rows; without what this program's rows say."""
         check_is_fitted(self)
         names, box = tuple(getattr(self, "feature_names_in_", ())), Bounds(*self.bounds_)
-        return Model(self._scaled_centers, self.cluster_counts_, box, self.privacy_, names, self.schema_)
+        known = self.privacy_, names, self.schema_, self._figures
+        return Model(self._scaled_centers, self.cluster_counts_, box, *known)
 
     def save(self, path: str | Path) -> Path:
         """Write `model_` as JSON, whole or not at all; returns its absolute path."""
@@ -206,8 +211,12 @@ class _PrivateClustering(
         fitted._scaled_centers, fitted.bounds_, fitted.cluster_counts_ = model.scaled, box, model.counts
         fitted.cluster_centers_, fitted.n_features_in_ = model.centroids, model.scaled.shape[1]
         fitted.privacy_, fitted.schema_ = model.privacy, model.schema
+        fitted._take_profile(model.federated_profile)
         _name_columns(fitted, model.feature_names)
         return fitted
+
+    def _take_profile(self, figures: tuple[Figure, ...]) -> None:
+        self._figures, self.profile_ = figures, frame_of(figures) if figures else None
 
     def profile(self, X: Any) -> Any:
         """Describe a data frame's rows by cluster, in all of its columns (`flwr_dpkmeans.results.profile`); local."""
@@ -216,7 +225,7 @@ class _PrivateClustering(
     def _encoded(self, X: ArrayLike) -> Any:
         """Rows as a schema encodes them, if there is one."""
         check_is_fitted(self)
-        return X if self.schema_ is None else self.schema_.encode(X)
+        return X if self.schema_ is None else self.schema_.clustered.encode(X)
 
     def _in_box(self, X: ArrayLike) -> Array:
         """Rows as the clustering saw them: clipped, scaled, on the grid."""
@@ -289,7 +298,7 @@ class _PrivateClustering(
         self.cluster_centers_: Array = Bounds(*box).unscale(state.centroids)
         self.cluster_counts_: Array = state.counts
         # With what the rows say against it: whoever calls this holds all of them.
-        local = local_cautions(config, report.delta, box, tables.parts) + tables.cautions
+        local = local_cautions(config, report.delta, box, tables.points) + tables.cautions
         self.privacy_: PrivacyReport = replace(report, warnings=report.warnings + local)
         self.bounds_: Box = box
         self.schema_ = tables.encoded[0].schema if tables.encoded else None
@@ -443,6 +452,9 @@ class FederatedKMeans(_PrivateClustering):
         server data, or as private histograms found it.
     schema_ : Schema or None
         What tables are encoded by, and what ``schema_.decode(cluster_centers_)`` reads; None without one.
+    profile_ : pandas.DataFrame or None
+        With a schema that asks for a ``profile``: a row for each figure of each cluster, and of ``all``
+        (`flwr_dpkmeans.algorithms.cluster_profile.Figure`), with noise.
     n_iter_ : int
         Number of iterations.
     history_ : list of dict
@@ -553,7 +565,10 @@ class FederatedKMeans(_PrivateClustering):
         given |= {name: Settings.defaults()[name] for name in _OF_EVALUATIONS}
         given = own_options(given, "feddp_choose_k", ("feddp_kmeans",))
         given |= {"algorithm": "feddp_choose_k", "n_clusters": "auto", "max_clusters": most}
-        tables = Tables.of(X, schema=schema_of(self.bounds))
+        schema = schema_of(self.bounds)
+        if schema is not None:
+            schema = given["bounds"] = schema.clustered  # nor a profile
+        tables = Tables.of(X, schema=schema)
         config, server_points = self._config(given, tables)
         found = ENGINES[self.engine](config, tables.parts, server_points)
         _warn(found.privacy)
@@ -630,8 +645,8 @@ class FederatedKMeans(_PrivateClustering):
 
 def _history(steps: Sequence[Step], movements: tuple[float, ...]) -> list[dict[str, Any]]:
     """One entry for each aggregation."""
-    # Rounds before the first Lloyd round, and an evaluation after the last, move nothing.
-    n_after = sum(step.name == EVALUATION_ROUND for step in steps)
+    # Rounds before the first Lloyd round, and those that close the run, move nothing.
+    n_after = sum(step.name in CLOSING_ROUNDS for step in steps)
     n_before = len(steps) - len(movements) - n_after
     moved_by = (None,) * n_before + movements + (None,) * n_after
     return [

@@ -105,6 +105,19 @@ def allocate(
     return blocks_at(calibrate_scale(events_at, settings.epsilon, public.delta, start=start))
 
 
+def divided(parts: Sequence[ReleasePart], share: float, entire: float) -> tuple[Block, ...]:
+    """Gaussian blocks of one round that takes a share of the budget, divided as the parts' own shares say.
+
+    `entire` is the multiplier of noise that would take the whole of it.
+    """
+    total = sum(part.share for part in parts)
+    multipliers = [entire / math.sqrt(share * part.share / total) for part in parts]
+    return tuple(
+        Block(part.name, part.shape, part.sensitivity, NoiseShape.GAUSSIAN, multiplier, part.entry_bound)
+        for part, multiplier in zip(parts, multipliers, strict=True)
+    )
+
+
 def count_norm(config: Run) -> Norm:
     """Norm of histograms, counts and indicators: that of their noise, which is Laplace in the paper's mixture."""
     return Norm.L1 if getattr(config.task.options, "noise_kind", None) is NoiseFamily.PAPER else Norm.L2

@@ -31,7 +31,7 @@ _BLOCK = 4096
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """Finite points, (n, d), n >= 0, with the file's own names of their columns (else none), and what is read beside.
+    """Finite points, (n, d), or what `Encoded` has; the file's own names of columns (else none); what is read beside.
 
     `partition_values`, (n,), is the column of numbers or text by which rows may be split over clients; `labels`, (n,),
     what the label column holds, read by `as_classes` where an evaluation looks at it.
@@ -45,6 +45,11 @@ class Table:
     """What the points were encoded by."""
     rows: NDArray[np.int64] | None = field(default=None, repr=False)
     """(n,): which of the source's rows these are; None: all of them."""
+
+    @property
+    def width(self) -> int:
+        """How many columns are clustered."""
+        return self.points.shape[1] if self.schema is None else len(self.names)
 
     @classmethod
     def of(

@@ -1,4 +1,7 @@
-"""What a party's own rows are like by cluster, in all of their columns: exact, so it stays with the party."""
+"""What a party's own rows are like by cluster, in all of their columns: exact, so it stays with the party.
+
+What all parties' rows are like is another file, with noise, if the schema asks for it.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-PROFILE_FILE = "profile.csv"
+from flwr_dpkmeans.algorithms.cluster_profile import Figure
+
+PROFILE_FILE, FEDERATED_PROFILE_FILE = "profile.csv", "federated_profile.csv"
 _QUANTILES = [0.05, 0.25, 0.5, 0.75, 0.95]
 _COMMONEST = 5
 _MISSING = ("", "na", "n/a", "nan", "null", "none")
@@ -59,6 +64,18 @@ def as_frame(table: Any, names: Sequence[str] = ()) -> Any:
     import pandas as pd
 
     return table.to_pandas() if hasattr(table, "to_pandas") else pd.DataFrame(table, columns=names or None)
+
+
+def frame_of(figures: Sequence[Figure]) -> Any:
+    """A profile that a run released as a pandas.DataFrame, one row for each figure."""
+    import pandas as pd
+
+    return pd.DataFrame([vars(one) for one in figures])
+
+
+def as_csv(frame: Any) -> bytes:
+    """A frame as it is written."""
+    return str(frame.to_csv(index=False)).encode()
 
 
 def _words(cells: Any) -> Any:

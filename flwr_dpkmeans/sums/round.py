@@ -180,8 +180,17 @@ class PrivateSum:
     labelled: Callable[[Array, State, Labels], Sequence[Array]] | None = None
     """``labelled(points, state, labels) -> arrays``: the statistic of rows with labels, where the round has one."""
 
-    def arrays_of(self, points: Array, state: State, labels: Labels | None = None) -> Sequence[Array]:
-        """Return one client's arrays; its labels, (n_points,), are looked at where the round has a use for them."""
+    profiled: Callable[[Array, State, Array], Sequence[Array]] | None = None
+    """``profiled(points, state, beside) -> arrays``: the statistic of rows with what stands beside the points, which no
+    other round sees."""
+
+    def arrays_of(
+        self, points: Array, state: State, labels: Labels | None = None, beside: Array | None = None
+    ) -> Sequence[Array]:
+        """Return one client's arrays; its labels, (n_points,), and what stands `beside` its points, (n_points, p) in
+        the box, are looked at where the round has a use for them."""
+        if self.profiled is not None and beside is not None:
+            return self.profiled(points, state, beside)
         if self.labelled is None or labels is None:
             return self.statistic(points, state)
         return self.labelled(points, state, labels)
