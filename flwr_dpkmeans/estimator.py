@@ -94,6 +94,7 @@ class _PrivateClustering(
     noise: str
     random_state: int | None
     server_data: ArrayLike | None
+    _figures: tuple[Figure, ...]
 
     def set_params(self, **params: Any) -> Self:
         """Set parameters; those of an object by ``algorithm__alpha``, which turns a short form into the object."""
@@ -173,7 +174,7 @@ class _PrivateClustering(
     def _fit(self, tables: Tables, y: Any) -> None:
         config, server_points = self._config(self._given(), tables)
         labels = self._labels(y, tables, config)
-        self._take_profile(())
+        self._figures = ()
         if config.algorithm in NOT_FEDERATED:
             self._take(config, tables, fit_in_one_place(config, tables.parts))
         else:
@@ -181,7 +182,7 @@ class _PrivateClustering(
                 found = ENGINES[self.engine](config, tables.parts, server_points, labels, on_step)
             result = found.state, found.plan.bounds, found.privacy
             self._take(config, tables, result, found.steps, found.evaluation)
-            self._take_profile(read_profile(found.plan, found.state, self.schema_))
+            self._figures = read_profile(found.plan, found.state, self.schema_)
 
     @property
     def model_(self) -> Model:
@@ -211,12 +212,15 @@ class _PrivateClustering(
         fitted._scaled_centers, fitted.bounds_, fitted.cluster_counts_ = model.scaled, box, model.counts
         fitted.cluster_centers_, fitted.n_features_in_ = model.centroids, model.scaled.shape[1]
         fitted.privacy_, fitted.schema_ = model.privacy, model.schema
-        fitted._take_profile(model.federated_profile)
+        fitted._figures = model.federated_profile
         _name_columns(fitted, model.feature_names)
         return fitted
 
-    def _take_profile(self, figures: tuple[Figure, ...]) -> None:
-        self._figures, self.profile_ = figures, frame_of(figures) if figures else None
+    @property
+    def profile_(self) -> Any:
+        """What a schema's ``profile`` released, as a pandas.DataFrame of `Figure`; None without one."""
+        check_is_fitted(self)
+        return frame_of(self._figures) if self._figures else None
 
     def profile(self, X: Any) -> Any:
         """Describe a data frame's rows by cluster, in all of its columns (`flwr_dpkmeans.results.profile`); local."""
@@ -298,7 +302,8 @@ class _PrivateClustering(
         self.cluster_centers_: Array = Bounds(*box).unscale(state.centroids)
         self.cluster_counts_: Array = state.counts
         # With what the rows say against it: whoever calls this holds all of them.
-        local = local_cautions(config, report.delta, box, tables.points) + tables.cautions
+        points = [part[:, : state.centroids.shape[1]] for part in tables.parts]
+        local = local_cautions(config, report.delta, box, points) + tables.cautions
         self.privacy_: PrivacyReport = replace(report, warnings=report.warnings + local)
         self.bounds_: Box = box
         self.schema_ = tables.encoded[0].schema if tables.encoded else None
@@ -453,8 +458,7 @@ class FederatedKMeans(_PrivateClustering):
     schema_ : Schema or None
         What tables are encoded by, and what ``schema_.decode(cluster_centers_)`` reads; None without one.
     profile_ : pandas.DataFrame or None
-        With a schema that asks for a ``profile``: a row for each figure of each cluster, and of ``all``
-        (`flwr_dpkmeans.algorithms.cluster_profile.Figure`), with noise.
+        With noise, what a schema's ``profile`` asks for (`flwr_dpkmeans.algorithms.cluster_profile.Figure`).
     n_iter_ : int
         Number of iterations.
     history_ : list of dict

@@ -42,7 +42,7 @@ _FOLLOWING = {
     "feature_names": "give data frames, whose columns have names",
     "schema_digest": "give bounds='schema.toml'",
     "standard_columns": "give a schema with scale = 'standard'",
-    "profile_columns": "give a schema with profile = [...]",
+    "profile_widths": "give a schema with profile = [...]",
     "profile_share": "give a schema with profile_share",
     "n_clients": "there are as many clients as tables",
     "choose_n_clusters": "give n_clusters='auto' or n_clusters=Auto(max_clusters=20)",
@@ -302,7 +302,7 @@ def schema_settings(bounds: Any) -> dict[str, Any]:
     if not isinstance(bounds, Schema):
         return {}
     said: dict[str, Any] = {"schema_digest": bounds.digest, "standard_columns": bounds.standard_columns}
-    said |= {"profile_columns": bounds.profile_columns, "profile_share": bounds.released_share}
+    said |= {"profile_widths": bounds.profile_widths, "profile_share": bounds.profile_share}
     return said | ({"private_bounds": True, "bounds_share": SPREADS_SHARE} if bounds.standard_columns else {})
 
 

@@ -1,7 +1,5 @@
 """A public schema that all parties share: which columns are clustered, what stands in them, and how much each weighs.
 
-It also says of which columns a profile of the clusters is released.
-
 It turns a table of numbers, text, dates and gaps into points and their public bounds, each row by itself: so one row
 changes one point or none, whatever the others are. Weights, and the scale of categories, are bounds that are wider than
 the values: what fills a part of its bounds has that part of the distance.
@@ -254,27 +252,23 @@ class Schema(_Stated):
         return [Column(name=name, **one) if isinstance(one, Mapping) else one for name, one in tables] or said
 
     @model_validator(mode="after")
+    def _profiles(self) -> Schema:
+        names, idle = [one.name for one in self.columns], [one.name for one in self.columns if not one.weight]
+        for name in set(self.profile) - set(names):
+            raise ValueError(f"profile has {name!r}, which is no column of it: {nearest(name, names)}")
+        for name in set(idle) - set(self.profile):
+            raise ValueError(f"weight is 0 for {name!r}, which is in no profile: add it there, or leave it out")
+        if idle == names:
+            raise ValueError("weight is 0 for all columns, but something must be clustered: give one of them 1.0")
+        if not self.profile and self.profile_share != _PROFILE_SHARE:
+            raise ValueError(f"profile_share is {self.profile_share}, but profile names no column: name some")
+        return self
+
+    @model_validator(mode="after")
     def _tell_apart(self) -> Schema:
         for names in ([column.name for column in self.columns], list(self.feature_names)):
             if len(set(names)) < len(names):
                 raise ValueError(f"the names {names} are not all different, but columns are told by them: rename some")
-        return self
-
-    @model_validator(mode="after")
-    def _profiles(self) -> Schema:
-        names, idle = [one.name for one in self.columns], [one.name for one in self.columns if not one.weight]
-        for name in self.profile:
-            if name not in names:
-                raise ValueError(f"profile has {name!r}, which is no column of it: {nearest(name, names)}")
-        for name in idle:
-            if name not in self.profile:
-                raise ValueError(f"weight is 0 for {name!r}, which is in no profile: add it there, or leave it out")
-        if len(idle) == len(names):
-            raise ValueError("weight is 0 for all columns, but something must be clustered: give one of them 1.0")
-        if len(set(self.profile)) < len(self.profile):
-            raise ValueError(f"profile is {list(self.profile)}, but a column is profiled once: leave the others out")
-        if not self.profile and self.profile_share != _PROFILE_SHARE:
-            raise ValueError(f"profile_share is {self.profile_share}, but profile names no column: name some")
         return self
 
     @classmethod
@@ -310,28 +304,16 @@ class Schema(_Stated):
 
     @cached_property
     def profiled(self) -> tuple[Column, ...]:
-        """The columns of the profile, in its order."""
-        named = {one.name: one for one in self.columns}
-        return tuple(named[name] for name in self.profile)
+        """The columns of the profile: numbers and dates, flags, categories."""
+        own = [one for one in self.columns if one.name in self.profile]
+        return tuple(sorted(own, key=lambda one: (one.kind is Kind.FLAG) + 2 * (one.kind is Kind.CATEGORY)))
 
     @property
-    def profile_columns(self) -> tuple[tuple[str, int], ...]:
-        """Of each of them whether it is a number, a flag or a category, and how many columns beside the points it has.
-
-        Dates are numbers.
-        """
-        kinds = [Kind.NUMBER if one.kind is Kind.DATE else one.kind for one in self.profiled]
-        return tuple((kind.value, len(one.features)) for kind, one in zip(kinds, self.profiled, strict=True))
-
-    @property
-    def n_beside(self) -> int:
-        """How many columns that is."""
-        return sum(width for _, width in self.profile_columns)
-
-    @property
-    def released_share(self) -> float:
-        """Part of the budget that a profile takes; 0 without one."""
-        return self.profile_share if self.profile else 0.0
+    def profile_widths(self) -> tuple[int, ...]:
+        """How many columns beside the points are numbers, flags, and values of each category; empty without any."""
+        kinds = [one.kind for one in self.profiled if not one.values]
+        first = len(kinds) - kinds.count(Kind.FLAG), kinds.count(Kind.FLAG)
+        return (*first, *(len(one.values) for one in self.profiled if one.values)) if self.profile else ()
 
     @cached_property
     def bounds(self) -> Bounds:
@@ -366,7 +348,8 @@ class Schema(_Stated):
         if isinstance(table, Encoded):
             if self not in (table.schema, table.schema.clustered):
                 raise DataError("the table was encoded by another schema: encode it by this one.")
-            return Encoded(self, table.points[:, : len(self.feature_names) + self.n_beside], table.left_out_by)
+            width = len(self.feature_names) + sum(self.profile_widths)
+            return Encoded(self, table.points[:, :width], table.left_out_by)
         raw = table if isinstance(table, RawTable) else frame_table(table)
         if not raw.named:
             raise DataError(

@@ -46,11 +46,6 @@ class Table:
     rows: NDArray[np.int64] | None = field(default=None, repr=False)
     """(n,): which of the source's rows these are; None: all of them."""
 
-    @property
-    def width(self) -> int:
-        """How many columns are clustered."""
-        return self.points.shape[1] if self.schema is None else len(self.names)
-
     @classmethod
     def of(
         cls, encoded: Encoded, values: NDArray[np.generic] | None = None, labels: NDArray[np.generic] | None = None

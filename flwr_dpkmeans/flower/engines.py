@@ -104,11 +104,12 @@ def play_inprocess(
 ) -> Federated:
     """Run any task through Flower's messages, every client behind the secure-aggregation mod.
 
-    `parts` (n_i, d), with what stands beside if a profile is asked for, and `server_points` (n_server, d) are in the
-    caller's units; `labels` (n_i,) are for what looks at them; `on_step` is told of each aggregation. The result is one
-    client's: under ``oblivious`` the server has none.
+    `parts` (n_i, d; or as in `Encoded`) and `server_points` (n_server, d) are in the caller's units; `labels` (n_i,)
+    are for what looks at them; `on_step` is told of each step. The result is one client's: under ``oblivious`` the
+    server has none.
     """
-    split = [np.split(part, [part.shape[1] - config.settings.n_beside], axis=1) for part in parts]
+    n_beside = sum(config.settings.profile_widths)
+    split = [np.split(part, [part.shape[1] - n_beside], axis=1) for part in parts]
     clients = [
         KMeansClient(points, feature_names=config.feature_names, labels=None if labels is None else labels[i])
         for i, (points, _) in enumerate(split)
@@ -146,7 +147,7 @@ def play_directly(
         )
     config = config.changed(dropout=Dropout.undisturbed())
     started = utc_now()
-    shape = {"n_clients": len(parts), "n_features": parts[0].shape[1] - config.settings.n_beside}
+    shape = {"n_clients": len(parts), "n_features": parts[0].shape[1] - sum(config.settings.profile_widths)}
     plan, kept = first_plan(config, server_points, run_id=RUN_ID, **shape)
     with one_thread():
         found = run_direct(plan, parts, scale=_in_box, server_points=kept, labels=labels, on_step=on_step)
@@ -163,6 +164,10 @@ def _in_box(plan: Plan, points: Array) -> Array:
 
 def fit_in_one_place(config: Run, parts: Sequence[Array]) -> InOnePlace:
     """Run a baseline that needs all rows, (n_i, d) for each party, together."""
+    if config.settings.profile_widths:
+        raise ConfigurationError(
+            f"the schema asks for a profile, but {config.algorithm!r} has none: leave it out of it."
+        )
     try:
         fit = IN_ONE_PLACE[config.algorithm]
     except (KeyError, ModuleNotFoundError) as error:
@@ -273,11 +278,6 @@ class Tables:
         return cls(own, names, True, tuple(map(repr, parties)), tuple(rows), encoded, cautions)
 
     @property
-    def points(self) -> list[Array]:
-        """The parties' points alone, (n_i, d)."""
-        return [part[:, : len(self.names)] for part in self.parts] if self.encoded else self.parts
-
-    @property
     def total(self) -> int:
         """Rows of all parties together, those included that a schema leaves out: how many these are is private."""
         return sum([one.n_rows for one in self.encoded]) or sum(map(len, self.parts))
@@ -292,7 +292,8 @@ class Tables:
                 "data frames, or leave the names out there."
             )
         self._require_named_bounds(domain if is_private(bounds) else bounds, box)
-        facts = {"n_features": self.points[0].shape[1], "n_clients": len(self.parts), "feature_names": self.names}
+        width = len(self.names) or self.parts[0].shape[1]
+        facts = {"n_features": width, "n_clients": len(self.parts), "feature_names": self.names}
         return build_run({**given, **facts}, box, has_server_data=points is not None), points
 
     def _require_named_bounds(self, stated: Any, box: Bounds) -> None:

@@ -22,7 +22,7 @@ from flwr_dpkmeans.errors import LocalMisuseError
 from flwr_dpkmeans.log import placed_logger, where_raised
 from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.results.model import MODEL_FILE, Model
-from flwr_dpkmeans.results.profile import FEDERATED_PROFILE_FILE, PROFILE_FILE, as_csv, as_frame, frame_of
+from flwr_dpkmeans.results.profile import FEDERATED_PROFILE_FILE, PROFILE_FILE, as_frame, frame_of
 from flwr_dpkmeans.results.writer import RunResult, require_writable, result_files, write_folder, write_report
 from flwr_dpkmeans.sums.draft import build_algorithm
 from flwr_dpkmeans.sums.plan import Plan, agreed_names, places_of, schema_agreement
@@ -108,10 +108,9 @@ class KMeansClient(NumPyClient):
         self.schema, self.agreement = schema, ""
         if schema is not None:
             box = (schema.bounds.lower, schema.bounds.upper)
-            columns = schema.standard_columns, schema.profile_columns, (schema.released_share,)
+            columns = schema.standard_columns, schema.profile_widths, (schema.profile_share,)
             self.agreement = schema_agreement(schema.digest, schema.feature_names, box, *columns)
-        points = validate_points(X)
-        n_beside = 0 if schema is None else schema.n_beside
+        points, n_beside = validate_points(X), 0 if schema is None else sum(schema.profile_widths)
         self._points, self.beside = np.split(points, [points.shape[1] - n_beside], axis=1)
         self._table = table
         # An array is the caller's own and the same in every run, so its errors tell a server nothing about classes.
@@ -195,7 +194,7 @@ class KMeansClient(NumPyClient):
                 found = replace(model, schema=None).profile(as_frame(self._points, self._feature_names))
             else:
                 found = model.profile(self._table())
-            return as_csv(found)
+            return str(found.to_csv(index=False)).encode()
         except Exception as error:
             logger.warning("no local profile was written: %s", where_raised(error))
             return None
@@ -274,6 +273,6 @@ def write_result(
         state.extras.get(COST_CURVE),
     )
     files = {MODEL_FILE: model.to_json(), **result_files(result)}
-    files |= {FEDERATED_PROFILE_FILE: as_csv(frame_of(figures))} if figures else {}
+    files |= {FEDERATED_PROFILE_FILE: str(frame_of(figures).to_csv(index=False)).encode()} if figures else {}
     own = None if profile is None else profile(model)
     return write_folder(folder, files if own is None else {**files, PROFILE_FILE: own})

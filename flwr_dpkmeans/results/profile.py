@@ -1,7 +1,4 @@
-"""What a party's own rows are like by cluster, in all of their columns: exact, so it stays with the party.
-
-What all parties' rows are like is another file, with noise, if the schema asks for it.
-"""
+"""What a party's own rows are like by cluster, in all of their columns: exact, so it stays with the party."""
 
 from __future__ import annotations
 
@@ -71,11 +68,6 @@ def frame_of(figures: Sequence[Figure]) -> Any:
     import pandas as pd
 
     return pd.DataFrame([vars(one) for one in figures])
-
-
-def as_csv(frame: Any) -> bytes:
-    """A frame as it is written."""
-    return str(frame.to_csv(index=False)).encode()
 
 
 def _words(cells: Any) -> Any:

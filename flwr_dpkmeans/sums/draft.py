@@ -260,7 +260,9 @@ def _known(plan: Plan) -> Known:
     """The public values that an algorithm's rounds follow from."""
     if plan.n_features is None:
         raise PlanError("the number of features is not known yet: wait for the clients' answers.")
-    evaluation, profile = _evaluation(plan), _profile(plan)
+    evaluation, profile, profiled = _evaluation(plan), tuple[Block, ...](), plan.settings.profile_widths
+    if profiled:
+        profile = plan.task.profile(plan.config, _multiplier_of(plan, plan.settings.profile_share))
     n_shares = plan.model.counted_shares(plan.shares)
     others = plan.events(range(plan.first_round, 1))
     for blocks in filter(None, (profile, evaluation if plan.settings.evaluation is Evaluation.PRIVATE else ())):
@@ -294,14 +296,6 @@ def _evaluation(plan: Plan) -> tuple[Block, ...]:
     return plan.task.evaluation(plan.config, _multiplier_of(plan, settings.evaluation_share))
 
 
-def _profile(plan: Plan) -> tuple[Block, ...]:
-    """What a profile releases, with its share of the budget."""
-    settings = plan.settings
-    if not settings.profile_columns:
-        return ()
-    return plan.task.profile(plan.config, _multiplier_of(plan, settings.profile_share))
-
-
 def _multiplier_of(plan: Plan, share: float) -> float:
     """Noise multiplier of a closing round with a share of the budget."""
     multiplier, rate = whole_multiplier(plan.config, plan.delta) / math.sqrt(share), plan.settings.client_sampling_rate
@@ -332,9 +326,8 @@ def _built(known: Known) -> Algorithm:
 def _limited(step: PrivateSum) -> PrivateSum:
     """A round whose functions run on one thread."""
     limited = one_thread()
-    names = [name for name in ("statistic", "advance", "labelled", "profiled") if getattr(step, name) is not None]
-    functions: dict[str, Any] = {name: limited(getattr(step, name)) for name in names}
-    return replace(step, **functions)
+    labelled = None if step.labelled is None else limited(step.labelled)
+    return replace(step, statistic=limited(step.statistic), advance=limited(step.advance), labelled=labelled)
 
 
 @lru_cache(maxsize=16)

@@ -41,7 +41,7 @@ class Virtual(Guard):
         self, plan: Plan, node_id: int, points: Array, scale: Callable[[Plan, Array], Array], labels: Labels | None
     ) -> None:
         self.run_id, self.node_id, self.stream = plan.run_id, node_id, node_id
-        self._points, self._beside = np.split(points, [points.shape[1] - plan.settings.n_beside], axis=1)
+        self._points, self._beside = np.split(points, [points.shape[1] - sum(plan.settings.profile_widths)], axis=1)
         self._scale, self._labels = scale, labels
         self._names, self._schema = plan.settings.feature_names, planned_schema(plan.settings)
         self._scaled: Array | None = None

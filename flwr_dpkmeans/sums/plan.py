@@ -459,7 +459,7 @@ def require_labels(plan: Plan, *, has_labels: bool) -> None:
 def schema_agreement(digest: str, names: Sequence[str], bounds: Box, *columns: Sequence[Any]) -> str:
     """What all sides of a run must have alike: a schema's digest, and what follows from it.
 
-    `columns` are the settings' ``standard_columns``, ``profile_columns`` and ``(profile_share,)``.
+    `columns` are the settings' ``standard_columns``, ``profile_widths`` and ``(profile_share,)``.
     """
     said = [digest, *names, *bounds, *columns]
     return hashlib.sha256(json.dumps(said).encode()).hexdigest() if digest else ""
@@ -467,7 +467,7 @@ def schema_agreement(digest: str, names: Sequence[str], bounds: Box, *columns: S
 
 def planned_schema(settings: Settings) -> str:
     """The same as a run's settings have it."""
-    columns = settings.standard_columns, settings.profile_columns, (settings.profile_share,)
+    columns = settings.standard_columns, settings.profile_widths, (settings.profile_share,)
     return schema_agreement(settings.schema_digest, settings.feature_names, settings.bounds, *columns)
 
 

@@ -180,17 +180,16 @@ class PrivateSum:
     labelled: Callable[[Array, State, Labels], Sequence[Array]] | None = None
     """``labelled(points, state, labels) -> arrays``: the statistic of rows with labels, where the round has one."""
 
-    profiled: Callable[[Array, State, Array], Sequence[Array]] | None = None
-    """``profiled(points, state, beside) -> arrays``: the statistic of rows with what stands beside the points, which no
-    other round sees."""
+    profiles: bool = False
+    """Whether its points have the columns of a profile behind their own, which no other round sees."""
 
     def arrays_of(
         self, points: Array, state: State, labels: Labels | None = None, beside: Array | None = None
     ) -> Sequence[Array]:
-        """Return one client's arrays; its labels, (n_points,), and what stands `beside` its points, (n_points, p) in
-        the box, are looked at where the round has a use for them."""
-        if self.profiled is not None and beside is not None:
-            return self.profiled(points, state, beside)
+        """Return one client's arrays; its labels, (n_points,), and the columns of a profile that stand `beside` its
+        points, are looked at where the round has a use for them."""
+        if self.profiles and beside is not None:
+            points = np.hstack([points, beside])
         if self.labelled is None or labels is None:
             return self.statistic(points, state)
         return self.labelled(points, state, labels)

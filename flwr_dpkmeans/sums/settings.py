@@ -25,8 +25,6 @@ RECOVER_ABOVE = 100
 """Deployed cohorts larger than this recover sums unless told otherwise: a repetition would hardly find them all."""
 EnumT = TypeVar("EnumT", bound=Enum)
 OptionsT = TypeVar("OptionsT", bound="Options")
-PROFILE_KINDS = ("number", "flag", "category")
-"""Of columns of a profile: means and spreads, one share, a share for each value."""
 Box = tuple[tuple[float, ...], tuple[float, ...]]
 """Lower and upper bounds, one pair for each feature (or one for all), in the units of the data."""
 
@@ -308,8 +306,8 @@ class Settings(Options):
     feature_names: tuple[str, ...] = ()
     schema_digest: str = ""
     standard_columns: tuple[tuple[int, float], ...] = ()
-    profile_columns: tuple[tuple[str, int], ...] = ()
-    profile_share: float = 0.0
+    profile_widths: tuple[int, ...] = ()
+    profile_share: float = real(0.05, 0.0, 0.5, "0.05", "share of the budget that a profile takes")
     allow_unnamed: bool = flag(False, "let tables without column names take part, matched by position")
     examples_per_client: int = whole(
         50,
@@ -345,8 +343,11 @@ class Settings(Options):
         n_stated = sum(one[0] for one in self.standard_columns) if self.schema_digest and self.private_bounds else -1
         if self.standard_columns and n_stated != len(self.bounds[0]):
             raise ConfigurationError("standard_columns follow from a schema, but there is none like it: give one.")
+        widths = self.profile_widths
+        sound = len(widths) > 1 and min(widths) >= 0 and 0 not in widths[2:] and 0 < sum(widths) <= 65_536
+        if widths and not (sound and self.schema_digest):
+            raise ConfigurationError("profile_widths follow from a schema, but there is none like it: give one.")
         self.require_width(self.n_features)
-        self._require_profile()
         self._require_shares()
         n, by_record = self.n_examples, self.unit is PrivacyUnit.RECORD
         if by_record and self.delta is not None and n is not None and self.delta >= 1.0 / n:
@@ -375,27 +376,14 @@ class Settings(Options):
         return count + (self.bounds_share if self.private_bounds else 0.0)
 
     @property
-    def n_beside(self) -> int:
-        """Columns beside the points that a profile is made of."""
-        return sum(width for _, width in self.profile_columns)
-
-    @property
     def closing_share(self) -> float:
         """Share of the budget that the releases after the task's own take: a profile, and a private evaluation."""
-        return self.profile_share + (self.evaluation_share if self.evaluation is Evaluation.PRIVATE else 0.0)
+        evaluated = self.evaluation_share if self.evaluation is Evaluation.PRIVATE else 0.0
+        return evaluated + (self.profile_share if self.profile_widths else 0.0)
 
     def reserved_share(self, *, counts: bool) -> float:
         """Share of the budget that is not the task's own: of releases before it and after it."""
         return self.preliminary_share(counts=counts) + self.closing_share
-
-    def _require_profile(self) -> None:
-        """Refuse a profile that no schema can have asked for: all of it follows from one, and the plan may lie."""
-        columns, share = self.profile_columns, self.profile_share
-        widths = [width if kind == "category" else 1 for kind, width in columns if kind in PROFILE_KINDS]
-        fits = widths == [width for _, width in columns] and all(width >= 1 for width in widths)
-        fits = fits and sum(widths) <= 65_536 and (0.0 < share < 0.5 if columns else share == 0.0)
-        if not fits or (columns and not self.schema_digest):
-            raise ConfigurationError("profile_columns follow from a schema, but there is none like it: give one.")
 
     def _require_shares(self) -> None:
         """Refuse shares that leave the task nothing, and samples that are none, hide no client or miss some."""

@@ -362,7 +362,9 @@ class Task(Options, ABC):
 
     def profile(self, config: Run, multiplier: float) -> tuple[Block, ...]:
         """What is released of each group's rows after the last round."""
-        raise NotImplementedError
+        raise ConfigurationError(
+            f"the schema asks for a profile of clusters, but {self.name!r} has none: leave profile out of it."
+        )
 
     def profile_round(self, known: Known) -> PrivateSum:
         """The round that describes the groups."""
@@ -372,11 +374,6 @@ class Task(Options, ABC):
 
     def check(self, settings: Settings) -> None:
         """Refuse settings that do not go together with this task's own parameters, with a sentence."""
-        if settings.profile_columns and type(self).profile is Task.profile:
-            raise ConfigurationError(
-                f"the schema asks for a profile of clusters, but {self.name!r} releases none: leave profile out of it, "
-                "or choose a clustering such as 'proxy_lloyd'."
-            )
         n = settings.n_examples
         if n is not None and n < self.least_rows:
             raise ConfigurationError(f"n_examples is {n}, but {self.why_rows}")
