@@ -81,14 +81,9 @@ def profile_round(known: Known) -> PrivateSum:
     return PrivateSum(PROFILE_ROUND, known.profile, statistic, advance, profiles=True)
 
 
-def _planned(plan: Plan) -> PlannedRound | None:
-    return next((one for one in plan.rounds if one.name == PROFILE_ROUND), None)
-
-
 def profile_cautions(plan: Plan, units: float) -> tuple[str, ...]:
     """Say so where the profile would be mostly noise for a cluster of so many rows, or clients; public numbers only."""
-    planned = _planned(plan)
-    std = 0.0 if planned is None else plan.released_std(planned, planned.blocks[0])
+    std = max([plan.released_std(one, one.blocks[0]) for one in plan.rounds if one.name == PROFILE_ROUND], default=0.0)
     if units >= COUNT_DEVIATIONS * std:
         return ()
     what = "clients" if plan.settings.unit is PrivacyUnit.CLIENT else "rows"
@@ -100,15 +95,13 @@ def profile_cautions(plan: Plan, units: float) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Figure:
-    """One figure of a profile, in the units of the data."""
+    """One figure of a profile, in the units of the data: of a cluster, by its number from 0 on, or of ``all``."""
 
     cluster: str
-    """Its number from 0 on, or ``all``."""
     column: str
     figure: str
     """``mean`` or ``spread`` (standard deviation) of a number or date, ``share`` of a flag or of a category's value."""
     value: str
-    """Whose share it is; else empty."""
     estimate: float | str
     """With noise; the mean of dates is ISO 8601."""
     deviation: float
@@ -120,15 +113,15 @@ class Figure:
 
 def read_profile(plan: Plan, state: State, schema: Schema | None) -> tuple[Figure, ...]:
     """Figures of all clusters, then of each, by column of the schema; empty if the run released no profile."""
-    planned = _planned(plan)
-    if schema is None or planned is None or not {one.name for one in planned.blocks} <= set(state.arrays):
+    rounds = [one for one in plan.rounds if one.name == PROFILE_ROUND]
+    if schema is None or not rounds or COUNTS not in state.arrays:
         return ()
     n = plan.settings.profile_widths[0]
     names = [(one, figure, "") for figure in ("mean", "spread") for one in schema.profiled[:n]]
     names += [(one, "share", str(value)) for one in schema.profiled[n:] for value in one.values or (1,)]
     order = sorted(range(len(names)), key=lambda place: schema.profile.index(names[place][0].name))
     figures = list[Figure]()
-    for line, found in enumerate(zip(*_estimates(plan, planned, state, schema), strict=True)):
+    for line, found in enumerate(zip(*_estimates(plan, rounds[0], state, schema), strict=True)):
         cluster, listed = str(line - 1) if line else "all", [own.tolist() for own in found]
         for place in order:
             (column, figure, value), (estimate, deviation, told) = names[place], (own[place] for own in listed)

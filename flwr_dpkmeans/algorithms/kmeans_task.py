@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 
 from flwr_dpkmeans.algorithms import cluster_profile, measure
-from flwr_dpkmeans.algorithms.noise_budget import NoiseFamily
-from flwr_dpkmeans.algorithms.standard_scale import moment_blocks, moments_of, standard_box
+from flwr_dpkmeans.algorithms.moments import moment_parts
+from flwr_dpkmeans.algorithms.noise_budget import NoiseFamily, divided
+from flwr_dpkmeans.algorithms.standard_scale import moments_of, standard_box
 from flwr_dpkmeans.errors import ConfigurationError, PlanError, ProtocolError, column_names
 from flwr_dpkmeans.kmeans import ranges
 from flwr_dpkmeans.kmeans.lloyd import is_on_grid
@@ -228,7 +229,8 @@ class KMeansTask(Task):
             return (PlannedRound(COUNT, trust, tuple(count)),)
 
         if settings.standard_columns:
-            blocks = () if n_features is None else moment_blocks(settings, n_features, entire)
+            parts = [] if n_features is None else moment_parts(1, n_features)
+            blocks = divided(parts, settings.bounds_share, entire)
             name = " and ".join([COUNT] * counted + ["spreads"])
             return (PlannedRound(name, PRELIMINARY_TRUST, (*count, *blocks)),)
 
@@ -407,10 +409,8 @@ class KMeansTask(Task):
         by_client = plan.settings.unit is PrivacyUnit.CLIENT
         units = plan.n_clients * plan.settings.client_sampling_rate if by_client else plan.n_examples
         std = _counts_std(plan)
-        if units is None:
-            return ()
-        profiled = cluster_profile.profile_cautions(plan, units / self.n_clusters)
-        if std < units / self.n_clusters:
+        profiled = () if units is None else cluster_profile.profile_cautions(plan, units / self.n_clusters)
+        if units is None or std < units / self.n_clusters:
             return profiled
         return (
             *profiled,

@@ -106,16 +106,10 @@ def allocate(
 
 
 def divided(parts: Sequence[ReleasePart], share: float, entire: float) -> tuple[Block, ...]:
-    """Gaussian blocks of one round that takes a share of the budget, divided as the parts' own shares say.
-
-    `entire` is the multiplier of noise that would take the whole of it.
-    """
+    """One round's Gaussian blocks, with a share of the budget, all of which would take the multiplier `entire`."""
     total = sum(part.share for part in parts)
-    multipliers = [entire / math.sqrt(share * part.share / total) for part in parts]
-    return tuple(
-        Block(part.name, part.shape, part.sensitivity, NoiseShape.GAUSSIAN, multiplier, part.entry_bound)
-        for part, multiplier in zip(parts, multipliers, strict=True)
-    )
+    noise = [(NoiseShape.GAUSSIAN, entire / math.sqrt(share * part.share / total), part.entry_bound) for part in parts]
+    return tuple(Block(part.name, part.shape, part.sensitivity, *own) for part, own in zip(parts, noise, strict=True))
 
 
 def count_norm(config: Run) -> Norm:

@@ -35,12 +35,8 @@ _EPOCH = datetime(1970, 1, 1)
 _NUMBER = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?(e[+-]\d+)?|true|false", re.ASCII | re.IGNORECASE)
 _MOST_CLIPPED, _MANY = 0.01, 0.1
 """Parts of a column's cells whose owner is warned: clipped ones, missing ones."""
-_LEAST_WEIGHT = 1e-3
 _ONE_HOT_UNIT = 2.0
 """Half of a number's scale: two one-hot rows differ by sqrt(2), and are so 1/sqrt(2) of a full range apart."""
-
-
-_PROFILE_SHARE = 0.05
 
 
 class Kind(StrEnum):
@@ -127,8 +123,8 @@ class Column(_Stated):
             raise ValueError(f'values {list(self.values)} are not all different, as 1, "1" and 1.0: leave one out')
         if not (math.isfinite(_width(self)) and _width(self) > 0.0):
             raise ValueError(f"bounds are {self.bounds}, but a {self.kind} has a lower and an upper one: give both")
-        if 0.0 < self.weight < _LEAST_WEIGHT:
-            raise ValueError(f"weight is {self.weight}, but it must be 0 or at least {_LEAST_WEIGHT}: give 1.0")
+        if 0.0 < self.weight < 0.001:
+            raise ValueError(f"weight is {self.weight}, but it must be 0 or at least 0.001: give 1.0")
         filled = [] if self.fill is None else self.read(RawColumn.of_cells(self.name, [self.fill]))[0]
         if not all(self.range[0] <= value <= self.range[1] for value in filled):
             raise ValueError(f"it is filled with {self.fill!r}, which it may not hold: give one of its values")
@@ -215,11 +211,9 @@ class Schema(_Stated):
     scale : str
         ``"bounds"``: each column's full range is as long as its weight; ``"none"``: columns keep their units;
         ``"standard"``: private standard deviations are the units.
-    profile : sequence of str
-        Columns of which each cluster's mean and spread, or share of each value, are released after the clustering;
-        those with weight 0 are not clustered.
-    profile_share : float
-        Part of the budget that this takes.
+    profile, profile_share : sequence of str, float
+        Columns of which each cluster's mean and spread, or share of each value, are released, and what part of the
+        budget this takes; those with weight 0 are not clustered.
 
     Raises
     ------
@@ -242,7 +236,7 @@ class Schema(_Stated):
     columns: tuple[Column, ...] = Field(min_length=1)
     scale: Scale = Scale.BOUNDS
     profile: tuple[str, ...] = ()
-    profile_share: float = Field(_PROFILE_SHARE, gt=0.0, lt=0.5)
+    profile_share: float = Field(0.05, gt=0.0, lt=0.5)
 
     @field_validator("columns", mode="before")
     @classmethod
@@ -260,7 +254,7 @@ class Schema(_Stated):
             raise ValueError(f"weight is 0 for {name!r}, which is in no profile: add it there, or leave it out")
         if idle == names:
             raise ValueError("weight is 0 for all columns, but something must be clustered: give one of them 1.0")
-        if not self.profile and self.profile_share != _PROFILE_SHARE:
+        if not self.profile and "profile_share" in self.model_fields_set:
             raise ValueError(f"profile_share is {self.profile_share}, but profile names no column: name some")
         return self
 

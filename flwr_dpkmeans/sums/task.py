@@ -203,8 +203,7 @@ class Known:
         left = total**-2 - self.released_multiplier**-2
         if left <= 0.0:
             raise PlanError(
-                "the other releases take the whole budget: lower count_share, bounds_share, profile_share or "
-                "evaluation_share."
+                "the other releases take the whole budget: lower their shares, such as count_share and bounds_share."
             )
         return 1.0 / math.sqrt(left)
 
@@ -362,9 +361,7 @@ class Task(Options, ABC):
 
     def profile(self, config: Run, multiplier: float) -> tuple[Block, ...]:
         """What is released of each group's rows after the last round."""
-        raise ConfigurationError(
-            f"the schema asks for a profile of clusters, but {self.name!r} has none: leave profile out of it."
-        )
+        raise ConfigurationError(f"the schema asks for a profile, but {self.name!r} has none: leave it out there.")
 
     def profile_round(self, known: Known) -> PrivateSum:
         """The round that describes the groups."""

@@ -268,7 +268,7 @@ def test_a_schema_whose_profile_cannot_be_is_one_sentence(change: dict[str, Any]
 
 def test_what_has_no_profile_refuses_it_before_anything_is_sent() -> None:
     rows = pd.concat([ROWS] * 20)
-    with pytest.raises(ConfigurationError, match="a profile of clusters, but 'moments' has none"):
+    with pytest.raises(ConfigurationError, match="a profile, but 'moments' has none"):
         federate("moments", [rows, rows], bounds=SCHEMA)
     with pytest.raises(ConfigurationError, match="a profile, but 'optimal' has none"):
         FederatedKMeans(2, algorithm="optimal", bounds=SCHEMA).fit([rows, rows])
