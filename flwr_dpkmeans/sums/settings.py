@@ -307,7 +307,7 @@ class Settings(Options):
     schema_digest: str = ""
     standard_columns: tuple[tuple[int, float], ...] = ()
     profile_widths: tuple[int, ...] = ()
-    profile_share: float = real(0.05, 0.0, 0.5, "0.05", "share of the budget that a profile takes")
+    profile_share: float = 0.05
     allow_unnamed: bool = flag(False, "let tables without column names take part, matched by position")
     examples_per_client: int = whole(
         50,
@@ -343,9 +343,9 @@ class Settings(Options):
         n_stated = sum(one[0] for one in self.standard_columns) if self.schema_digest and self.private_bounds else -1
         if self.standard_columns and n_stated != len(self.bounds[0]):
             raise ConfigurationError("standard_columns follow from a schema, but there is none like it: give one.")
-        widths = self.profile_widths
+        widths, share = self.profile_widths, self.profile_share
         sound = len(widths) > 1 and min(widths) >= 0 and 0 not in widths[2:] and 0 < sum(widths) <= 65_536
-        if widths and not (sound and self.schema_digest):
+        if (widths or share != 0.05) and not (sound and 0.0 < share < 0.5 and self.schema_digest):
             raise ConfigurationError("profile_widths follow from a schema, but there is none like it: give one.")
         self.require_width(self.n_features)
         self._require_shares()

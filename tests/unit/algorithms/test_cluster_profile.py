@@ -277,6 +277,10 @@ def test_what_has_no_profile_refuses_it_before_anything_is_sent() -> None:
     for widths in ((1,), (0, 0), (-1, 2), (1, 0, 0), (1, 0)):
         with pytest.raises(ConfigurationError, match="profile_widths follow from a schema"):
             parse_run(n_clusters=2, bounds=((0.0,), (1.0,)), profile_widths=widths)
+    for wrong in ({"profile_widths": ()}, {"profile_share": 0.5}, {"profile_share": 0.0}, {"schema_digest": ""}):
+        said = {"profile_widths": (1, 0), "profile_share": 0.2, "schema_digest": "0" * 64} | wrong
+        with pytest.raises(ConfigurationError, match="profile_widths follow from a schema"):
+            parse_run(n_clusters=2, bounds=((0.0,), (1.0,)), **said)
 
 
 def test_a_plan_whose_profile_is_mostly_noise_says_so_from_public_numbers() -> None:
