@@ -45,7 +45,7 @@ from flwr_dpkmeans.options import (
 )
 from flwr_dpkmeans.privacy.report import CLOSING_ROUNDS, PrivacyReport
 from flwr_dpkmeans.results.model import Model
-from flwr_dpkmeans.results.profile import frame_of
+from flwr_dpkmeans.results.profile import as_frame
 from flwr_dpkmeans.results.writer import ClusterChoice
 from flwr_dpkmeans.sums.draft import require_server_data, require_supported
 from flwr_dpkmeans.sums.plan import Plan
@@ -220,7 +220,7 @@ class _PrivateClustering(
     def profile_(self) -> Any:
         """What a schema's ``profile`` released, as a pandas.DataFrame of `Figure`; None without one."""
         check_is_fitted(self)
-        return frame_of(self._figures) if self._figures else None
+        return as_frame(self._figures) if self._figures else None
 
     def profile(self, X: Any) -> Any:
         """Describe a data frame's rows by cluster, in all of its columns (`flwr_dpkmeans.results.profile`); local."""
@@ -302,7 +302,8 @@ class _PrivateClustering(
         self.cluster_centers_: Array = Bounds(*box).unscale(state.centroids)
         self.cluster_counts_: Array = state.counts
         # With what the rows say against it: whoever calls this holds all of them.
-        points = [part[:, : state.centroids.shape[1]] for part in tables.parts]
+        width = self.cluster_centers_.shape[1]
+        points = [part[:, :width] for part in tables.parts]
         local = local_cautions(config, report.delta, box, points) + tables.cautions
         self.privacy_: PrivacyReport = replace(report, warnings=report.warnings + local)
         self.bounds_: Box = box
@@ -310,7 +311,7 @@ class _PrivateClustering(
         # Not from `cluster_centers_`: scaling clips, and centroids without post-processing may lie outside the box.
         self._scaled_centers = state.centroids
         self.cost_curve_: Array | None = state.extras.get(COST_CURVE)
-        self.n_features_in_ = int(state.centroids.shape[1])
+        self.n_features_in_ = int(width)
         self.n_iter_ = len(state.movements)
         self.evaluation_: EvaluationResult | None = evaluation
         self.history_ = _history([step for step in steps if not Plan.discovers(step.round_index)], state.movements)

@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from flwr_dpkmeans.algorithms.moments import moment_arrays, moment_parts
 from flwr_dpkmeans.algorithms.noise_budget import ReleasePart, divided, root_at_least
@@ -130,10 +129,8 @@ def read_profile(plan: Plan, state: State, schema: Schema | None) -> tuple[Figur
     return tuple(figures)
 
 
-def _estimates(
-    plan: Plan, planned: PlannedRound, state: State, schema: Schema
-) -> tuple[Array, Array, NDArray[np.bool_]]:
-    """Means and spreads of numbers, then shares, (1 + k, n_figures), their deviations, and whether they are clear."""
+def _estimates(plan: Plan, planned: PlannedRound, state: State, schema: Schema) -> list[Array]:
+    """Means and spreads of numbers, then shares, (1 + k, n_figures), their deviations, and 1 where they are clear."""
     k, (n, n_flags, *_) = len(state.centroids), plan.settings.profile_widths
     std = {one.name: plan.released_std(planned, one) for one in planned.blocks}
     # Where the run chose k, other rows hold noise alone. The first line is of all clusters.
@@ -154,4 +151,4 @@ def _estimates(
     estimates = np.hstack([low + half * (1.0 + np.clip(mean, -1.0, 1.0)), half * spread, share])
     compared, with_noise = np.hstack([np.ones_like(mean), variance, share]), np.hstack([of_mean, of_variance, of_share])
     told = (compared > COUNT_DEVIATIONS * with_noise) & (counts >= COUNT_DEVIATIONS * noise[0])
-    return estimates, np.hstack([half * of_mean, half * of_spread, of_share]), told
+    return [estimates, np.hstack([half * of_mean, half * of_spread, of_share]), told.astype(float)]

@@ -409,7 +409,8 @@ class KMeansTask(Task):
         by_client = plan.settings.unit is PrivacyUnit.CLIENT
         units = plan.n_clients * plan.settings.client_sampling_rate if by_client else plan.n_examples
         std = _counts_std(plan)
-        profiled = () if units is None else cluster_profile.profile_cautions(plan, units / self.n_clusters)
+        asked = plan.settings.profile_widths
+        profiled = () if units is None or not asked else cluster_profile.profile_cautions(plan, units / self.n_clusters)
         if units is None or std < units / self.n_clusters:
             return profiled
         return (

@@ -22,7 +22,7 @@ from flwr_dpkmeans.errors import LocalMisuseError
 from flwr_dpkmeans.log import placed_logger, where_raised
 from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.results.model import MODEL_FILE, Model
-from flwr_dpkmeans.results.profile import FEDERATED_PROFILE_FILE, PROFILE_FILE, as_frame, frame_of
+from flwr_dpkmeans.results.profile import FEDERATED_PROFILE_FILE, PROFILE_FILE, as_frame
 from flwr_dpkmeans.results.writer import RunResult, require_writable, result_files, write_folder, write_report
 from flwr_dpkmeans.sums.draft import build_algorithm
 from flwr_dpkmeans.sums.plan import Plan, agreed_names, places_of, schema_agreement
@@ -273,6 +273,6 @@ def write_result(
         state.extras.get(COST_CURVE),
     )
     files = {MODEL_FILE: model.to_json(), **result_files(result)}
-    files |= {FEDERATED_PROFILE_FILE: str(frame_of(figures).to_csv(index=False)).encode()} if figures else {}
+    files |= {FEDERATED_PROFILE_FILE: str(as_frame(figures).to_csv(index=False)).encode()} if figures else {}
     own = None if profile is None else profile(model)
     return write_folder(folder, files if own is None else {**files, PROFILE_FILE: own})

@@ -8,8 +8,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.algorithms.cluster_profile import Figure
-
 PROFILE_FILE, FEDERATED_PROFILE_FILE = "profile.csv", "federated_profile.csv"
 _QUANTILES = [0.05, 0.25, 0.5, 0.75, 0.95]
 _COMMONEST = 5
@@ -57,17 +55,10 @@ def profile(table: Any, labels: NDArray[np.int64], n_clusters: int) -> Any:
 
 
 def as_frame(table: Any, names: Sequence[str] = ()) -> Any:
-    """A table as a pandas.DataFrame; an array's columns get `names`, or else numbers."""
+    """A table, or a list of figures, as a pandas.DataFrame; an array's columns get `names`, or else numbers."""
     import pandas as pd
 
     return table.to_pandas() if hasattr(table, "to_pandas") else pd.DataFrame(table, columns=names or None)
-
-
-def frame_of(figures: Sequence[Figure]) -> Any:
-    """A profile that a run released as a pandas.DataFrame, one row for each figure."""
-    import pandas as pd
-
-    return pd.DataFrame([vars(one) for one in figures])
 
 
 def _words(cells: Any) -> Any:

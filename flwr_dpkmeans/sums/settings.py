@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from enum import Enum
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
@@ -375,7 +375,7 @@ class Settings(Options):
         count = self.count_share if counts and self.n_examples is None else 0.0
         return count + (self.bounds_share if self.private_bounds else 0.0)
 
-    @property
+    @cached_property
     def closing_share(self) -> float:
         """Share of the budget that the releases after the task's own take: a profile, and a private evaluation."""
         evaluated = self.evaluation_share if self.evaluation is Evaluation.PRIVATE else 0.0

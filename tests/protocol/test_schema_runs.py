@@ -267,7 +267,7 @@ CHANGED: list[dict[str, Any]] = [
     {"profile_share": 0.4},
     {"profile_widths": (2, 1, 2)},
     {"profile_widths": (1, 2, 2)},
-    {"profile_widths": ()},
+    {"profile_widths": (), "profile_share": 0.05},
 ]
 
 
