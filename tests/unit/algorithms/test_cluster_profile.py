@@ -172,6 +172,35 @@ def test_figures_by_hand() -> None:
     assert age.deviation == pytest.approx(by_hand, rel=1e-12)
 
 
+def test_deviations_of_a_spread_and_of_all_clusters_by_hand() -> None:
+    plan = plan_of()
+    planned = plan.rounds[-1]
+    counts_std, sums_std, squares_std, _ = (plan.released_std(planned, one) for one in planned.blocks)
+    n, mean, variance = 500, 0.4, 0.2
+    squares = n * (variance + mean**2 - 0.5)
+    state = noiseless(plan, [n, n], [[mean * n, 0]] * 2, [[squares, 0]] * 2, [[0] * 4] * 2)
+    found = {(one.cluster, one.column, one.figure): one for one in read_profile(plan, state, SCHEMA)}
+    for cluster, rows, scale in (("all", 2 * n, 2**0.5), ("1", n, 1.0)):
+        of_mean = scale * (sums_std**2 + (mean * counts_std) ** 2) ** 0.5 / rows
+        assert found[cluster, "age", "mean"].deviation == pytest.approx(50 * of_mean, rel=1e-9)
+        parts = [squares_std, 2 * mean * sums_std, (mean**2 + 0.5) * counts_std]
+        of_variance = scale * sum(one**2 for one in parts) ** 0.5 / rows
+        spread = (variance + of_mean**2) ** 0.5
+        assert found[cluster, "age", "spread"].estimate == pytest.approx(50 * spread, rel=1e-9)
+        assert found[cluster, "age", "spread"].deviation == pytest.approx(50 * of_variance / (2 * spread), rel=1e-9)
+    # Where the run chose fewer clusters, other rows hold noise alone.
+    fewer = read_profile(plan, state.changed(centroids=np.zeros((1, 1))), SCHEMA)
+    assert [one.cluster for one in fewer][:: len(fewer) // 2] == ["all", "0"]
+    assert fewer[0].deviation == fewer[len(fewer) // 2].deviation
+
+
+def test_what_lies_beyond_the_block_is_clipped() -> None:
+    points = np.array([[0.5, 7.0, -7.0, 7.0, 7.0, -7.0, -7.0]])
+    step = round_of(plan_of())
+    for far, near in zip(step.statistic(points, STATE), step.statistic(np.clip(points, -1, 1), STATE), strict=True):
+        assert far.tolist() == near.tolist()
+
+
 def test_a_cluster_that_is_mostly_noise_is_marked_in_all_figures() -> None:
     plan = plan_of()
     std = plan.released_std(plan.rounds[-1], plan.rounds[-1].blocks[0])
@@ -284,7 +313,9 @@ def test_what_has_no_profile_refuses_it_before_anything_is_sent() -> None:
 
 
 def test_a_plan_whose_profile_is_mostly_noise_says_so_from_public_numbers() -> None:
-    for n, told in ((30, 1), (30_000, 0)):
+    planned = plan_of().rounds[-1]
+    std = plan_of().released_std(planned, planned.blocks[0])
+    for n, told in ((30, 1), (2 * round(2 * std), 1), (30_000, 0)):
         plan = plan_of(n_examples=n)
         said = [one for one in plan.task.cautions(plan) if "The profile is mostly noise" in one]
         assert len(said) == told
