@@ -17,6 +17,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin, ClassNamePrefixFeatures
 from sklearn.utils.validation import check_is_fitted
 
 from flwr_dpkmeans.algorithms import NOT_FEDERATED
+from flwr_dpkmeans.algorithms.cluster_profile import Figure, read_profile
 from flwr_dpkmeans.algorithms.kmeans_task import DEFAULT_MAX_CLUSTERS
 from flwr_dpkmeans.algorithms.measure import COST_CURVE, EvaluationResult
 from flwr_dpkmeans.algorithms.naive_bayes import NaiveBayes, NaiveBayesOptions
@@ -42,8 +43,9 @@ from flwr_dpkmeans.options import (
     resolve_n_clusters,
     task_kind,
 )
-from flwr_dpkmeans.privacy.report import EVALUATION_ROUND, PrivacyReport
+from flwr_dpkmeans.privacy.report import CLOSING_ROUNDS, PrivacyReport
 from flwr_dpkmeans.results.model import Model
+from flwr_dpkmeans.results.profile import as_frame
 from flwr_dpkmeans.results.writer import ClusterChoice
 from flwr_dpkmeans.sums.draft import require_server_data, require_supported
 from flwr_dpkmeans.sums.plan import Plan
@@ -92,6 +94,7 @@ class _PrivateClustering(
     noise: str
     random_state: int | None
     server_data: ArrayLike | None
+    _figures: tuple[Figure, ...]
 
     def set_params(self, **params: Any) -> Self:
         """Set parameters; those of an object by ``algorithm__alpha``, which turns a short form into the object."""
@@ -170,6 +173,7 @@ class _PrivateClustering(
     def _fit(self, tables: Tables, y: Any) -> None:
         config, server_points = self._config(self._given(), tables)
         labels = self._labels(y, tables, config)
+        self._figures = ()
         if config.algorithm in NOT_FEDERATED:
             self._take(config, tables, fit_in_one_place(config, tables.parts))
         else:
@@ -177,13 +181,15 @@ class _PrivateClustering(
                 found = ENGINES[self.engine](config, tables.parts, server_points, labels, on_step)
             result = found.state, found.plan.bounds, found.privacy
             self._take(config, tables, result, found.steps, found.evaluation)
+            self._figures = read_profile(found.plan, found.state, self.schema_)
 
     @property
     def model_(self) -> Model:
         """The fitted clustering as a value that labels and describes rows; without what this program's rows say."""
         check_is_fitted(self)
         names, box = tuple(getattr(self, "feature_names_in_", ())), Bounds(*self.bounds_)
-        return Model(self._scaled_centers, self.cluster_counts_, box, self.privacy_, names, self.schema_)
+        known = self.privacy_, names, self.schema_, self._figures
+        return Model(self._scaled_centers, self.cluster_counts_, box, *known)
 
     def save(self, path: str | Path) -> Path:
         """Write `model_` as JSON, whole or not at all; returns its absolute path."""
@@ -205,8 +211,15 @@ class _PrivateClustering(
         fitted._scaled_centers, fitted.bounds_, fitted.cluster_counts_ = model.scaled, box, model.counts
         fitted.cluster_centers_, fitted.n_features_in_ = model.centroids, model.scaled.shape[1]
         fitted.privacy_, fitted.schema_ = model.privacy, model.schema
+        fitted._figures = model.federated_profile
         _name_columns(fitted, model.feature_names)
         return fitted
+
+    @property
+    def profile_(self) -> Any:
+        """What a schema's ``profile`` released, as a pandas.DataFrame of `Figure`; None without one."""
+        check_is_fitted(self)
+        return as_frame(self._figures) if self._figures else None
 
     def profile(self, X: Any) -> Any:
         """Describe a data frame's rows by cluster, in all of its columns (`flwr_dpkmeans.results.profile`); local."""
@@ -215,7 +228,7 @@ class _PrivateClustering(
     def _in_box(self, X: Any) -> tuple[Array, Encoded | None]:
         """Rows as the clustering saw them (clipped, scaled, on the grid), and what a schema made of the table."""
         check_is_fitted(self)
-        encoded = None if self.schema_ is None else self.schema_.encode(X)
+        encoded = None if self.schema_ is None else self.schema_.clustered.encode(X)
         rows = self._ordered(X) if encoded is None else encoded.points
         return round_to_grid(Bounds(*self.bounds_).scale(rows)), encoded
 
@@ -278,14 +291,16 @@ class _PrivateClustering(
         self.cluster_centers_: Array = Bounds(*box).unscale(state.centroids)
         self.cluster_counts_: Array = state.counts
         # With what the rows say against it: whoever calls this holds all of them.
-        local = local_cautions(config, report.delta, box, tables.parts) + tables.cautions
+        width = self.cluster_centers_.shape[1]
+        points = [part[:, :width] for part in tables.parts]
+        local = local_cautions(config, report.delta, box, points) + tables.cautions
         self.privacy_: PrivacyReport = replace(report, warnings=report.warnings + local)
         self.bounds_: Box = box
         self.schema_ = tables.encoded[0].schema if tables.encoded else None
         # Not from `cluster_centers_`: scaling clips, and centroids without post-processing may lie outside the box.
         self._scaled_centers = state.centroids
         self.cost_curve_: Array | None = state.extras.get(COST_CURVE)
-        self.n_features_in_ = int(state.centroids.shape[1])
+        self.n_features_in_ = int(width)
         self.n_iter_ = len(state.movements)
         self.evaluation_: EvaluationResult | None = evaluation
         self.history_ = _history([step for step in steps if not Plan.discovers(step.round_index)], state.movements)
@@ -432,6 +447,8 @@ class FederatedKMeans(_PrivateClustering):
         server data, or as private histograms found it.
     schema_ : Schema or None
         What tables are encoded by, and what ``schema_.decode(cluster_centers_)`` reads; None without one.
+    profile_ : pandas.DataFrame or None
+        With noise, what a schema's ``profile`` asks for (`flwr_dpkmeans.algorithms.cluster_profile.Figure`).
     n_iter_ : int
         Number of iterations.
     history_ : list of dict
@@ -542,7 +559,10 @@ class FederatedKMeans(_PrivateClustering):
         given |= {name: Settings.defaults()[name] for name in _OF_EVALUATIONS}
         given = own_options(given, "feddp_choose_k", ("feddp_kmeans",))
         given |= {"algorithm": "feddp_choose_k", "n_clusters": "auto", "max_clusters": most}
-        tables = Tables.of(X, schema=schema_of(self.bounds))
+        schema = schema_of(self.bounds)
+        if schema is not None:
+            schema = given["bounds"] = schema.clustered  # nor a profile
+        tables = Tables.of(X, schema=schema)
         config, server_points = self._config(given, tables)
         found = ENGINES[self.engine](config, tables.parts, server_points)
         _warn(found.privacy)
@@ -619,8 +639,8 @@ class FederatedKMeans(_PrivateClustering):
 
 def _history(steps: Sequence[Step], movements: tuple[float, ...]) -> list[dict[str, Any]]:
     """One entry for each aggregation."""
-    # Rounds before the first Lloyd round, and an evaluation after the last, move nothing.
-    n_after = sum(step.name == EVALUATION_ROUND for step in steps)
+    # Rounds before the first Lloyd round, and those that close the run, move nothing.
+    n_after = sum(step.name in CLOSING_ROUNDS for step in steps)
     n_before = len(steps) - len(movements) - n_after
     moved_by = (None,) * n_before + movements + (None,) * n_after
     return [

@@ -42,6 +42,8 @@ _FOLLOWING = {
     "feature_names": "give data frames, whose columns have names",
     "schema_digest": "give bounds='schema.toml'",
     "standard_columns": "give a schema with scale = 'standard'",
+    "profile_widths": "give a schema with profile = [...]",
+    "profile_share": "give a schema with profile_share",
     "n_clients": "there are as many clients as tables",
     "choose_n_clusters": "give n_clusters='auto' or n_clusters=Auto(max_clusters=20)",
 }
@@ -290,7 +292,8 @@ def schema_settings(bounds: Any) -> dict[str, Any]:
     """What a schema that stands where bounds may says of a run besides."""
     if not isinstance(bounds, Schema):
         return {}
-    said = {"schema_digest": bounds.digest, "standard_columns": bounds.standard_columns}
+    said: dict[str, Any] = {"schema_digest": bounds.digest, "standard_columns": bounds.standard_columns}
+    said |= {"profile_widths": bounds.profile_widths, "profile_share": bounds.profile_share}
     return said | ({"private_bounds": True, "bounds_share": SPREADS_SHARE} if bounds.standard_columns else {})
 
 

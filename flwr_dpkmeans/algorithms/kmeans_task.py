@@ -15,14 +15,15 @@ from typing import Any
 
 import numpy as np
 
-from flwr_dpkmeans.algorithms import measure
-from flwr_dpkmeans.algorithms.noise_budget import NoiseFamily
-from flwr_dpkmeans.algorithms.standard_scale import moment_blocks, moments_of, standard_box
+from flwr_dpkmeans.algorithms import cluster_profile, measure
+from flwr_dpkmeans.algorithms.moments import moment_parts
+from flwr_dpkmeans.algorithms.noise_budget import NoiseFamily, divided
+from flwr_dpkmeans.algorithms.standard_scale import moments_of, standard_box
 from flwr_dpkmeans.errors import ConfigurationError, PlanError, ProtocolError, column_names
 from flwr_dpkmeans.kmeans import ranges
 from flwr_dpkmeans.kmeans.lloyd import is_on_grid
 from flwr_dpkmeans.privacy.release import Block, NoiseShape, Norm, PrivacyUnit, ReleasedSum, Sensitivity
-from flwr_dpkmeans.privacy.report import EVALUATION_ROUND
+from flwr_dpkmeans.privacy.report import CLOSING_ROUNDS
 from flwr_dpkmeans.sums.draft import whole_multiplier
 from flwr_dpkmeans.sums.plan import COUNT, Plan, PlannedRound
 from flwr_dpkmeans.sums.round import Algorithm, Array, PrivateSum, State
@@ -208,7 +209,11 @@ class KMeansTask(Task):
 
     evaluation = staticmethod(measure.evaluation_blocks)
     evaluation_round = staticmethod(measure.evaluation_round)
-    result_arrays = staticmethod(measure.result_extras)
+    profile = staticmethod(cluster_profile.profile_blocks)
+    profile_round = staticmethod(cluster_profile.profile_round)
+
+    def result_arrays(self, config: Run) -> tuple[str, ...]:
+        return (*measure.result_extras(config), *cluster_profile.profile_shapes(config))
 
     def preliminary(self, config: Run, delta: float, n_features: int | None) -> tuple[PlannedRound, ...]:
         """None, a private count, or two histograms (without a width: missing), the first with the count."""
@@ -224,7 +229,8 @@ class KMeansTask(Task):
             return (PlannedRound(COUNT, trust, tuple(count)),)
 
         if settings.standard_columns:
-            blocks = () if n_features is None else moment_blocks(settings, n_features, entire)
+            parts = [] if n_features is None else moment_parts(1, n_features)
+            blocks = divided(parts, settings.bounds_share, entire)
             name = " and ".join([COUNT] * counted + ["spreads"])
             return (PlannedRound(name, PRELIMINARY_TRUST, (*count, *blocks)),)
 
@@ -388,10 +394,12 @@ class KMeansTask(Task):
         if step is not None:
             return fits and super().admits(plan, step, state)
         # The result comes with the cost curve where the run chose the number of clusters.
-        known, extras = set(measure.result_extras(plan.config)), state.extras
+        known, extras = set(self.result_arrays(plan.config)), state.extras
         fits = fits and known - {measure.COST_CURVE} <= set(extras) <= known
         curve = extras.get(measure.COST_CURVE)
         fits = fits and (curve is None or (curve.shape == (self.n_clusters,) and is_on_grid(curve)))
+        shapes = cluster_profile.profile_shapes(plan.config).items()
+        fits = fits and all(extras[name].shape == shape and is_on_grid(extras[name]) for name, shape in shapes)
         return fits and (plan.settings.evaluation is Evaluation.NONE or measure.admits_evaluation(plan.config, state))
 
     # -- what is told -------------------------------------------------------------------------------------------
@@ -401,9 +409,12 @@ class KMeansTask(Task):
         by_client = plan.settings.unit is PrivacyUnit.CLIENT
         units = plan.n_clients * plan.settings.client_sampling_rate if by_client else plan.n_examples
         std = _counts_std(plan)
+        asked = plan.settings.profile_widths
+        profiled = () if units is None or not asked else cluster_profile.profile_cautions(plan, units / self.n_clusters)
         if units is None or std < units / self.n_clusters:
-            return ()
+            return profiled
         return (
+            *profiled,
             f"The noise on each cluster's count (standard deviation {std:.3g}) is no smaller than the "
             f"{units / self.n_clusters:.3g} {'clients' if by_client else 'rows'} that a cluster has on average: the "
             "result is mostly noise; raise epsilon, add data or choose fewer clusters.",
@@ -412,7 +423,7 @@ class KMeansTask(Task):
 
 def _counts_std(plan: Plan) -> float:
     """Standard deviation on a cluster's count in the last round that has one; 0 without."""
-    for planned in reversed([planned for planned in plan.rounds if planned.name != EVALUATION_ROUND]):
+    for planned in reversed([planned for planned in plan.rounds if planned.name not in CLOSING_ROUNDS]):
         for block in planned.blocks:
             if block.name in _COUNTS:
                 return plan.released_std(planned, block)

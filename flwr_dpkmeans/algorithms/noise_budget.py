@@ -105,6 +105,13 @@ def allocate(
     return blocks_at(calibrate_scale(events_at, settings.epsilon, public.delta, start=start))
 
 
+def divided(parts: Sequence[ReleasePart], share: float, entire: float) -> tuple[Block, ...]:
+    """One round's Gaussian blocks, with a share of the budget, all of which would take the multiplier `entire`."""
+    total = sum(part.share for part in parts)
+    noise = [(NoiseShape.GAUSSIAN, entire / math.sqrt(share * part.share / total), part.entry_bound) for part in parts]
+    return tuple(Block(part.name, part.shape, part.sensitivity, *own) for part, own in zip(parts, noise, strict=True))
+
+
 def count_norm(config: Run) -> Norm:
     """Norm of histograms, counts and indicators: that of their noise, which is Laplace in the paper's mixture."""
     return Norm.L1 if getattr(config.task.options, "noise_kind", None) is NoiseFamily.PAPER else Norm.L2

@@ -7,29 +7,19 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from flwr_dpkmeans.algorithms.moments import moment_arrays, moment_parts, read_moments
+from flwr_dpkmeans.algorithms.moments import moment_arrays, read_moments
 from flwr_dpkmeans.algorithms.server_points import in_box
 from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.data.schema import widened
-from flwr_dpkmeans.privacy.release import Block, NoiseShape, ReleasedSum
+from flwr_dpkmeans.privacy.release import ReleasedSum
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import Array
-from flwr_dpkmeans.sums.settings import Box, Settings
+from flwr_dpkmeans.sums.settings import Box
 
 _LEAST = 1.0 / 64.0
 """Smallest spread, in halves of a column's range: what varies less has no more weight than this."""
 _NOISE = 2.0
 """Standard deviations of a variance's noise, below which it is not told from zero."""
-
-
-def moment_blocks(settings: Settings, n_features: int, entire: float) -> tuple[Block, ...]:
-    """What is released; `entire` is the multiplier of noise that would take the whole budget."""
-    parts = moment_parts(1, n_features)
-    shares = [settings.bounds_share * part.share / sum(one.share for one in parts) for part in parts]
-    return tuple(
-        Block(part.name, part.shape, part.sensitivity, NoiseShape.GAUSSIAN, entire / math.sqrt(share), part.entry_bound)
-        for part, share in zip(parts, shares, strict=True)
-    )
 
 
 def moments_of(plan: Plan, points: Array) -> Mapping[str, Array]:

@@ -137,6 +137,7 @@ def load_server_table(source: Any, *, ignored: Collection[str] = (), schema: Sch
     clients' tables are, so that the server's features are those of the clients; a public file need not have the
     clients' `ignored` columns. With a schema, the points are encoded by it.
     """
+    schema = None if schema is None else schema.clustered  # nothing is profiled of the server's points
     if isinstance(source, Table) and source.schema == schema:
         table = source
     elif schema is not None:

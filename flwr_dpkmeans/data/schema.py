@@ -27,7 +27,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.data.readers import RawColumn, RawTable, frame_table, plain_number, text_of
-from flwr_dpkmeans.errors import ConfigurationError, DataError, finding
+from flwr_dpkmeans.errors import ConfigurationError, DataError, finding, nearest
 from flwr_dpkmeans.log import placed_logger
 
 _logger = placed_logger("flwr_dpkmeans.data")
@@ -96,8 +96,8 @@ class Column(_Stated):
     """drop: the row is left out; fill: with a public value; centre: in the middle of the bounds, or of the values."""
     fill: str | float | None = None
     """The value, in the column's own units."""
-    weight: float = Field(1.0, ge=1e-3, le=1e3)
-    """The column's scale in a distance beside the others'."""
+    weight: float = Field(1.0, ge=0.0, le=1e3)
+    """The column's scale in a distance beside the others', at least 0.001; 0: it is not clustered, but in a profile."""
 
     @field_validator("bounds", "fill", mode="before")
     @classmethod
@@ -123,6 +123,8 @@ class Column(_Stated):
             raise ValueError(f'values {list(self.values)} are not all different, as 1, "1" and 1.0: leave one out')
         if not (math.isfinite(_width(self)) and _width(self) > 0.0):
             raise ValueError(f"bounds are {self.bounds}, but a {self.kind} has a lower and an upper one: give both")
+        if 0.0 < self.weight < 0.001:
+            raise ValueError(f"weight is {self.weight}, but it must be 0 or at least 0.001: give 1.0")
         filled = [] if self.fill is None else self.read(RawColumn.of_cells(self.name, [self.fill]))[0]
         if not all(self.range[0] <= value <= self.range[1] for value in filled):
             raise ValueError(f"it is filled with {self.fill!r}, which it may not hold: give one of its values")
@@ -171,13 +173,14 @@ class Column(_Stated):
 
 @dataclass(frozen=True)
 class Encoded:
-    """The rows of a table as points in units, (n_kept, n_features).
+    """The rows of a table as points in units, (n_kept, n_features), and beside them what a profile is made of.
 
     Rows with a missing cell that is dropped are not among them.
     """
 
     schema: Schema
     points: NDArray[np.float64] = field(repr=False)
+    """With more columns where the schema asks for a profile: those of `Schema.profiled`, from -1 to 1."""
     left_out_by: NDArray[np.int64] = field(repr=False)
     """(n_rows,): the first of the schema's columns, from 0 on, for which the row is left out; -1 where it is not."""
 
@@ -199,7 +202,7 @@ class Encoded:
 
 
 class Schema(_Stated):
-    """The columns that are clustered, in an order of their own, and what one unit of distance is.
+    """The columns that are clustered or profiled, in an order of their own, and what one unit of distance is.
 
     Parameters
     ----------
@@ -208,6 +211,9 @@ class Schema(_Stated):
     scale : str
         ``"bounds"``: each column's full range is as long as its weight; ``"none"``: columns keep their units;
         ``"standard"``: private standard deviations are the units.
+    profile, profile_share : sequence of str, float
+        Columns of which each cluster's mean and spread, or share of each value, are released, and what part of the
+        budget this takes; those with weight 0 are not clustered.
 
     Raises
     ------
@@ -229,6 +235,8 @@ class Schema(_Stated):
 
     columns: tuple[Column, ...] = Field(min_length=1)
     scale: Scale = Scale.BOUNDS
+    profile: tuple[str, ...] = ()
+    profile_share: float = Field(0.05, gt=0.0, lt=0.5)
 
     @field_validator("columns", mode="before")
     @classmethod
@@ -236,6 +244,19 @@ class Schema(_Stated):
         """A file names columns by their tables."""
         tables = said.items() if isinstance(said, Mapping) else ()
         return [Column(name=name, **one) if isinstance(one, Mapping) else one for name, one in tables] or said
+
+    @model_validator(mode="after")
+    def _profiles(self) -> Schema:
+        names, idle = [one.name for one in self.columns], [one.name for one in self.columns if not one.weight]
+        for name in set(self.profile) - set(names):
+            raise ValueError(f"profile has {name!r}, which is no column of it: {nearest(name, names)}")
+        for name in set(idle) - set(self.profile):
+            raise ValueError(f"weight is 0 for {name!r}, which is in no profile: add it there, or leave it out")
+        if idle == names:
+            raise ValueError("weight is 0 for all columns, but something must be clustered: give one of them 1.0")
+        if not self.profile and "profile_share" in self.model_fields_set:
+            raise ValueError(f"profile_share is {self.profile_share}, but profile names no column: name some")
+        return self
 
     @model_validator(mode="after")
     def _tell_apart(self) -> Schema:
@@ -255,7 +276,8 @@ class Schema(_Stated):
     def to_dict(self) -> dict[str, Any]:
         """What a file says, in plain values of JSON and TOML; ``Schema(**said)`` reads it."""
         said = [column.model_dump(mode="json", exclude_defaults=True) for column in self.columns]
-        return {"scale": self.scale.value, "columns": {one.pop("name"): one for one in said}}
+        profile = {"profile": list(self.profile), "profile_share": self.profile_share} if self.profile else {}
+        return {"scale": self.scale.value, **profile, "columns": {one.pop("name"): one for one in said}}
 
     @cached_property
     def digest(self) -> str:
@@ -265,23 +287,44 @@ class Schema(_Stated):
     @cached_property
     def feature_names(self) -> tuple[str, ...]:
         """Names of the points' columns: a category has one for each value, as ``origin=EWR``."""
-        return tuple(name for column in self.columns for name in column.features)
+        return tuple(name for column in self.clustered.columns for name in column.features)
+
+    @property
+    def clustered(self) -> Schema:
+        """The same without what is only profiled: what labels are found by."""
+        if not self.profile:
+            return self
+        return Schema(columns=tuple(one for one in self.columns if one.weight), scale=self.scale)
+
+    @cached_property
+    def profiled(self) -> tuple[Column, ...]:
+        """The columns of the profile: numbers and dates, flags, categories."""
+        own = [one for one in self.columns if one.name in self.profile]
+        return tuple(sorted(own, key=lambda one: (one.kind is Kind.FLAG) + 2 * (one.kind is Kind.CATEGORY)))
+
+    @property
+    def profile_widths(self) -> tuple[int, ...]:
+        """How many columns beside the points are numbers, flags, and values of each category; empty without any."""
+        kinds = [one.kind for one in self.profiled if not one.values]
+        first = len(kinds) - kinds.count(Kind.FLAG), kinds.count(Kind.FLAG)
+        return (*first, *(len(one.values) for one in self.profiled if one.values)) if self.profile else ()
 
     @cached_property
     def bounds(self) -> Bounds:
         """The points' public bounds, in units: those that are stated, widened where a column weighs less."""
-        lower, upper = zip(*(one.range for one in self.columns for _ in one.features), strict=True)
+        own = self.clustered.columns
+        lower, upper = zip(*(one.range for one in own for _ in one.features), strict=True)
         if self.scale is Scale.STANDARD:
             return Bounds(lower, upper)
-        lengths = [1.0 if self.scale is Scale.NONE else _width(one) for one in self.columns]
-        units = [_ONE_HOT_UNIT if one.values else length for one, length in zip(self.columns, lengths, strict=True)]
-        return widened([(len(one.features), one.weight) for one in self.columns], Bounds(lower, upper), units)
+        lengths = [1.0 if self.scale is Scale.NONE else _width(one) for one in own]
+        units = [_ONE_HOT_UNIT if one.values else length for one, length in zip(own, lengths, strict=True)]
+        return widened([(len(one.features), one.weight) for one in own], Bounds(lower, upper), units)
 
     @property
     def standard_columns(self) -> tuple[tuple[int, float], ...]:
         """Where private deviations are the units: how many features each column has, and its weight."""
         standard = self.scale is Scale.STANDARD
-        return tuple((len(one.features), one.weight) for one in self.columns) if standard else ()
+        return tuple((len(one.features), one.weight) for one in self.clustered.columns) if standard else ()
 
     def encode(self, table: Any) -> Encoded:
         """Turn a table into points; what it holds never is an error, only which columns it has.
@@ -297,9 +340,10 @@ class Schema(_Stated):
             If a column of the schema is missing, or there twice: by name, and by position for others.
         """
         if isinstance(table, Encoded):
-            if table.schema != self:
+            if self not in (table.schema, table.schema.clustered):
                 raise DataError("the table was encoded by another schema: encode it by this one.")
-            return table
+            width = len(self.feature_names) + sum(self.profile_widths)
+            return Encoded(self, table.points[:, :width], table.left_out_by)
         raw = table if isinstance(table, RawTable) else frame_table(table)
         if not raw.named:
             raise DataError(
@@ -307,7 +351,7 @@ class Schema(_Stated):
                 "'columns')."
             )
         own = raw.one_each([column.name for column in self.columns], "the schema")
-        blocks, left_out_by = list[NDArray[np.float64]](), np.full(raw.n_rows, -1)
+        blocks, left_out_by = dict[str, NDArray[np.float64]](), np.full(raw.n_rows, -1)
         lacking, clipped = dict[str, int](), list[str]()
         for place, (column, cells) in enumerate(zip(self.columns, own, strict=True)):
             block = column.read(cells)
@@ -320,10 +364,12 @@ class Schema(_Stated):
             elif gaps.any():
                 block[gaps] = column.stand_in()
             lacking |= {column.name: int(gaps.sum())} if gaps.any() else {}
-            blocks.append(np.clip(block, low, high))
+            blocks[column.name] = np.clip(block, low, high)
         kept = left_out_by < 0
         self._tell(raw, lacking, clipped, int(kept.sum()))
-        return Encoded(self, np.ascontiguousarray(np.concatenate(blocks, axis=1)[kept]), left_out_by)
+        points = [blocks[one.name] for one in self.clustered.columns]
+        beside = [(blocks[one.name] - one.range[0]) / (_width(one) / 2.0) - 1.0 for one in self.profiled]
+        return Encoded(self, np.ascontiguousarray(np.concatenate(points + beside, axis=1)[kept]), left_out_by)
 
     @staticmethod
     def _tell(raw: RawTable, lacking: Mapping[str, int], clipped: Sequence[str], n_kept: int) -> None:
@@ -347,15 +393,14 @@ class Schema(_Stated):
         outside of [0, 1], and it is shown at the nearer end.
         """
         table, shown, place = np.atleast_2d(np.asarray(centroids, dtype=float)), dict[str, list[Any]](), 0
-        for column in self.columns:
+        for column in self.clustered.columns:
             own = table[:, place : place + len(column.features)]
             place += len(column.features)
             if column.kind is Kind.CATEGORY:
                 shares = np.clip(own, 0.0, 1.0).tolist()
                 shown[column.name] = [dict(zip(map(str, column.values), row, strict=True)) for row in shares]
             elif column.kind is Kind.DATE:
-                days = np.floor(own[:, 0]).clip(-700_000, 2_900_000).tolist()
-                shown[column.name] = [(_EPOCH + timedelta(one)).date().isoformat() for one in days]
+                shown[column.name] = list(map(iso_date, own[:, 0].tolist()))
             else:
                 values = np.clip(own[:, 0], 0.0, 1.0) if column.kind is Kind.FLAG else own[:, 0]
                 shown[column.name] = values.tolist()
@@ -406,6 +451,11 @@ def days_of(text: str) -> float:
         return (when - (_EPOCH if when.tzinfo is None else _EPOCH.replace(tzinfo=UTC))) / timedelta(days=1)
     except ValueError:
         return math.nan
+
+
+def iso_date(days: float) -> str:
+    """The ISO 8601 date so many days after 1970 began, as far as there is one."""
+    return (_EPOCH + timedelta(min(max(math.floor(days), -700_000), 2_900_000))).date().isoformat()
 
 
 def draft(table: RawTable) -> str:

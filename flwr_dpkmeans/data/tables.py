@@ -31,7 +31,7 @@ _BLOCK = 4096
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """Finite points, (n, d), n >= 0, with the file's own names of their columns (else none), and what is read beside.
+    """Finite points, (n, d), or what `Encoded` has; the file's own names of columns (else none); what is read beside.
 
     `partition_values`, (n,), is the column of numbers or text by which rows may be split over clients; `labels`, (n,),
     what the label column holds, read by `as_classes` where an evaluation looks at it.

@@ -103,15 +103,18 @@ def play_inprocess(
 ) -> Federated:
     """Run any task through Flower's messages, every client behind the secure-aggregation mod.
 
-    `parts` (n_i, d) and `server_points` (n_server, d) are in the caller's units; `labels` (n_i,) are for what looks at
-    them; `on_step` is told of each aggregation. The result is one client's: under ``oblivious`` the server has none.
+    `parts` (n_i, d; or as in `Encoded`) and `server_points` (n_server, d) are in the caller's units; `labels` (n_i,)
+    are for what looks at them; `on_step` is told of each step. The result is one client's: under ``oblivious`` the
+    server has none.
     """
+    n_beside = sum(config.settings.profile_widths)
+    split = [np.split(part, [part.shape[1] - n_beside], axis=1) for part in parts]
     clients = [
-        KMeansClient(part, feature_names=config.feature_names, labels=None if labels is None else labels[i])
-        for i, part in enumerate(parts)
+        KMeansClient(points, feature_names=config.feature_names, labels=None if labels is None else labels[i])
+        for i, (points, _) in enumerate(split)
     ]
-    for client in clients:  # all parts were encoded by one schema, if any
-        client.agreement = planned_schema(config.settings)
+    for client, (_, beside) in zip(clients, split, strict=True):  # all parts were encoded by one schema, if any
+        client.agreement, client.beside = planned_schema(config.settings), beside
     grid = InProcessGrid([_node(client) for client in clients], run_id=secrets.randbits(62))
     strategy = PrivateKMeans.from_config(
         config,
@@ -143,7 +146,7 @@ def play_directly(
         )
     config = config.changed(dropout=Dropout.undisturbed())
     started = utc_now()
-    shape = {"n_clients": len(parts), "n_features": parts[0].shape[1]}
+    shape = {"n_clients": len(parts), "n_features": parts[0].shape[1] - sum(config.settings.profile_widths)}
     plan, kept = first_plan(config, server_points, run_id=RUN_ID, **shape)
     with one_thread():
         found = run_direct(plan, parts, scale=_in_box, server_points=kept, labels=labels, on_step=on_step)
@@ -160,6 +163,10 @@ def _in_box(plan: Plan, points: Array) -> Array:
 
 def fit_in_one_place(config: Run, parts: Sequence[Array]) -> InOnePlace:
     """Run a baseline that needs all rows, (n_i, d) for each party, together."""
+    if config.settings.profile_widths:
+        raise ConfigurationError(
+            f"the schema asks for a profile, but {config.algorithm!r} has none: leave it out of it."
+        )
     try:
         fit = IN_ONE_PLACE[config.algorithm]
     except (KeyError, ModuleNotFoundError) as error:
@@ -189,6 +196,7 @@ class Tables:
     """The parties' tables, checked once, with the first one's columns in its order."""
 
     parts: list[Array] = field(repr=False)
+    """Rows, with what stands beside the points where a schema asks for a profile."""
     names: tuple[str, ...]
     """Of the columns, where all tables have some."""
     one_order: bool
@@ -283,7 +291,8 @@ class Tables:
                 "data frames, or leave the names out there."
             )
         self._require_named_bounds(domain if is_private(bounds) else bounds, box)
-        facts = {"n_features": self.parts[0].shape[1], "n_clients": len(self.parts), "feature_names": self.names}
+        width = len(self.names) or self.parts[0].shape[1]
+        facts = {"n_features": width, "n_clients": len(self.parts), "feature_names": self.names}
         return build_run({**given, **facts}, box, has_server_data=points is not None), points
 
     def _require_named_bounds(self, stated: Any, box: Bounds) -> None:

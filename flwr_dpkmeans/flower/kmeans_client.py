@@ -12,6 +12,7 @@ import numpy as np
 from flwr.client import NumPyClient
 from numpy.typing import ArrayLike
 
+from flwr_dpkmeans.algorithms.cluster_profile import read_profile
 from flwr_dpkmeans.algorithms.measure import COST_CURVE, EvaluationResult, read_evaluation
 from flwr_dpkmeans.algorithms.server_points import in_box, in_callers_units, plan_bounds
 from flwr_dpkmeans.data.bundled import as_classes
@@ -21,7 +22,7 @@ from flwr_dpkmeans.errors import LocalMisuseError
 from flwr_dpkmeans.log import placed_logger, where_raised
 from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.results.model import MODEL_FILE, Model
-from flwr_dpkmeans.results.profile import PROFILE_FILE, as_frame
+from flwr_dpkmeans.results.profile import FEDERATED_PROFILE_FILE, PROFILE_FILE, as_frame
 from flwr_dpkmeans.results.writer import RunResult, require_writable, result_files, write_folder, write_report
 from flwr_dpkmeans.sums.draft import build_algorithm
 from flwr_dpkmeans.sums.plan import Plan, agreed_names, places_of, schema_agreement
@@ -49,7 +50,8 @@ class KMeansClient(NumPyClient):
         This client's rows, in the caller's units; may be empty, may not have NaN.
     output_dir : path, optional
         Where ``model.json``, ``centroids.npz``, ``privacy_report.json``, ``metrics.json`` and ``summary.png`` are
-        written, and ``cost_curve.png`` if the run chose the number of clusters; and ``profile.csv``, which is exact.
+        written, ``cost_curve.png`` if the run chose the number of clusters, and ``federated_profile.csv`` if the schema
+        asks for it; and ``profile.csv``, which is exact.
     image_shape : tuple of int, optional
         Draw centroids as images of this shape.
     feature_names : sequence of str, optional
@@ -106,8 +108,10 @@ class KMeansClient(NumPyClient):
         self.schema, self.agreement = schema, ""
         if schema is not None:
             box = (schema.bounds.lower, schema.bounds.upper)
-            self.agreement = schema_agreement(schema.digest, schema.feature_names, box, schema.standard_columns)
-        self._points = validate_points(X)
+            columns = schema.standard_columns, schema.profile_widths, (schema.profile_share,)
+            self.agreement = schema_agreement(schema.digest, schema.feature_names, box, *columns)
+        points, n_beside = validate_points(X), 0 if schema is None else sum(schema.profile_widths)
+        self._points, self.beside = np.split(points, [points.shape[1] - n_beside], axis=1)
         self._table = table
         # An array is the caller's own and the same in every run, so its errors tell a server nothing about classes.
         self._labels: Labels | Callable[[], ArrayLike] | None = (
@@ -146,7 +150,7 @@ class KMeansClient(NumPyClient):
             return plan.task.preliminary_statistic(plan, index, self._ordered(plan), found), 0, {}
         step = build_algorithm(plan).rounds[index - 1]
         state = _state(parameters, config)
-        return list(step.arrays_of(self._grid_points(plan), state, self._classes(plan, step))), 0, {}
+        return list(step.arrays_of(self._grid_points(plan), state, self._classes(plan, step), self.beside)), 0, {}
 
     def _schema(self) -> dict[str, Scalar]:
         """What the mod may know of the table before a plan is agreed on."""
@@ -254,7 +258,8 @@ def write_result(
     """Write what a run found: a clustering with its picture, or a task's own arrays; returns absolute paths."""
     if "centroids" not in state.arrays:
         return write_report(folder, report, plan.task.result(plan, state).arrays)
-    model = Model(state.centroids, state.counts, Bounds(*plan.bounds), report, names, schema)
+    figures = read_profile(plan, state, schema)
+    model = Model(state.centroids, state.counts, Bounds(*plan.bounds), report, names, schema, figures)
     result = RunResult(
         in_callers_units(plan, state.centroids),
         state.counts,
@@ -268,5 +273,6 @@ def write_result(
         state.extras.get(COST_CURVE),
     )
     files = {MODEL_FILE: model.to_json(), **result_files(result)}
+    files |= {FEDERATED_PROFILE_FILE: str(as_frame(figures).to_csv(index=False)).encode()} if figures else {}
     own = None if profile is None else profile(model)
     return write_folder(folder, files if own is None else {**files, PROFILE_FILE: own})

@@ -314,7 +314,8 @@ def _data(options: NodeOptions) -> str:
             f"{source} has no row with a finite number in each of {', '.join(map(repr, table.names))}, so "
             "this node would give nothing: correct columns, header or the file."
         )
-    return f"{source} has {table.points.shape[1]} columns to cluster by, and {len(table.points)} rows"
+    width = len(table.names) or table.points.shape[1]
+    return f"{source} has {width} columns to cluster by, and {len(table.points)} rows"
 
 
 def _writable(folder: Path) -> str:

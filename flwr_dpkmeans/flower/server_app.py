@@ -176,9 +176,8 @@ _APP = (
 )
 _DEFAULTS = {key.name: key.default for key in (*_DATA, *_RUN, *_APP) if key.name != "n-clusters"} | {"data": ""}
 """What the app itself reads, where a configuration does not say it."""
-_ELSEWHERE = frozenset(
-    ("bounds", "private_bounds", "feature_names", "schema_digest", "standard_columns", "n_clients", "masking")
-)
+_OF_SCHEMA = frozenset(("schema_digest", "standard_columns", "profile_widths", "profile_share"))
+_ELSEWHERE = _OF_SCHEMA | {"bounds", "private_bounds", "feature_names", "n_clients", "masking"}
 """Settings that follow from other keys, or that no deployment may change."""
 _STATED = {"epsilon": 2.0}
 """Defaults of the app that are not the library's."""
@@ -271,7 +270,8 @@ def checked_strategy(run_config: Mapping[str, Any], n_nodes: int, *, simulated: 
         table = simulated_part(source, run_config, node)
         n_clients = strategy.config.n_clients or n_nodes
         if n_clients:
-            strategy.rehearse(n_clients, table.points.shape[1], table.names, has_labels=table.labels is not None)
+            width = len(table.names) or table.points.shape[1]
+            strategy.rehearse(n_clients, width, table.names, has_labels=table.labels is not None)
     return strategy
 
 

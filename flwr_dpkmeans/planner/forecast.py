@@ -25,7 +25,7 @@ from flwr_dpkmeans.planner.simulate import (
     simulated_size,
 )
 from flwr_dpkmeans.privacy.release import PrivacyUnit
-from flwr_dpkmeans.privacy.report import COUNT_DEVIATIONS, EVALUATION_ROUND
+from flwr_dpkmeans.privacy.report import CLOSING_ROUNDS, COUNT_DEVIATIONS
 from flwr_dpkmeans.results.writer import write_whole
 from flwr_dpkmeans.sums.draft import worst_case
 from flwr_dpkmeans.sums.plan import SECONDS_PER_ROUND_TRIP, Plan, round_trips
@@ -84,7 +84,7 @@ def centroid_noise(plan: Plan, spread: float = DEFAULT_SPREAD) -> CentroidNoise 
     cluster's rows leads to.
     """
     k, d = plan.config.n_clusters, plan.n_features
-    for planned in reversed([planned for planned in plan.rounds if planned.name != EVALUATION_ROUND]):
+    for planned in reversed([planned for planned in plan.rounds if planned.name not in CLOSING_ROUNDS]):
         sums = [block for block in planned.blocks if block.shape == (k, d)]
         counts = [block for block in planned.blocks if block.shape == (k,)]
         if sums and counts:

@@ -131,6 +131,8 @@ def run_plan(plan: Plan, parts: tuple[Array, ...], repeats: int = 1) -> State:
     """
     state, source = initial_state(plan), make_noise_source(plan, "server")
     for index, step in enumerate(build_algorithm(plan).rounds, start=1):
+        if step.profiles:
+            continue  # synthetic rows have nothing beside the points
         planned = plan.round_at(index)
         # All noises together have the variance of so many of one.
         share = planned.model.released_factor(plan.shares)

@@ -18,8 +18,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-EVALUATION_ROUND = "evaluation"
-"""Name of the round that measures the result instead of changing it."""
+EVALUATION_ROUND, PROFILE_ROUND = "evaluation", "profile"
+CLOSING_ROUNDS = (PROFILE_ROUND, EVALUATION_ROUND)
+"""Names of the rounds that describe and measure the result instead of changing it, in their order."""
 COUNT_DEVIATIONS = 3.0
 """A count that is fewer noise scales above zero is called mostly noise."""
 _COSTS = ("epsilon", "epsilon_worst_case", "epsilon_so_far")

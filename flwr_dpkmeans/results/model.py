@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from pydantic import TypeAdapter
 
+from flwr_dpkmeans.algorithms.cluster_profile import Figure
 from flwr_dpkmeans.data.points import Bounds, as_array, frame_columns, require_names
 from flwr_dpkmeans.data.readers import RawTable, frame_table, locate_file, table_blocks
 from flwr_dpkmeans.data.schema import Schema
@@ -30,6 +31,7 @@ from flwr_dpkmeans.sums.statement import LOCAL
 
 Array = NDArray[np.float64]
 MODEL_FILE = "model.json"
+_FIGURES: TypeAdapter[tuple[Figure, ...]] = TypeAdapter(tuple[Figure, ...])
 _REPORT: TypeAdapter[PrivacyReport] = TypeAdapter(PrivacyReport)
 
 
@@ -61,6 +63,8 @@ class Model:
     """Of the columns, in their order; empty: columns are taken by position."""
     schema: Schema | None = None
     """What tables are read by; None: their cells are numbers."""
+    federated_profile: tuple[Figure, ...] = field(default=(), repr=False)
+    """What the rows of each cluster are like, with noise, if the schema asks for it."""
 
     def __post_init__(self) -> None:
         said = tuple([sentence for sentence in self.privacy.warnings if not sentence.startswith(LOCAL)])
@@ -118,7 +122,7 @@ class Model:
         import pandas as pd
 
         if self.schema is not None:
-            encoded = self.schema.encode(X)
+            encoded = self.schema.clustered.encode(X)
             return encoded.spread(encoded.points, np.nan)
         raw = X
         if not isinstance(X, RawTable):
@@ -142,8 +146,9 @@ class Model:
         return json.dumps(self._plain(), indent=1, allow_nan=False).encode() + b"\n"
 
     def _plain(self) -> dict[str, Any]:
+        figures = {"federated_profile": list(map(asdict, self.federated_profile))} if self.federated_profile else {}
         return {
-            "version": 1,
+            "version": 2 if figures else 1,
             "feature_names": list(self.feature_names),
             "schema": self.schema and self.schema.to_dict(),
             "bounds": [list(self.bounds.lower), list(self.bounds.upper)],
@@ -152,6 +157,7 @@ class Model:
             "counts": self.counts.tolist(),
             "counts_deviation": counts_deviation(self.privacy),
             "privacy": self.privacy.to_dict(),
+            **figures,
         }
 
     def save(self, path: str | Path) -> Path:
@@ -186,11 +192,12 @@ class Model:
             report,
             tuple(said["feature_names"]),
             None if schema is None else Schema(**schema),
+            _FIGURES.validate_python(said.get("federated_profile", ())),
         )
         again = model._plain()
         wrong = [key for key in again | said if key not in said or key not in again or said[key] != again[key]]
         if wrong or _REPORT.validate_python(asdict(report)) != report:
-            raise DataError(f"its {' and '.join(wrong or ['privacy'])} cannot stand in a model of version 1")
+            raise DataError(f"its {' and '.join(wrong or ['privacy'])} cannot stand in a model of this version")
         json.dumps(again, allow_nan=False)
         return model
 

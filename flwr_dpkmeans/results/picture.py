@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.privacy.report import EVALUATION_ROUND, PrivacyReport, faint_clusters
+from flwr_dpkmeans.privacy.report import CLOSING_ROUNDS, PrivacyReport, faint_clusters
 from flwr_dpkmeans.sums.plan import Plan
 
 if TYPE_CHECKING:
@@ -257,7 +257,7 @@ def _set_ticks(axis: Any, places: Sequence[int], labels: Sequence[str]) -> None:
 def _draw_radius(axis: Any, result: RunResult) -> None:
     """Radius in force and largest movement of a centroid, in scaled units."""
     own = [line for line in result.report.releases if not Plan.discovers(line.round_index)]
-    moving = [line for line in own if line.round_name != EVALUATION_ROUND]
+    moving = [line for line in own if line.round_name not in CLOSING_ROUNDS]
     radii = {line.round_index: line.radius for line in moving}
     rounds = sorted(radii)
     known = [(index, radii[index]) for index in rounds if radii[index] is not None]

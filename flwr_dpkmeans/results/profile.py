@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-PROFILE_FILE = "profile.csv"
+PROFILE_FILE, FEDERATED_PROFILE_FILE = "profile.csv", "federated_profile.csv"
 _QUANTILES = [0.05, 0.25, 0.5, 0.75, 0.95]
 _COMMONEST = 5
 _MISSING = ("", "na", "n/a", "nan", "null", "none")
@@ -55,7 +55,7 @@ def profile(table: Any, labels: NDArray[np.int64], n_clusters: int) -> Any:
 
 
 def as_frame(table: Any, names: Sequence[str] = ()) -> Any:
-    """A table as a pandas.DataFrame; an array's columns get `names`, or else numbers."""
+    """A table, or a list of figures, as a pandas.DataFrame; an array's columns get `names`, or else numbers."""
     import pandas as pd
 
     return table.to_pandas() if hasattr(table, "to_pandas") else pd.DataFrame(table, columns=names or None)

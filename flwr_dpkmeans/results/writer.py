@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from flwr_dpkmeans.algorithms.measure import EvaluationResult
 from flwr_dpkmeans.algorithms.server_points import squared_unit
 from flwr_dpkmeans.errors import LocalMisuseError
-from flwr_dpkmeans.privacy.report import EVALUATION_ROUND, PrivacyReport
+from flwr_dpkmeans.privacy.report import CLOSING_ROUNDS, PrivacyReport
 
 CENTROIDS_FILE = "centroids.npz"
 REPORT_FILE = "privacy_report.json"
@@ -134,8 +134,8 @@ def metrics_of(
         entry["epsilon"] = line["epsilon_so_far"]
         entry[f"noise_{line['array']}"] = line["noise_scale"]
     listed = [rounds[index] for index in sorted(rounds)]
-    # Steps before the first Lloyd round, and an evaluation after the last, move nothing.
-    moving = [entry for entry in listed if entry["round"] > 0 and entry["name"] != EVALUATION_ROUND]
+    # Steps before the first Lloyd round, and what closes the run, move nothing.
+    moving = [entry for entry in listed if entry["round"] > 0 and entry["name"] not in CLOSING_ROUNDS]
     for entry, movement in zip(moving[-len(movements or moving) :], movements or (), strict=False):
         entry["movement"] = movement
     metrics: dict[str, Any] = {

@@ -21,7 +21,6 @@ from flwr_dpkmeans.privacy.accounting import compose_epsilon
 from flwr_dpkmeans.privacy.calibration import calibrate_scale, gaussian_noise_multiplier
 from flwr_dpkmeans.privacy.noise import SAME, joint_closeness
 from flwr_dpkmeans.privacy.release import Block, NoiseShape, PrivacyUnit, ReleasedSum, round_events
-from flwr_dpkmeans.privacy.report import EVALUATION_ROUND
 from flwr_dpkmeans.secagg.keys import FRACTION_BITS, require_no_wrap
 from flwr_dpkmeans.sums.plan import COUNT, Plan, PlannedRound, PublicPoints, columns_digest, price_or_infinity
 from flwr_dpkmeans.sums.round import Algorithm, Array, PrivateSum, State
@@ -79,7 +78,7 @@ _MOST_PURE = 1.05
 COUNT_DEVIATIONS = 6.0
 """Deviations of the count's noise that a table may be larger than its count says, in the choice of delta."""
 _SPENT_BEFORE = 0.7
-"""Most of epsilon, less a private evaluation's share, that what comes before round 1 may cost at the final delta."""
+"""Most of epsilon, less the closing rounds' share, that what comes before round 1 may cost at the final delta."""
 _WIDE, _MANY = 100, 10**9
 
 
@@ -261,11 +260,13 @@ def _known(plan: Plan) -> Known:
     """The public values that an algorithm's rounds follow from."""
     if plan.n_features is None:
         raise PlanError("the number of features is not known yet: wait for the clients' answers.")
-    evaluation = _evaluation(plan)
+    evaluation, profile, profiled = _evaluation(plan), tuple[Block, ...](), plan.settings.profile_widths
+    if profiled:
+        profile = plan.task.profile(plan.config, _multiplier_of(plan, plan.settings.profile_share))
     n_shares = plan.model.counted_shares(plan.shares)
     others = plan.events(range(plan.first_round, 1))
-    if plan.settings.evaluation is Evaluation.PRIVATE:
-        others += round_events(evaluation, plan.fraction_bits, n_shares, plan.settings.client_sampling_rate)
+    for blocks in filter(None, (profile, evaluation if plan.settings.evaluation is Evaluation.PRIVATE else ())):
+        others += round_events(blocks, plan.fraction_bits, n_shares, plan.settings.client_sampling_rate)
     released = [event for event in others if isinstance(event, release.GaussianRelease)]
     squares = math.fsum(event.noise_multiplier**-2 for event in released)
     return Known(
@@ -280,6 +281,7 @@ def _known(plan: Plan) -> Known:
         noise_factor=plan.model.released_factor(plan.shares),
         n_clients=plan.n_clients,
         evaluation=evaluation,
+        profile=profile,
         sampled=tuple(event for event in others if isinstance(event, release.SampledGaussianRelease)),
     )
 
@@ -291,18 +293,21 @@ def _evaluation(plan: Plan) -> tuple[Block, ...]:
         return ()
     if settings.evaluation is Evaluation.EXACT:
         return plan.task.evaluation(plan.config, 0.0)
-    multiplier = whole_multiplier(plan.config, plan.delta) / math.sqrt(settings.evaluation_share)
-    if settings.client_sampling_rate < 1.0:
-        multiplier = _sampled_multiplier(multiplier, settings.client_sampling_rate, plan.delta)
-    return plan.task.evaluation(plan.config, multiplier)
+    return plan.task.evaluation(plan.config, _multiplier_of(plan, settings.evaluation_share))
+
+
+def _multiplier_of(plan: Plan, share: float) -> float:
+    """Noise multiplier of a closing round with a share of the budget."""
+    multiplier, rate = whole_multiplier(plan.config, plan.delta) / math.sqrt(share), plan.settings.client_sampling_rate
+    return multiplier if rate >= 1.0 else _sampled_multiplier(multiplier, rate, plan.delta)
 
 
 @lru_cache(maxsize=64)
 def _sampled_multiplier(multiplier: float, rate: float, delta: float) -> float:
     """The noise multiplier with which one release over sampled clients costs what it would over all with the other."""
-    epsilon = compose_epsilon([release.GaussianRelease(EVALUATION_ROUND, multiplier)], delta)
+    epsilon = compose_epsilon([release.GaussianRelease("closing round", multiplier)], delta)
     return calibrate_scale(
-        lambda scale: [release.SampledGaussianRelease(EVALUATION_ROUND, scale, rate)], epsilon, delta, start=multiplier
+        lambda scale: [release.SampledGaussianRelease("closing round", scale, rate)], epsilon, delta, start=multiplier
     )
 
 
@@ -311,7 +316,8 @@ def _built(known: Known) -> Algorithm:
     """Rounds are pure functions of the public values, so equal values share them."""
     task = known.config.task
     algorithm = task.build(known)
-    rounds = algorithm.rounds if not known.evaluation else (*algorithm.rounds, task.evaluation_round(known))
+    rounds = (*algorithm.rounds, *([task.profile_round(known)] if known.profile else []))
+    rounds = rounds if not known.evaluation else (*rounds, task.evaluation_round(known))
     # Every engine and node takes its rounds from here, so the limit on threads holds for all of them.
     limited = one_thread()
     return Algorithm(algorithm.name, tuple(map(_limited, rounds)), limited(algorithm.initial_state))
@@ -353,8 +359,7 @@ def _counted_delta(plan: Plan) -> float:
     std = max(plan.released_std(counting, block) for block in counting.blocks if block.name == COUNT)
     n = plan.n_examples + COUNT_DEVIATIONS * std
     most = 1.0 / (n * math.log(n)) if config.settings.delta is None else math.nextafter(1.0 / n, 0.0)
-    evaluated = config.settings.evaluation_share if config.settings.evaluation is Evaluation.PRIVATE else 0.0
-    spendable = _SPENT_BEFORE * (1.0 - evaluated) * config.settings.epsilon
+    spendable = _SPENT_BEFORE * (1.0 - config.settings.closing_share) * config.settings.epsilon
     events, delta = plan.events(range(plan.first_round, 1)), start
     while delta > most and price_or_infinity(events, 0.25 * delta) <= spendable:
         delta *= 0.25

@@ -41,7 +41,8 @@ class Virtual(Guard):
         self, plan: Plan, node_id: int, points: Array, scale: Callable[[Plan, Array], Array], labels: Labels | None
     ) -> None:
         self.run_id, self.node_id, self.stream = plan.run_id, node_id, node_id
-        self._points, self._scale, self._labels = points, scale, labels
+        self._points, self._beside = np.split(points, [points.shape[1] - sum(plan.settings.profile_widths)], axis=1)
+        self._scale, self._labels = scale, labels
         self._names, self._schema = plan.settings.feature_names, planned_schema(plan.settings)
         self._scaled: Array | None = None
         self.memory: Memory | None = None
@@ -68,7 +69,7 @@ class Virtual(Guard):
             self._scaled = self._scale(plan, self._points)
         assert memory.clusters is not None
         step = build_algorithm(plan).rounds[index - 1]
-        return step.arrays_of(self._scaled, memory.clusters.view(step.reads), self._labels)
+        return step.arrays_of(self._scaled, memory.clusters.view(step.reads), self._labels, self._beside)
 
     def deliver(self, memory: Memory, report: Callable[[], PrivacyReport]) -> None:
         """The memory is the result."""

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property, lru_cache
 from itertools import chain
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -456,15 +456,16 @@ def require_labels(plan: Plan, *, has_labels: bool) -> None:
         )
 
 
-def schema_agreement(digest: str, names: Sequence[str], bounds: Box, standard: Sequence[tuple[int, float]]) -> str:
-    """What all sides of a run must have alike: a schema's digest, and what follows from it."""
-    said = [digest, *names, *bounds, *standard]
+def schema_agreement(digest: str, names: Sequence[str], bounds: Box, *columns: Sequence[Any]) -> str:
+    """What all sides of a run must have alike: a schema's digest, and what follows from it (`planned_schema`)."""
+    said = [digest, *names, *bounds, *columns]
     return hashlib.sha256(json.dumps(said).encode()).hexdigest() if digest else ""
 
 
 def planned_schema(settings: Settings) -> str:
     """The same as a run's settings have it."""
-    return schema_agreement(settings.schema_digest, settings.feature_names, settings.bounds, settings.standard_columns)
+    columns = settings.standard_columns, settings.profile_widths, (settings.profile_share,)
+    return schema_agreement(settings.schema_digest, settings.feature_names, settings.bounds, *columns)
 
 
 def require_schema(plan: Plan, schema: str) -> None:

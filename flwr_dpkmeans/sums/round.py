@@ -180,8 +180,16 @@ class PrivateSum:
     labelled: Callable[[Array, State, Labels], Sequence[Array]] | None = None
     """``labelled(points, state, labels) -> arrays``: the statistic of rows with labels, where the round has one."""
 
-    def arrays_of(self, points: Array, state: State, labels: Labels | None = None) -> Sequence[Array]:
-        """Return one client's arrays; its labels, (n_points,), are looked at where the round has a use for them."""
+    profiles: bool = False
+    """Whether its points have the columns of a profile behind their own, which no other round sees."""
+
+    def arrays_of(
+        self, points: Array, state: State, labels: Labels | None = None, beside: Array | None = None
+    ) -> Sequence[Array]:
+        """Return one client's arrays; its labels, (n_points,), and the columns of a profile that stand `beside` its
+        points, are looked at where the round has a use for them."""
+        if self.profiles and beside is not None:
+            points = np.hstack([points, beside])
         if self.labelled is None or labels is None:
             return self.statistic(points, state)
         return self.labelled(points, state, labels)

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from enum import Enum
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
@@ -295,6 +295,8 @@ class Settings(Options):
     feature_names: tuple[str, ...] = ()
     schema_digest: str = ""
     standard_columns: tuple[tuple[int, float], ...] = ()
+    profile_widths: tuple[int, ...] = ()
+    profile_share: float = 0.05
     allow_unnamed: bool = flag(False, "let tables without column names take part, matched by position")
     examples_per_client: int = whole(
         50,
@@ -330,6 +332,10 @@ class Settings(Options):
         n_stated = sum(one[0] for one in self.standard_columns) if self.schema_digest and self.private_bounds else -1
         if self.standard_columns and n_stated != len(self.bounds[0]):
             raise ConfigurationError("standard_columns follow from a schema, but there is none like it: give one.")
+        widths, share = self.profile_widths, self.profile_share
+        sound = len(widths) > 1 and min(widths) >= 0 and 0 not in widths[2:] and 0 < sum(widths) <= 65_536
+        if (widths or share != 0.05) and not (sound and 0.0 < share < 0.5 and self.schema_digest):
+            raise ConfigurationError("profile_widths follow from a schema, but there is none like it: give one.")
         self.require_width(self.n_features)
         self._require_shares()
         n, by_record = self.n_examples, self.unit is PrivacyUnit.RECORD
@@ -358,18 +364,24 @@ class Settings(Options):
         count = self.count_share if counts and self.n_examples is None else 0.0
         return count + (self.bounds_share if self.private_bounds else 0.0)
 
-    def reserved_share(self, *, counts: bool) -> float:
-        """Share of the budget that is not the task's own: of releases before it, and of a private evaluation."""
+    @cached_property
+    def closing_share(self) -> float:
+        """Share of the budget that the releases after the task's own take: a profile, and a private evaluation."""
         evaluated = self.evaluation_share if self.evaluation is Evaluation.PRIVATE else 0.0
-        return self.preliminary_share(counts=counts) + evaluated
+        return evaluated + (self.profile_share if self.profile_widths else 0.0)
+
+    def reserved_share(self, *, counts: bool) -> float:
+        """Share of the budget that is not the task's own: of releases before it and after it."""
+        return self.preliminary_share(counts=counts) + self.closing_share
 
     def _require_shares(self) -> None:
         """Refuse shares that leave the task nothing, and samples that are none, hide no client or miss some."""
         rate = self.client_sampling_rate
         if self.reserved_share(counts=True) >= 1.0:
             raise ConfigurationError(
-                f"count_share, bounds_share and evaluation_share together are {self.reserved_share(counts=True):g}, "
-                "but they must leave the algorithm a part of the budget: give smaller ones."
+                "count_share, bounds_share, profile_share and evaluation_share together are "
+                f"{self.reserved_share(counts=True):g}, but they must leave the algorithm a part of the budget: give "
+                "smaller ones."
             )
         if self.evaluation is Evaluation.EXACT and rate < 1.0:
             raise ConfigurationError(

@@ -11,7 +11,7 @@ import numpy as np
 from flwr_dpkmeans.errors import column_names, listed
 from flwr_dpkmeans.privacy.noise import NoiseKind, joint_closeness
 from flwr_dpkmeans.privacy.release import Event, LaplaceRelease, NoiseShape, PrivacyUnit
-from flwr_dpkmeans.privacy.report import EVALUATION_ROUND, NOT_PINNED, PrivacyReport, ReleaseLine, faint_clusters
+from flwr_dpkmeans.privacy.report import CLOSING_ROUNDS, NOT_PINNED, PrivacyReport, ReleaseLine, faint_clusters
 from flwr_dpkmeans.sums.draft import resolve_delta, worst_case
 from flwr_dpkmeans.sums.plan import Plan, price
 from flwr_dpkmeans.sums.round import Array
@@ -164,11 +164,12 @@ def epsilon_after(plan: Plan, attempts: Sequence[tuple[int, int]]) -> float:
     """Cost of the given (round, attempt) pairs together, at the plan's delta; infinite if one released an exact sum."""
     events = plan.events([index for index, _ in attempts])
     cost = price(events, plan.delta)
-    evaluated = plan.is_final and plan.settings.evaluation is Evaluation.PRIVATE
-    if evaluated and events and all(isinstance(event, LaplaceRelease) for event in events):
+    closes = plan.is_final and plan.settings.closing_share > 0.0
+    if closes and events and all(isinstance(event, LaplaceRelease) for event in events):
         # Laplace noise alone is priced by addition, which the mixture with what is still to come may undercut; without
-        # this the cost would fall in the last round.
-        cost = min(cost, price((*events, *plan.events([plan.last_round])), plan.delta))
+        # this the cost would fall in the last rounds.
+        closing = [one for one in range(1, plan.last_round + 1) if plan.round_at(one).name in CLOSING_ROUNDS]
+        cost = min(cost, price((*events, *plan.events(closing)), plan.delta))
     return cost
 
 
@@ -197,8 +198,8 @@ def describe_step(plan: Plan, attempts: Sequence[tuple[int, int]], n_clients: in
         epsilon=epsilon_after(plan, attempts),
         noise_scales=tuple([(block.name, block.noise_scale) for block in planned.blocks]),
         radius=planned.radius,
-        # An evaluation moves nothing.
-        movement=None if planned.name == EVALUATION_ROUND else movement,
+        # What closes a run moves nothing.
+        movement=None if planned.name in CLOSING_ROUNDS else movement,
     )
 
 
@@ -394,7 +395,7 @@ def why_not_private(plan: Plan) -> tuple[str, ...]:
         sentences.append("Masks are off: whoever runs this sees every client's statistic.")
     if plan.settings.evaluation is Evaluation.EXACT:
         sentences.append("The evaluation is exact: sums over all rows are released without noise.")
-    own = [block.noise for planned in plan.rounds if planned.name != EVALUATION_ROUND for block in planned.blocks]
+    own = [block.noise for planned in plan.rounds if planned.name not in CLOSING_ROUNDS for block in planned.blocks]
     if NoiseShape.NONE in own:
         sentences.append(f"The algorithm {plan.config.algorithm!r} adds no noise: exact sums are released.")
     return tuple(sentences)

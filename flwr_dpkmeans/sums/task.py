@@ -134,8 +134,8 @@ class Known:
     delta: float
     """Of the total guarantee."""
     released_multiplier: float | None
-    """Noise multiplier of all Gaussian releases that are not the task's own (private count, histograms, evaluation)
-    together; None if there are none."""
+    """Noise multiplier of all Gaussian releases that are not the task's own (private count, histograms, profile,
+    evaluation) together; None if there are none."""
     released_closeness: Closeness
     """Of that noise to a continuous Gaussian."""
     fraction_bits: int
@@ -148,8 +148,10 @@ class Known:
     """Cohort at the start, M."""
     evaluation: tuple[Block, ...] = ()
     """What an evaluation after the last round releases; empty if there is none."""
+    profile: tuple[Block, ...] = ()
+    """What a profile before that releases; empty if there is none."""
     sampled: tuple[release.SampledGaussianRelease, ...] = ()
-    """An evaluation over sampled clients, which has no place in `released_multiplier`."""
+    """Profile and evaluation over sampled clients, which have no place in `released_multiplier`."""
 
     @property
     def settings(self) -> Settings:
@@ -201,7 +203,7 @@ class Known:
         left = total**-2 - self.released_multiplier**-2
         if left <= 0.0:
             raise PlanError(
-                "the other releases take the whole budget: lower count_share, bounds_share or evaluation_share."
+                "the other releases take the whole budget: lower their shares, such as count_share and bounds_share."
             )
         return 1.0 / math.sqrt(left)
 
@@ -355,6 +357,14 @@ class Task(Options, ABC):
 
     def evaluation_round(self, known: Known) -> PrivateSum:
         """The round that measures the result."""
+        raise NotImplementedError
+
+    def profile(self, config: Run, multiplier: float) -> tuple[Block, ...]:
+        """What is released of each group's rows after the last round."""
+        raise ConfigurationError(f"the schema asks for a profile, but {self.name!r} has none: leave it out there.")
+
+    def profile_round(self, known: Known) -> PrivateSum:
+        """The round that describes the groups."""
         raise NotImplementedError
 
     # -- what is refused ----------------------------------------------------------------------------------------

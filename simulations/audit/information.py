@@ -184,10 +184,11 @@ class Truth:
     @staticmethod
     def _statistic(plan: Plan, index: int, state: State | Found, points: Array) -> Array:
         """One client's exact vector, in grid steps."""
+        points, beside = np.split(points, [points.shape[1] - sum(plan.settings.profile_widths)], axis=1)
         if isinstance(state, Found):
             arrays = plan.task.preliminary_statistic(plan, index, points, state)
         else:
-            arrays = list(build_algorithm(plan).rounds[index - 1].arrays_of(in_box(plan, points), state))
+            arrays = list(build_algorithm(plan).rounds[index - 1].arrays_of(in_box(plan, points), state, None, beside))
         return np.rint(np.concatenate([np.ravel(array) for array in arrays]) * GRID)
 
 

@@ -176,6 +176,9 @@ def _besides() -> Iterator[AuditOptions]:
     yield replace(
         base, values={"evaluation": "private", "evaluation_share": 0.49, "max_iter": 1, "evaluation_radius": 0.1}
     )
+    profile = {"profile_widths": (1, 1, 2), "profile_share": 0.49, "schema_digest": "0" * 64, "max_iter": 1}
+    yield replace(base, values=profile)
+    yield replace(base, algorithm="sphere_packing", unit="client", values=profile)
     sampled = {"client_sampling_rate": 0.5, "max_iter": 1}
     yield replace(base, algorithm="sphere_packing", unit="client", trust="distributed", values=sampled)
     paper = {"noise_kind": "paper", "max_iter": 1}

@@ -16,8 +16,9 @@ from flwr_dpkmeans.data.schema import Schema
 from flwr_dpkmeans.errors import ConfigurationError, DataError, PeerError
 from flwr_dpkmeans.flower.client_app import client_app, load_client
 from flwr_dpkmeans.flower.engines import InProcessGrid, Node, federate
-from flwr_dpkmeans.flower.server_app import strategy_from_run_config
+from flwr_dpkmeans.flower.server_app import report_result, strategy_from_run_config
 from flwr_dpkmeans.node.ledger import FileLedger
+from flwr_dpkmeans.results.model import Model
 
 FILE = """[columns]
 age = { kind = "number", bounds = [0, 100], missing = "drop" }
@@ -25,6 +26,7 @@ ward = { kind = "category", values = ["A", "B"], missing = "centre" }
 since = { kind = "date", bounds = [2020-01-01, 2021-01-01] }
 """
 N_ROWS = 300
+NAMES = ["age", "ward=A", "ward=B", "since"]
 
 
 def rows_of(index: int) -> pd.DataFrame:
@@ -49,7 +51,9 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def run(folder: Path, own: dict[str, Any] | None = None, box: Any = None, **more: Any) -> np.ndarray:
+def run(
+    folder: Path, own: dict[str, Any] | None = None, changed: Any = None, names: Any = NAMES, **more: Any
+) -> np.ndarray:
     """Cluster as a deployment does; the first node's configuration may be another one. Its centroids."""
     nodes = []
     for index in range(2):
@@ -62,10 +66,12 @@ def run(folder: Path, own: dict[str, Any] | None = None, box: Any = None, **more
     grid = InProcessGrid(nodes, run_id=91)
     with grid.running():
         strategy = strategy_from_run_config(given)
-        strategy.config = strategy.config if box is None else strategy.config.changed(bounds=box)
-        strategy.start(grid)
+        strategy.config = strategy.config.changed(**(changed or {}))
+        result = strategy.start(grid)
+        if names is not NAMES:
+            report_result(strategy, result, folder / "run", given)
     with np.load(next((folder / "output0").rglob("centroids.npz"))) as archive:
-        assert archive["feature_names"].tolist() == ["age", "ward=A", "ward=B", "since"]
+        assert archive["feature_names"].tolist() == names
         return np.asarray(archive["centroids"])
 
 
@@ -174,7 +180,7 @@ def test_a_plan_with_the_digest_of_a_schema_and_other_bounds_is_refused(folder: 
     bounds = Schema.load(folder / "schema.toml").bounds
     box = (bounds.lower, (*bounds.upper[:-1], bounds.upper[-1] + 1.0))
     with pytest.raises(PeerError, match="this client's table follows another one"):
-        run(folder, box=box)
+        run(folder, changed={"bounds": box})
     assert not FileLedger(folder / "ledger0").entries()
 
 
@@ -215,3 +221,69 @@ def test_a_notebook_says_whose_table_lacks_what(folder: Path) -> None:
         FederatedKMeans(2, bounds=schema, schema_digest="x")
     found = federate("moments", [rows_of(0), rows_of(1)], bounds=schema, epsilon=8.0)
     assert abs(found["mean"][0] - 45) < 6
+
+
+PROFILED = """profile = ["ward", "age", "sick"]
+profile_share = 0.2
+[columns]
+since = { kind = "date", bounds = [2020-01-01, 2021-01-01] }
+ward = { kind = "category", values = ["A", "B"], missing = "centre", weight = 0 }
+age = { kind = "number", bounds = [0, 100], missing = "drop" }
+sick = { kind = "flag", weight = 0 }
+"""
+
+
+def profiled(folder: Path) -> None:
+    """Tables with one more column, whose columns stand in other orders."""
+    (folder / "schema.toml").write_text(PROFILED)
+    for index in range(2):
+        rows = rows_of(index)
+        rows["sick"] = (rows["age"] > 45) & (np.arange(N_ROWS) % 4 > 0)
+        rows[rows.columns[:: 1 - 2 * index]].to_csv(folder / f"rows{index}.csv", index=False)
+
+
+@pytest.mark.parametrize("trust", ["oblivious", "distributed", "central"])
+def test_nodes_release_a_profile_of_columns_that_are_not_clustered(folder: Path, trust: str) -> None:
+    profiled(folder)
+    centroids = run(folder, names=["since", "age"], trust=trust, epsilon=8.0)
+    old = int(centroids[:, 1].argmax())
+    nodes = [next((folder / f"output{index}").rglob("federated_profile.csv")) for index in range(2)]
+    # Under `oblivious` the server knows the noise, and has no result.
+    server = folder / "run" / "server" / "federated_profile.csv"
+    assert server.exists() == (trust != "oblivious")
+    files = [place.read_text() for place in (*nodes, server) if place.exists()]
+    assert len(set(files)) == 1
+    found = pd.read_csv(nodes[0], dtype={"cluster": str, "value": str}).set_index(["cluster", "column", "figure"])
+    assert found.loc[(str(old), "sick", "share"), "estimate"].item() == pytest.approx(0.75, abs=0.15)
+    assert found.loc[(str(1 - old), "sick", "share"), "estimate"].item() == pytest.approx(0.0, abs=0.15)
+    assert found.loc[(str(old), "age", "mean"), "estimate"].item() == pytest.approx(70, abs=6)
+    shares = found.loc[(str(old), "ward", "share")].set_index("value")
+    assert shares.loc["A", "estimate"] > 0.8 > 0.2 > shares.loc["B", "estimate"]
+    model = Model.load(nodes[1].parent / "model.json")
+    assert [one.estimate for one in model.federated_profile] == found["estimate"].tolist()
+
+
+CHANGED: list[dict[str, Any]] = [
+    {"profile_share": 0.4},
+    {"profile_widths": (2, 1, 2)},
+    {"profile_widths": (1, 2, 2)},
+    {"profile_widths": (), "profile_share": 0.05},
+]
+
+
+@pytest.mark.parametrize("changed", CHANGED, ids=str)
+def test_a_plan_with_the_digest_of_a_schema_and_another_profile_is_refused(
+    folder: Path, changed: dict[str, Any]
+) -> None:
+    profiled(folder)
+    with pytest.raises(PeerError, match="this client's table follows another one"):
+        run(folder, changed=changed)
+    assert not FileLedger(folder / "ledger0").entries()
+
+
+def test_a_node_that_lacks_a_column_of_the_profile_refuses_by_its_position(folder: Path) -> None:
+    profiled(folder)
+    rows_of(1).to_csv(folder / "rows1.csv", index=False)
+    with pytest.raises(PeerError, match="not once, column 4 of the schema's 4"):
+        run(folder)
+    assert not FileLedger(folder / "ledger0").entries()

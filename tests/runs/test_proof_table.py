@@ -15,7 +15,7 @@ from support.pages import NO_CLAIM, PAGES, README, ROOT, name_of, sentences_of
 from test_contract import SUPPORTED, Case, estimator, fitted, mixture
 from test_threats import defined_tests
 
-from flwr_dpkmeans import FederatedKMeans
+from flwr_dpkmeans import FederatedKMeans, Schema
 from flwr_dpkmeans.algorithms import NOT_FEDERATED
 from flwr_dpkmeans.privacy.release import PROOF_PAGE
 from flwr_dpkmeans.privacy.report import PrivacyReport
@@ -223,6 +223,21 @@ def test_the_page_lists_what_comes_before_the_first_round() -> None:
         assert sensitivity <= names_in(row[2])
         require_row(array, "record", sensitivity)
         assert "M4" in names
+
+
+@pytest.mark.parametrize("unit", ["record", "client"])
+def test_the_page_lists_a_profile(unit: str) -> None:
+    kinds = {"x": {"kind": "number"}, "y": {"kind": "number", "weight": 0}, "sick": {"kind": "flag", "weight": 0}}
+    columns = {name: one | ({"bounds": (-1, 2)} if one["kind"] == "number" else {}) for name, one in kinds.items()}
+    model = FederatedKMeans(2, epsilon=5.0, unit=unit, bounds=Schema(columns=columns, profile=["sick", "y"]))
+    found = list(released(model.fit([{"x": [0.1, 1.0], "y": [0.2, 0.3], "sick": [0, 1]}] * 20).privacy_))
+    told = ", ".join(f"`{array}`" for name, array, _ in found if name == "profile")
+    (row,) = [row for row in table("Releases of every algorithm") if row[0] == f"any, profiled ({unit})"]
+    assert row[1] == f"profile: {told}"
+    for _, array, names in [one for one in found if one[0] == "profile"]:
+        sensitivity = {name for name in names if name[0] == "S"}
+        assert sensitivity <= names_in(row[2])
+        require_row(array, unit, sensitivity)
 
 
 @pytest.mark.parametrize("algorithm", NOT_FEDERATED)

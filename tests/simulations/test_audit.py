@@ -316,3 +316,12 @@ def test_a_suite_shares_its_confidence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(AuditResult, "exceeds", exceeds)
     assert not is_above(made_up(), 50)
     assert asked == [pytest.approx(0.999)]
+
+
+def test_the_audit_of_a_profile_reaches_each_of_its_bounds() -> None:
+    found = [one for one in suite_audits("all") if "profile_widths" in one.values]
+    assert {one.unit for one in found} == {"record", "client"}
+    for one in found:
+        worst = prepare(one).worst
+        assert worst.information == pytest.approx(1.0, abs=1e-3)
+        assert worst.bound_used == pytest.approx(1.0, abs=1e-6)

@@ -18,7 +18,7 @@ from flwr_dpkmeans.algorithms.kmeans_task import _counts_std
 from flwr_dpkmeans.algorithms.moments import Moments
 from flwr_dpkmeans.algorithms.noise_budget import root_at_least
 from flwr_dpkmeans.data.partition import MixtureClients
-from flwr_dpkmeans.data.points import bounds_feature_names
+from flwr_dpkmeans.data.points import read_ranges
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.flower.app_guard import Guard, GuardError, write_programs
 from flwr_dpkmeans.flower.kmeans_client import KMeansClient
@@ -52,10 +52,10 @@ def test_a_mixtures_client_has_fifty_rows_unless_told() -> None:
 
 def test_the_column_named_feature_names_the_rows_even_if_some_of_the_index_are_texts() -> None:
     sides = {"lower": [0.0, 0.0], "upper": [1.0, 1.0]}
-    assert bounds_feature_names(pd.DataFrame(sides | {"feature": ["a", "b"]}, index=["x", "y"])) == ("a", "b")
-    assert bounds_feature_names(pd.DataFrame(sides, index=["x", "y"])) == ("x", "y")
-    assert bounds_feature_names(pd.DataFrame(sides, index=["x", 7])) == ("x", "7")
-    assert bounds_feature_names(pd.DataFrame(sides)) == ()
+    assert read_ranges(pd.DataFrame(sides | {"feature": ["a", "b"]}, index=["x", "y"])).names == ("a", "b")
+    assert read_ranges(pd.DataFrame(sides, index=["x", "y"])).names == ("x", "y")
+    assert read_ranges(pd.DataFrame(sides, index=["x", 7])).names == ("x", "7")
+    assert read_ranges(pd.DataFrame(sides)).names == ()
 
 
 def test_one_hash_among_other_words_is_no_list_of_hashes(tmp_path: Path) -> None:

@@ -1,0 +1,335 @@
+"""Federated profiles: what a client adds, how far a neighbour moves it, and what is read from the noisy sums."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from flwr_dpkmeans import ClientLevel, DPKMeans, FederatedKMeans, Schema, federate
+from flwr_dpkmeans.algorithms.cluster_profile import profile_shapes, read_profile
+from flwr_dpkmeans.algorithms.kmeans_task import cluster_state
+from flwr_dpkmeans.errors import ConfigurationError, DataError, PlanError
+from flwr_dpkmeans.options import flat_options, parse_run, schema_settings
+from flwr_dpkmeans.privacy.report import PROFILE_ROUND
+from flwr_dpkmeans.results.model import Model
+from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan, require_server_state
+from flwr_dpkmeans.sums.neighbours import check_sensitivity
+from flwr_dpkmeans.sums.plan import Plan
+from flwr_dpkmeans.sums.round import PrivateSum, State
+
+COLUMNS: dict[str, Any] = {
+    "size": {"kind": "number", "bounds": [0, 10]},
+    "age": {"kind": "number", "bounds": [0, 100], "weight": 0, "missing": "centre"},
+    "ward": {"kind": "category", "values": ["A", "B", "C"], "weight": 0, "missing": "centre"},
+    "sick": {"kind": "flag", "weight": 0},
+    "since": {
+        "kind": "date",
+        "bounds": ["2020-01-01", "2020-12-31"],
+        "weight": 0,
+        "missing": "fill",
+        "fill": "2020-07-01",
+    },
+}
+PROFILE = ("sick", "ward", "age", "since")
+SCHEMA = Schema(columns=COLUMNS, profile=PROFILE, profile_share=0.2)
+ROWS = pd.DataFrame(
+    {
+        "sick": [1, 0, 1, None],
+        "age": [100, None, 25, 50],
+        "ward": ["A", None, "C", "A"],
+        "size": [1, 2, 9, 9],
+        "since": ["2020-01-01", "2020-12-31", "x", "2020-12-31"],
+    }
+)
+STATE = cluster_state(np.array([[-0.75], [0.75]]), np.zeros(2))
+
+
+def plan_of(schema: Schema = SCHEMA, n_clients: int = 5, **options: Any) -> Plan:
+    given = {"bounds": schema, "n_clusters": 2, "n_examples": 1000, "algorithm": "sphere_packing", **options}
+    box = schema.bounds
+    values = flat_options(given) | schema_settings(schema) | {"bounds": (box.lower, box.upper)}
+    return draft_plan(parse_run(**values), run_id=1, n_clients=n_clients, seed=1, n_features=len(box.lower))
+
+
+def round_of(plan: Plan) -> PrivateSum:
+    (found,) = [one for one in build_algorithm(plan).rounds if one.name == PROFILE_ROUND]
+    return found
+
+
+def summed(plan: Plan) -> list[np.ndarray]:
+    encoded = SCHEMA.encode(ROWS)
+    points = SCHEMA.bounds.scale(encoded.points[:, :1])
+    return list(round_of(plan).arrays_of(points, STATE, None, encoded.points[:, 1:]))
+
+
+def test_a_block_beside_the_points_is_scaled_by_its_own_bounds() -> None:
+    found = SCHEMA.encode(ROWS)
+    assert found.rows.tolist() == [0, 1, 2]  # a flag is missing
+    assert found.points[:, 0].tolist() == [1.0, 2.0, 9.0]
+    third = -1 / 3
+    fill = 2 * 182 / 365 - 1
+    expected = [[1, -1, 1, 1, -1, -1], [0, 1, -1, third, third, third], [-0.5, fill, 1, -1, -1, 1]]
+    np.testing.assert_allclose(found.points[:, 1:], expected, atol=1e-12)
+    assert SCHEMA.profile_widths == (2, 1, 3)
+    assert SCHEMA.feature_names == ("size",)
+
+
+def test_one_client_by_hand() -> None:
+    counts, sums, squares, cells = summed(plan_of())
+    fill = np.rint((2 * 182 / 365 - 1) * 2**16) / 2**16
+    assert counts.tolist() == [2.0, 1.0]
+    assert sums.tolist() == [[1.0, 0.0], [-0.5, fill]]
+    # 1 - 1/2 and 0 - 1/2; twice 1 - 1/2; 1/4 - 1/2, and nearly 0 - 1/2, toward zero.
+    assert squares[0].tolist() == [0.0, 1.0]
+    assert squares[1, 0] == -0.25
+    assert squares[1, 1] == np.trunc((fill**2 - 0.5) * 2**16) / 2**16
+    third = np.trunc(2**16 / 3) / 2**16
+    assert cells[0, [0]].tolist() == [0.0]  # one half and minus one half
+    np.testing.assert_allclose(cells[0, 1:], [1 + third, third, third], atol=2**-16)
+    assert cells[1].tolist() == [0.5, 0.0, 0.0, 1.0]
+
+
+def test_a_client_adds_means_at_client_level() -> None:
+    client = plan_of(unit=ClientLevel(50), algorithm="proxy_lloyd", n_examples=None)
+    for mean, total in zip(summed(client), summed(plan_of()), strict=True):
+        np.testing.assert_allclose(mean, total / 3, atol=2**-16)
+        assert (np.abs(mean) <= np.abs(total / 3)).all()
+    empty = round_of(client).statistic(np.zeros((0, 7)), STATE)
+    assert not any(one.any() for one in empty)
+
+
+LEVELS: list[dict[str, Any]] = [{}, {"unit": ClientLevel(50), "algorithm": "proxy_lloyd", "n_examples": None}]
+
+
+@pytest.mark.parametrize("options", LEVELS)
+def test_no_neighbours_move_a_profile_beyond_what_it_declares(options: dict[str, Any]) -> None:
+    plan = plan_of(**options)
+    step = round_of(plan)
+    used = check_sensitivity(step.blocks, lambda points: step.statistic(points, STATE), 7)
+    assert min(used.values()) > 0.9, used
+    for place in range(len(step.blocks)):
+        moved = step.blocks[place].sensitivity
+        wrong = list(step.blocks)
+        wrong[place] = replace(wrong[place], sensitivity=replace(moved, bound=0.9 * moved.bound))
+        with pytest.raises(PlanError, match="moves by"):
+            check_sensitivity(wrong, lambda points: step.statistic(points, STATE), 7)
+
+
+def test_sensitivities_by_hand() -> None:
+    blocks = {one.name: one for one in round_of(plan_of()).blocks}
+    bounds = {name: one.sensitivity.bound for name, one in blocks.items()}
+    assert bounds["group_counts"] == 1.0
+    assert bounds["group_sums"] == pytest.approx(2**0.5, rel=1e-12)
+    assert bounds["group_squares"] == pytest.approx(0.5 * 2**0.5, rel=1e-12)
+    assert bounds["profile_cells"] == pytest.approx((1 + 0.25) ** 0.5, rel=1e-12)  # one category, one flag
+    # Together they are as a release that takes a fifth of the squared budget.
+    whole = plan_of()
+    squares = sum(one.noise_multiplier**-2 for one in blocks.values())
+    own = sum(one.noise_multiplier**-2 for planned in whole.rounds for one in planned.blocks)
+    assert squares / own == pytest.approx(0.2, rel=1e-6)
+    assert 0.999 < whole.epsilon <= 1.0
+
+
+def noiseless(plan: Plan, counts: Any, sums: Any, squares: Any, cells: Any) -> State:
+    arrays = zip(profile_shapes(plan.config), (counts, sums, squares, cells), strict=True)
+    return STATE.changed(**{name: np.array(array, dtype=float) for name, array in arrays})
+
+
+def test_figures_by_hand() -> None:
+    """Of 400 rows three quarters, and of 100 none, are sick; all wards are A, or shared; ages 75 +- 10, or 50."""
+    plan = plan_of(epsilon=50.0)
+    of_ages = 400 * (0.25 + 0.04 - 0.5)
+    state = noiseless(
+        plan, [400, 100], [[200, 0], [0, -100]], [[of_ages, -200], [-50, 50]], [[100, 400, 0, 0], [-50, 25, 25, 50]]
+    )
+    found = {(one.cluster, one.column, one.figure, one.value): one for one in read_profile(plan, state, SCHEMA)}
+    assert [key[1:] for key in found][:7] == [
+        ("sick", "share", "1"),
+        *[("ward", "share", ward) for ward in "ABC"],
+        *[("age", figure, "") for figure in ("mean", "spread")],
+        ("since", "mean", ""),
+    ]
+    assert [key[0] for key in found][:: len(found) // 3] == ["all", "0", "1"]
+    assert [found[one, "sick", "share", "1"].estimate for one in ("all", "0", "1")] == [0.6, 0.75, 0.0]
+    assert found["1", "ward", "share", "C"].estimate == 0.5
+    age = found["0", "age", "mean", ""]
+    assert age.estimate == 75.0
+    assert found["0", "age", "spread", ""].estimate == pytest.approx(10.0, abs=0.1)
+    assert found["1", "since", "mean", ""].estimate == "2020-01-01"
+    assert [found[one, "age", "mean", ""].noise for one in ("0", "1")] == [False, False]
+    assert found["1", "sick", "share", "1"].noise  # not told from zero
+    assert not found["0", "sick", "share", "1"].noise
+    assert found["1", "age", "spread", ""].noise
+    # The mean's noise by hand: of its sum, and of the count that it is divided by.
+    std = {one.name: plan.released_std(plan.rounds[-1], one) for one in plan.rounds[-1].blocks}
+    by_hand = np.hypot(std["group_sums"], 0.5 * std["group_counts"]) / 400 * 50
+    assert age.deviation == pytest.approx(by_hand, rel=1e-12)
+
+
+def test_deviations_of_a_spread_and_of_all_clusters_by_hand() -> None:
+    plan = plan_of()
+    planned = plan.rounds[-1]
+    counts_std, sums_std, squares_std, _ = (plan.released_std(planned, one) for one in planned.blocks)
+    n, mean, variance = 500, 0.4, 0.2
+    squares = n * (variance + mean**2 - 0.5)
+    state = noiseless(plan, [n, n], [[mean * n, 0]] * 2, [[squares, 0]] * 2, [[0] * 4] * 2)
+    found = {(one.cluster, one.column, one.figure): one for one in read_profile(plan, state, SCHEMA)}
+    for cluster, rows, scale in (("all", 2 * n, 2**0.5), ("1", n, 1.0)):
+        of_mean = scale * (sums_std**2 + (mean * counts_std) ** 2) ** 0.5 / rows
+        assert found[cluster, "age", "mean"].deviation == pytest.approx(50 * of_mean, rel=1e-9)
+        parts = [squares_std, 2 * mean * sums_std, (mean**2 + 0.5) * counts_std]
+        of_variance = scale * sum(one**2 for one in parts) ** 0.5 / rows
+        spread = (variance + of_mean**2) ** 0.5
+        assert found[cluster, "age", "spread"].estimate == pytest.approx(50 * spread, rel=1e-9)
+        assert found[cluster, "age", "spread"].deviation == pytest.approx(50 * of_variance / (2 * spread), rel=1e-9)
+    # Where the run chose fewer clusters, other rows hold noise alone.
+    fewer = read_profile(plan, state.changed(centroids=np.zeros((1, 1))), SCHEMA)
+    assert [one.cluster for one in fewer][:: len(fewer) // 2] == ["all", "0"]
+    assert fewer[0].deviation == fewer[len(fewer) // 2].deviation
+
+
+def test_what_lies_beyond_the_block_is_clipped() -> None:
+    points = np.array([[0.5, 7.0, -7.0, 7.0, 7.0, -7.0, -7.0]])
+    step = round_of(plan_of())
+    for far, near in zip(step.statistic(points, STATE), step.statistic(np.clip(points, -1, 1), STATE), strict=True):
+        assert far.tolist() == near.tolist()
+
+
+def test_a_cluster_that_is_mostly_noise_is_marked_in_all_figures() -> None:
+    plan = plan_of()
+    std = plan.released_std(plan.rounds[-1], plan.rounds[-1].blocks[0])
+    state = noiseless(plan, [2.9 * std, 1e5], [[0, 0], [0, 0]], np.zeros((2, 2)), [[0] * 4, [0, 5e4, 5e4, 0]])
+    found = read_profile(plan, state, SCHEMA)
+    assert all(one.noise for one in found if one.cluster == "0")
+    assert {one.figure for one in found if one.cluster == "1" and one.noise} == {"share"}  # nobody lives in ward C
+
+
+def test_errors_are_of_the_size_that_is_said() -> None:
+    generator = np.random.default_rng(5)
+    n = 6000
+    old = generator.random(n) < 0.4
+    rows = pd.DataFrame({"size": np.where(old, 8, 2) + generator.normal(0, 0.3, n), "since": "2020-03-01"})
+    rows = rows.assign(
+        age=np.where(old, 70, 30) + generator.normal(0, 12, n), sick=generator.random(n) < 0.2 + 0.6 * old
+    )
+    rows = rows.assign(ward=np.where(old, generator.choice(["A", "B"], n), "C"))
+    parts = [rows[:2500][["ward", "sick", "size", "since", "age"]], rows[2500:]]
+    errors = []
+    for seed in range(6):
+        options: dict[str, Any] = {"noise": "seeded", "random_state": seed, "engine": "direct" if seed else "inprocess"}
+        km = FederatedKMeans(
+            2, epsilon=1.0, bounds=SCHEMA, trust=["oblivious", "distributed"][seed % 2], **options
+        ).fit(parts)
+        labels, told = km.predict(rows), km.profile_
+        for line in told[(told.cluster != "all") & told.figure.isin(["mean", "share"])].itertuples():
+            own = rows[labels == int(line.cluster)]
+            if line.column == "since":
+                continue
+            exact = (
+                own.age.mean()
+                if line.column == "age"
+                else (own[line.column].astype(str).isin([line.value, "True"])).mean()
+            )
+            if 0 < line.estimate < 100 and (line.figure == "mean" or line.estimate < 1):
+                errors.append((line.estimate - exact) / line.deviation)
+        lines = [line for line in km.privacy_.releases if line.round_name == PROFILE_ROUND]
+        assert [line.array for line in lines] == ["group_counts", "group_sums", "group_squares", "profile_cells"]
+        assert km.privacy_.epsilon <= 1.0
+    assert len(errors) > 30
+    assert 0.6 < np.sqrt(np.mean(np.square(errors))) < 1.4
+
+
+def test_labels_and_points_are_those_of_the_clustered_columns_alone(tmp_path: Path) -> None:
+    rows = pd.concat([ROWS.assign(sick=1)] * 50, ignore_index=True)
+    options: dict[str, Any] = {"epsilon": 50.0, "noise": "seeded", "random_state": 1, "bounds": SCHEMA}
+    km = DPKMeans(2, **options).fit(rows)
+    bare = rows[["size"]]
+    labels = km.predict(bare)
+    assert (labels == km.predict(rows)).all()
+    assert (labels == km.predict(SCHEMA.encode(rows))).all()
+    assert km.transform(bare).shape == (200, 2)
+    model = Model.load(km.save(tmp_path / "model.json"))
+    assert (model.predict(bare) == labels).all()
+    pd.testing.assert_frame_equal(FederatedKMeans.load(tmp_path / "model.json").profile_, km.profile_)
+    said = json.loads((tmp_path / "model.json").read_text())
+    assert said["version"] == 2
+    # A file of before there were profiles is read, and one whose figures are none is not.
+    (tmp_path / "old.json").write_text(
+        json.dumps({key: one for key, one in said.items() if key != "federated_profile"} | {"version": 1})
+    )
+    assert Model.load(tmp_path / "old.json").federated_profile == ()
+    said["federated_profile"][0]["deviation"] = "?"
+    (tmp_path / "wrong.json").write_text(json.dumps(said))
+    with pytest.raises(DataError, match="cannot be read"):
+        Model.load(tmp_path / "wrong.json")
+    plain = Schema(columns={"size": COLUMNS["size"]})
+    with pytest.raises(DataError, match="by another schema"):
+        SCHEMA.encode(plain.encode(bare))
+    assert Schema(**SCHEMA.to_dict()) == SCHEMA
+    assert "profile" not in plain.to_dict()
+
+
+WRONG: list[tuple[dict[str, Any], str]] = [
+    ({"profile": ["agee"]}, "profile has 'agee', which is no column of it: did you mean 'age'?"),
+    ({"profile": ["age", "ward", "sick"]}, "weight is 0 for 'since', which is in no profile: add it there"),
+    (
+        {"columns": COLUMNS | {"size": COLUMNS["size"] | {"weight": 0}}, "profile": (*PROFILE, "size")},
+        "weight is 0 for all",
+    ),
+    ({"columns": {"size": COLUMNS["size"]}, "profile": ()}, "profile_share is 0.2, but profile names no column"),
+    ({"profile_share": 0.5}, "profile_share is 0.5"),
+    ({"columns": COLUMNS | {"size": COLUMNS["size"] | {"weight": 1e-4}}}, "weight is 0.0001, but it must be 0 or"),
+]
+
+
+@pytest.mark.parametrize(("change", "sentence"), WRONG)
+def test_a_schema_whose_profile_cannot_be_is_one_sentence(change: dict[str, Any], sentence: str) -> None:
+    said = {"columns": COLUMNS, "profile": PROFILE, "profile_share": 0.2} | change
+    with pytest.raises(ConfigurationError, match=sentence.replace("?", r"\?")):
+        Schema(**said)
+
+
+def test_what_has_no_profile_refuses_it_before_anything_is_sent() -> None:
+    rows = pd.concat([ROWS] * 20)
+    with pytest.raises(ConfigurationError, match="a profile, but 'moments' has none"):
+        federate("moments", [rows, rows], bounds=SCHEMA)
+    with pytest.raises(ConfigurationError, match="a profile, but 'optimal' has none"):
+        FederatedKMeans(2, algorithm="optimal", bounds=SCHEMA).fit([rows, rows])
+    with pytest.raises(ConfigurationError, match="profile_widths is no argument of its own: give a schema"):
+        FederatedKMeans(2, bounds=SCHEMA, profile_widths=(1, 0))
+    for widths in ((1,), (0, 0), (-1, 2), (1, 0, 0), (1, 0)):
+        with pytest.raises(ConfigurationError, match="profile_widths follow from a schema"):
+            parse_run(n_clusters=2, bounds=((0.0,), (1.0,)), profile_widths=widths)
+    for wrong in ({"profile_widths": ()}, {"profile_share": 0.5}, {"profile_share": 0.0}, {"schema_digest": ""}):
+        said = {"profile_widths": (1, 0), "profile_share": 0.2, "schema_digest": "0" * 64} | wrong
+        with pytest.raises(ConfigurationError, match="profile_widths follow from a schema"):
+            parse_run(n_clusters=2, bounds=((0.0,), (1.0,)), **said)
+
+
+def test_a_plan_whose_profile_is_mostly_noise_says_so_from_public_numbers() -> None:
+    planned = plan_of().rounds[-1]
+    std = plan_of().released_std(planned, planned.blocks[0])
+    for n, told in ((30, 1), (2 * round(2 * std), 1), (30_000, 0)):
+        plan = plan_of(n_examples=n)
+        said = [one for one in plan.task.cautions(plan) if "The profile is mostly noise" in one]
+        assert len(said) == told
+        assert all(f"on the {n // 2} rows that a cluster has on average" in one for one in said)
+
+
+def test_a_result_without_the_profile_or_with_another_one_is_refused() -> None:
+    plan = plan_of(trust="distributed")
+    sums = {name: np.zeros(shape) for name, shape in profile_shapes(plan.config).items()}
+    require_server_state(plan, plan.last_round + 1, STATE.changed(**sums))
+    for wrong in (
+        STATE,
+        STATE.changed(**sums, more=np.zeros(1)),
+        STATE.changed(**sums | {"group_counts": np.zeros(3)}),
+    ):
+        with pytest.raises(Exception, match="does not fit the plan"):
+            require_server_state(plan, plan.last_round + 1, wrong)
