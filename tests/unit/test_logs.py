@@ -340,7 +340,7 @@ def test_a_client_says_how_much_of_its_limit_is_spent_if_it_has_one(
         federation.start(algorithm="fastlloyd", max_iter=1, epsilon=2.0)
     lines = [record.getMessage() for record in caplog.records if getattr(record, "node", None) == FIRST_NODE_ID]
     (allowed,) = [line for line in lines if line.startswith("allowed by this node's policy")]
-    assert allowed.startswith(f"allowed by this node's policy: epsilon 0{told} was spent")
+    assert allowed.startswith(f"allowed by this node's policy: epsilon 0{told} on data set 'rows' was spent")
     (gave,) = [line for line in lines if line.startswith("gave: ")]
     assert f"{told} on data set 'rows'" in gave
     assert ("inf" in gave) is False
