@@ -18,11 +18,10 @@ from flwr_dpkmeans.errors import (
     ConfigurationError,
     DPKMeansError,
     LocalMisuseError,
-    PeerError,
     ProtocolError,
     RefusalError,
 )
-from flwr_dpkmeans.log import event, placed_logger, printable, where_raised
+from flwr_dpkmeans.log import event, placed_logger, printable
 from flwr_dpkmeans.node.ledger import SHARES_GIVEN, Ledger, LedgerEntry, Past
 from flwr_dpkmeans.node.node_settings import Identity
 from flwr_dpkmeans.node.policy import Asked, ClientPolicy, has_bounds_by_name
@@ -339,25 +338,9 @@ def _log_asked(plan: Plan, request: SumRequest, n_recognised: int) -> None:
     logger.info(f"{told}{roster}; {noises}", extra=event("asked", release=planned.name))
 
 
-def refused(error: PeerError) -> None:
-    """Say why nothing was given; the server is sent the same sentence."""
-    logger.warning("refused: %s", printable(error), extra=event("refused", kind=type(error).__name__))
-
-
 def failed(error: DPKMeansError) -> None:
     """Say what is wrong on this machine; the server is told that something is, but not what."""
     logger.error("cannot answer: %s", printable(error), extra=event("failed", kind=type(error).__name__))
-
-
-def crashed(error: Exception) -> None:
-    """Say what kind of exception stopped the answer, and where; its text may hold rows, so it is not repeated."""
-    place = where_raised(error, verbose=logger.isEnabledFor(logging.DEBUG))
-    logger.error("cannot answer: %s", place, extra=event("crashed", kind=type(error).__name__))
-
-
-def took(what: str, start: float) -> None:
-    """Log how long a step took that began at `start` (of `time.perf_counter`), for whoever asks for details."""
-    logger.debug("%s took %.3f s", what, round(time.perf_counter() - start, 3))
 
 
 def _finite(value: float) -> float | str:

@@ -176,24 +176,30 @@ def _limit(default: Any, read: Read, refuse: Refuse = lambda limit, asked: False
 
 
 def _at_most(
+    name: str,
     what: str,
-    cost: Callable[[Asked], float],
-    but: str,
     spent: Callable[[Past], float] | None = None,
     *,
     default: float = math.inf,
     read: Read = _amount,
     required: bool = False,
 ) -> Any:
-    """A limit on a cost, besides what other runs have spent, which is not told."""
+    """A limit on a plan's epsilon or delta, besides what other runs have `spent`, which is not told."""
+    if spent is None:
+        mend = "the plan's epsilon or its number of retries" if what == "epsilon" else "the plan's delta"
+        words = f"this client's {name} is {{}}: lower {mend}."
+    else:
+        words = f"it does not fit into what is left of this client's {name} of {{}}: lower the plan's {what} or leave "
+        words += "this client out."
+    value = "worst-case epsilon" if what == "epsilon" else what
 
     def refuse(limit: float, asked: Asked) -> str | bool:
-        own = cost(asked)
+        own = asked.epsilon if what == "epsilon" else asked.plan.delta
         # NaN is within no limit.
         if own + (0.0 if spent is None else spent(asked.past)) <= limit * (1.0 + _RELATIVE_SLACK):
             return False
-        value, most = told_apart(own, limit)
-        return f"the plan's {what} is {value}, but {but.format(most)}."
+        planned, most = told_apart(own, limit)
+        return f"the plan's {value} is {planned}, but {words.format(most)}"
 
     return _limit(default, read, refuse, is_required=required, error=BudgetError, of_past=spent is not None)
 
@@ -272,41 +278,16 @@ class ClientPolicy:
     ('distributed',)
     """
 
-    max_epsilon_per_run: float = _at_most(
-        "worst-case epsilon",
-        lambda asked: asked.epsilon,
-        "this client's max_epsilon_per_run is {}: lower the plan's epsilon or its number of retries",
-        required=True,
-    )
+    max_epsilon_per_run: float = _at_most("max_epsilon_per_run", "epsilon", required=True)
     """Largest worst-case epsilon of one run."""
-    max_epsilon_total: float = _at_most(
-        "worst-case epsilon",
-        lambda asked: asked.epsilon,
-        "it does not fit into what is left of this client's max_epsilon_total of {}: lower the plan's epsilon or "
-        "leave this client out",
-        lambda past: past.epsilon,
-        required=True,
-    )
+    max_epsilon_total: float = _at_most("max_epsilon_total", "epsilon", lambda past: past.epsilon, required=True)
     """Largest sum of worst-case epsilons over all runs on one data set in one unit of privacy (basic composition).
 
     Each unit has this total of its own: allow one of them, or one row pays for both.
     """
-    max_delta: float = _at_most(
-        "delta",
-        lambda asked: asked.plan.delta,
-        "this client's max_delta is {}: lower the plan's delta",
-        default=1e-2,
-        read=_probability,
-        required=True,
-    )
+    max_delta: float = _at_most("max_delta", "delta", default=1e-2, read=_probability, required=True)
     """Largest delta of one run, in [0, 1)."""
-    max_delta_total: float = _at_most(
-        "delta",
-        lambda asked: asked.plan.delta,
-        "it does not fit into what is left of this client's max_delta_total of {}: lower the plan's delta or leave "
-        "this client out",
-        lambda past: past.delta,
-    )
+    max_delta_total: float = _at_most("max_delta_total", "delta", lambda past: past.delta)
     """Largest sum of deltas over the same runs."""
     allowed_trust: tuple[str, ...] = _one_of("trust model", lambda plan: plan.settings.trust, required=True)
     """Trust models that a plan may use; empty, as for all such lists, allows all."""
