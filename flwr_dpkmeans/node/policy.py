@@ -433,9 +433,6 @@ class ClientPolicy:
         For a run that is being resumed, what is asked leaves out its own charge. An epsilon or delta beyond the limits
         is a BudgetError, an incomplete policy and any other value a RefusalError.
         """
-        for name, spent in (("past.epsilon", asked.past.epsilon), ("past.delta", asked.past.delta)):
-            if type(spent) not in (int, float) or not spent >= 0:  # as NaN is not
-                raise _invalid(name, spent, "a number of at least 0", "take it from the ledger")
         refusal = _refusal(self, asked.plan, asked.epsilon, asked.terms)
         if refusal is not None:
             raise refusal[0](refusal[1])
