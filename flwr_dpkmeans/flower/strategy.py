@@ -347,7 +347,7 @@ class PrivateKMeans(Strategy):
         config = self.config
         # What cannot work is said before anybody is waited for.
         require_supported(config, has_server_data=self._server_points is not None)
-        nodes = wait_for_nodes(grid, config.n_clients, config.min_clients, self.timeouts.joining, say=logger.info)
+        nodes = wait_for_nodes(grid, config.n_clients, config.min_clients, self.timeouts.joining)
         plan, kept = first_plan(config, self._server_points, run_id=grid.run.run_id, n_clients=len(nodes))
         app_hash = grid.run.fab_hash or ""
         self._run = server = Server(plan, node_ids=nodes, own_points=kept, started=utc_now(), app_hash=app_hash)
