@@ -7,9 +7,7 @@ this module is a strict one to begin with.
 The sentences of a refusal are sent to the server, so they hold public plan values and policy values only:
 in particular never what the client has spent before.
 
-A limit is one field of `ClientPolicy`: its default, how it is read, and what it refuses in which words. A new one is
-such a field, its line of the example, and a plan that it refuses in ``tests/protocol/test_policy_refusals.py``: tests
-compare all three.
+A limit is one field of `ClientPolicy`: its default, how it is read, and what it refuses in which words.
 """
 
 from __future__ import annotations
