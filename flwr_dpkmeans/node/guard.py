@@ -330,12 +330,12 @@ def _log_asked(plan: Plan, request: SumRequest, n_recognised: int) -> None:
     if request.roster is not None:
         pinned = f", {n_recognised} of them recognised by pinned identities" if n_recognised else ""
         roster = f"; a cohort of {len(request.roster.members)} clients{pinned}"
-    noises = ", ".join(
+    noises = [
         f"{block.name} (sensitivity {block.sensitivity.bound:.3g}, {block.noise.value} noise +-{block.noise_scale:.3g})"
         for block in planned.blocks
-    )
+    ]
     told = f"asked for: {printable(planned.name, 60)} (round {request.round_index} of {plan.last_round})"
-    logger.info(f"{told}{roster}; {noises}", extra=event("asked", release=planned.name))
+    logger.info(f"{told}{roster}; {', '.join(noises)}", extra=event("asked", release=planned.name))
 
 
 def failed(error: DPKMeansError) -> None:

@@ -137,15 +137,21 @@ class MemoryLedger:
 
     def past(self, data_id: str, unit: str, *, excluding_run: str | None = None) -> Past:
         """Return what a data set's runs have cost in one unit: of all, or of all but one that is being resumed."""
-        with self._guard:
-            others = [run for run in self._runs.values() if run.data_id == data_id and run.run_id != excluding_run]
-        paid = [run for run in others if run.unit == unit]
         begun: dict[str, str] = {}
-        for run in others:  # nodes of one host have a part each, named run/node, of what is one run
-            begun.setdefault(run.run_id.partition("/")[0], run.time)
+        epsilons: list[float] = []
+        deltas: list[float] = []
+        with self._guard:
+            for run in self._runs.values():
+                if run.data_id != data_id or run.run_id == excluding_run:
+                    continue
+                # Nodes of one host have a part each, named run/node, of what is one run.
+                begun.setdefault(run.run_id.partition("/")[0], run.time)
+                if run.unit == unit:
+                    epsilons.append(run.epsilon)
+                    deltas.append(run.delta)
         if excluding_run is not None:
             begun.pop(excluding_run.partition("/")[0], None)
-        return Past(math.fsum(run.epsilon for run in paid), math.fsum(run.delta for run in paid), tuple(begun.values()))
+        return Past(math.fsum(epsilons), math.fsum(deltas), tuple(begun.values()))
 
     def attempts(self, run_id: str) -> frozenset[tuple[int, int]]:
         """Return every (round, attempt) of a run that has been charged."""

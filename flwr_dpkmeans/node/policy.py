@@ -22,7 +22,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError
+from pydantic import AfterValidator, ConfigDict, Field, InstanceOf, StringConstraints, TypeAdapter, ValidationError
 
 from flwr_dpkmeans.errors import BudgetError, ConfigurationError, RefusalError, nearest, told_apart
 from flwr_dpkmeans.node.ledger import Past
@@ -112,7 +112,9 @@ _probability = _valid(
     Annotated[float, Field(ge=0, lt=1)], "a number of at least 0 and below 1", "give one such as 1e-6"
 )
 _names = _valid(
-    Annotated[tuple[str, ...], _List], "a list of names", "put the names in brackets, or leave it empty to allow all"
+    Annotated[tuple[InstanceOf[str], ...], _List],
+    "a list of names",
+    "put the names in brackets, or leave it empty to allow all",
 )
 _digests = _valid(
     Annotated[tuple[_Digest, ...], _List], "a list of digests of 64 hexadecimal digits", "copy each of them wholly"
