@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -43,8 +44,8 @@ from flwr_dpkmeans.errors import (
 from flwr_dpkmeans.flower.app_guard import CLIENT_APP
 from flwr_dpkmeans.flower.exchange import RECORD, content_of, log_size, packet_of, recall, remember
 from flwr_dpkmeans.flower.kmeans_client import DESCRIBE, STATISTIC, KMeansClient
-from flwr_dpkmeans.log import LogOptions, Place, event, placed, placed_logger, show_logs
-from flwr_dpkmeans.node.guard import NodeGuard, NodeSettings, crashed, failed, refused, took
+from flwr_dpkmeans.log import LogOptions, Place, event, placed, placed_logger, printable, show_logs, where_raised
+from flwr_dpkmeans.node.guard import NodeGuard, NodeSettings, failed
 from flwr_dpkmeans.node.guard import logger as node_logger
 from flwr_dpkmeans.node.ledger import FileLedger
 from flwr_dpkmeans.node.node_settings import Identity
@@ -223,7 +224,7 @@ class SecureAggregation:
                 self._show_logs(context)
             return self._answer(message, context, call_next)
         except PeerError as error:
-            refused(error)
+            node_logger.warning("refused: %s", printable(error), extra=event("refused", kind=type(error).__name__))
             return encode_failure(Failure(Status.REFUSED, type(error).__name__, str(error)))
         except DPKMeansError as error:
             # The sentence may describe local data, so only its kind travels.
@@ -232,7 +233,9 @@ class SecureAggregation:
             sentence = error.public if isinstance(error, ColumnError) else sentence
             return encode_failure(Failure(Status.FAILED, type(error).__name__, sentence))
         except Exception as error:
-            crashed(error)
+            # Its text may hold rows, so only its kind and place are told.
+            place = where_raised(error, verbose=node_logger.isEnabledFor(logging.DEBUG))
+            node_logger.error("cannot answer: %s", place, extra=event("crashed", kind=type(error).__name__))
             return encode_failure(Failure(Status.FAILED, "InternalError", INTERNAL_SENTENCE))
 
     def _answer(self, message: Message, context: Context, call_next: NextCall) -> Packet:
@@ -288,7 +291,7 @@ class Wrapped:
             reply = self._call("fit", ranges, config)
         else:
             reply = self._call_with_state("fit", memory, config)
-        took("the statistic", start)
+        node_logger.debug("the statistic took %.3f s", time.perf_counter() - start)
         record: Any = reply.get("fitres.parameters") or {}
         return [array.numpy().astype(np.float64, copy=False) for name, array in record.items() if name != _EMPTY_TENSOR]
 

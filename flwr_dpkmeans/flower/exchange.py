@@ -16,7 +16,7 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from types import MappingProxyType
 from typing import Any
@@ -165,37 +165,29 @@ def is_deployed(grid: Grid) -> bool:
     return not getattr(grid, "is_complete", False) and not is_simulated_server()
 
 
-def wait_for_nodes(
-    grid: Grid,
-    n_clients: int | None,
-    min_clients: int,
-    timeout: float,
-    *,
-    say: Callable[[str], None] = lambda _: None,
-    clock: Callable[[], float] = time.monotonic,
-    sleep: Callable[[float], None] = time.sleep,
-) -> list[int]:
+def wait_for_nodes(grid: Grid, n_clients: int | None, min_clients: int, timeout: float) -> list[int]:
     """Wait until the expected nodes have joined, and return their ids in ascending order.
 
     With `n_clients` exactly this many take part, those with the lowest ids; without, all that are there once none has
-    come or gone for 3 s or the time (seconds) is up, at least `min_clients`. `say` is told what is being waited for;
-    tests give their own clock. Raises a `CohortError` if too few joined in time.
+    come or gone for 3 s or the time (seconds) is up, at least `min_clients`. Raises a `CohortError` if too few joined
+    in time.
     """
-    start = clock()
+    start = time.monotonic()
     wanted = n_clients or min_clients
     last: list[int] = []
     changed = told = start
     while True:
         nodes = sorted(grid.get_node_ids())
-        now = clock()
+        now = time.monotonic()
         if nodes != last:
             last, changed = nodes, now
             if len(nodes) < wanted:
-                say(f"waiting for {wanted} clients: {len(nodes)} joined so far")
+                logger.info(f"waiting for {wanted} clients: {len(nodes)} joined so far")
                 told = now
         elif len(nodes) < wanted and now - told >= _REMIND_SECONDS:
             waited = f"{now - start:.0f} of {timeout:g} s"
-            say(f"still waiting for {wanted} clients after {waited}: {len(nodes)} joined so far, nodes {nodes}")
+            there = f"{len(nodes)} joined so far, nodes {nodes}"
+            logger.info(f"still waiting for {wanted} clients after {waited}: {there}")
             told = now
         if n_clients is not None and len(nodes) >= n_clients:
             return nodes[:n_clients]
@@ -209,7 +201,7 @@ def wait_for_nodes(
                 f"{len(nodes)} of {wanted} clients joined within {timeout:g} s: start more nodes (in simulation: "
                 f'--federation-config "num-supernodes={wanted}"), or lower {option}.'
             )
-        sleep(min(_JOINING_POLL_SECONDS, timeout - (now - start)))
+        time.sleep(min(_JOINING_POLL_SECONDS, timeout - (now - start)))
 
 
 def exchange(grid: Grid, messages: Sequence[Message], timeout: float) -> list[Message]:
@@ -222,24 +214,17 @@ def exchange(grid: Grid, messages: Sequence[Message], timeout: float) -> list[Me
 
 
 def send_in_waves(
-    grid: Grid,
-    messages: Sequence[Message],
-    timeout: float,
-    *,
-    in_flight: int = IN_FLIGHT,
-    poll: float = _POLL_SECONDS,
-    clock: Callable[[], float] = time.monotonic,
-    sleep: Callable[[float], None] = time.sleep,
+    grid: Grid, messages: Sequence[Message], timeout: float, *, in_flight: int = IN_FLIGHT, poll: float = _POLL_SECONDS
 ) -> list[Message]:
     """Send and collect as `Grid.send_and_receive` does, but never more than `in_flight` messages at a time.
 
-    `timeout` seconds are for all of them together, `poll` between two looks for replies; tests give their own clock.
+    `timeout` seconds are for all of them together, `poll` between two looks for replies.
     """
-    end = clock() + timeout
+    end = time.monotonic() + timeout
     waiting: set[str] = set()
     replies: list[Message] = []
     sent = 0
-    while (sent < len(messages) or waiting) and clock() < end:
+    while (sent < len(messages) or waiting) and time.monotonic() < end:
         wave = messages[sent : sent + in_flight - len(waiting)]
         if wave:
             # A node that has left gets no message, and its message no id.
@@ -249,5 +234,5 @@ def send_in_waves(
         replies += arrived
         waiting -= {reply.metadata.reply_to_message_id for reply in arrived}
         if not arrived:
-            sleep(poll)
+            time.sleep(poll)
     return replies

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -17,7 +17,7 @@ from flwr.serverapp.strategy import Result, Strategy
 from flwr_dpkmeans.algorithms import algorithm_entry
 from flwr_dpkmeans.algorithms.measure import EvaluationResult, read_evaluation
 from flwr_dpkmeans.algorithms.server_points import hold_points, in_callers_units, resolve_bounds
-from flwr_dpkmeans.errors import CohortError, ConfigurationError, require_positive
+from flwr_dpkmeans.errors import CohortError, ConfigurationError, listed, require_positive
 from flwr_dpkmeans.flower.exchange import answers_of, exchange, is_deployed, log_size, message_of, wait_for_nodes
 from flwr_dpkmeans.log import Place, event, placed, placed_logger
 from flwr_dpkmeans.options import Auto, PrivateCount, build_run, flat_options
@@ -341,11 +341,13 @@ class PrivateKMeans(Strategy):
         config = self.config
         # What cannot work is said before anybody is waited for.
         require_supported(config, has_server_data=self._server_points is not None)
-        nodes = wait_for_nodes(grid, config.n_clients, config.min_clients, self.timeouts.joining, say=logger.info)
+        nodes = wait_for_nodes(grid, config.n_clients, config.min_clients, self.timeouts.joining)
         plan, kept = first_plan(config, self._server_points, run_id=grid.run.run_id, n_clients=len(nodes))
         app_hash = grid.run.fab_hash or ""
         self._run = server = Server(plan, node_ids=nodes, own_points=kept, started=utc_now(), app_hash=app_hash)
-        log_start(plan, nodes)
+        names = list(map(str, nodes))
+        started = f"run {plan.run_id} starts with {len(names)} clients: nodes {listed(names)}"
+        logger.info(started, extra=event("start", nodes=names))
         self.summary()
         if is_deployed(grid):
             announce(plan)
@@ -379,7 +381,7 @@ class PrivateKMeans(Strategy):
         log_size(logger, "sending", messages)
         start = time.monotonic()
         replies = exchange(grid, messages, timeout)
-        self._progress.count()
+        self._progress.n_done += 1
         log_size(logger, f"after {time.monotonic() - start:.2f} of {timeout:.0f} s came", replies)
         server = self.run
         if server.due is not Stage.FINISH:  # Who misses the result stops nobody else.
@@ -467,11 +469,8 @@ class SpherePacking(PrivateKMeans, algorithm="sphere_packing"):
 def _step_metrics(step: Step) -> MetricRecord:
     metrics: dict[str, Any] = {"epsilon": step.epsilon, "n-clients": step.n_clients, "attempt": step.attempt}
     metrics.update({f"noise-{name}": scale for name, scale in step.noise_scales})
-    if step.radius is not None:
-        metrics["radius"] = step.radius
-    if step.movement is not None:
-        metrics["movement"] = step.movement
-    return MetricRecord(metrics)
+    released = {"radius": step.radius, "movement": step.movement}
+    return MetricRecord(metrics | {name: value for name, value in released.items() if value is not None})
 
 
 # -- what the server's operator sees ----------------------------------------------------------------------------------
@@ -479,33 +478,26 @@ def _step_metrics(step: Step) -> MetricRecord:
 # All of it is public: node ids, the plan's numbers, released counts, time. Under ``oblivious`` the server has no sum
 # and no centroid that a line could hold.
 
-_NODES_SHOWN = 20
-
 
 class Progress:
-    """Round trips of one run: how many are done, and how long the rest will take; a test gives its own `clock`."""
+    """Round trips of one run: how many are done, and how long the rest will take."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._start = clock()
-        self._done = 0
+    def __init__(self) -> None:
+        self._start = time.monotonic()
+        self.n_done = 0
 
     @property
     def seconds(self) -> float:
         """Since the start."""
-        return self._clock() - self._start
-
-    def count(self) -> None:
-        """One more round trip is done."""
-        self._done += 1
+        return time.monotonic() - self._start
 
     def describe(self, n_left: int | None) -> str:
         """Say how far the run is; `n_left` is None while the rounds are not planned yet."""
         so_far = self.seconds
         if n_left is None:
-            return f"{self._done} round trips done, {so_far:.0f} s so far"
-        left = so_far / max(1, self._done) * n_left
-        return f"round trip {self._done} of {self._done + n_left}, {so_far:.0f} s so far, about {left:.0f} s to go"
+            return f"{self.n_done} round trips done, {so_far:.0f} s so far"
+        left = so_far / max(1, self.n_done) * n_left
+        return f"round trip {self.n_done} of {self.n_done + n_left}, {so_far:.0f} s so far, about {left:.0f} s to go"
 
 
 def announce(plan: Plan) -> None:
@@ -572,14 +564,6 @@ def log_progress(progress: Progress, plan: Plan, index: int | None, epsilon: flo
         "with all retries)",
         extra=event("progress", seconds=round(progress.seconds, 3), round_trips_left=left, n_rounds=plan.last_round),
     )
-
-
-def log_start(plan: Plan, nodes: Sequence[int]) -> None:
-    """Say which nodes take part."""
-    names = list(map(str, nodes))
-    shown = ", ".join(names[:_NODES_SHOWN]) + (", ..." if len(names) > _NODES_SHOWN else "")
-    started = f"run {plan.run_id} starts with {len(names)} clients: nodes {shown}"
-    logger.info(started, extra=event("start", nodes=names))
 
 
 def log_end(report: PrivacyReport, plan: Plan, n_confirmed: int, n_asked: int, progress: Progress) -> None:

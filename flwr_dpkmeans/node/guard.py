@@ -18,11 +18,10 @@ from flwr_dpkmeans.errors import (
     ConfigurationError,
     DPKMeansError,
     LocalMisuseError,
-    PeerError,
     ProtocolError,
     RefusalError,
 )
-from flwr_dpkmeans.log import event, placed_logger, printable, where_raised
+from flwr_dpkmeans.log import event, placed_logger, printable
 from flwr_dpkmeans.node.ledger import SHARES_GIVEN, Ledger, LedgerEntry, Past
 from flwr_dpkmeans.node.node_settings import Identity
 from flwr_dpkmeans.node.policy import Asked, ClientPolicy, has_bounds_by_name
@@ -31,7 +30,7 @@ from flwr_dpkmeans.secagg.messages import SumRequest, UnmaskRequest
 from flwr_dpkmeans.secagg.roster import pin_mark
 from flwr_dpkmeans.sums.client import Guard, Memory
 from flwr_dpkmeans.sums.draft import resolve_delta, verify_plan, worst_case
-from flwr_dpkmeans.sums.plan import Plan, PlannedRound
+from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.settings import Evaluation
 from flwr_dpkmeans.sums.wire import terms_digest
 
@@ -136,12 +135,15 @@ class NodeGuard(Guard):
             ) from error
         spent, limit = self.require_allowed(plan).epsilon, self.settings.policy.max_epsilon_total
         logger.info(
-            "allowed by this node's policy: epsilon %.4g%s was spent on data set %r in other runs of this unit",
-            spent,
-            _of(limit),
-            printable(self.data_id, 200),
+            f"allowed by this node's policy: {self._spent(spent)} was spent in other runs of this unit",
             extra=event("plan allowed", spent=_finite(spent), limit=_finite(limit)),
         )
+
+    def _spent(self, epsilon: float) -> str:
+        """What runs have cost, with the limit that it is held against if there is one, and the data set."""
+        limit = self.settings.policy.max_epsilon_total
+        most = "" if math.isinf(limit) else f" of {limit:.4g}"
+        return f"epsilon {epsilon:.4g}{most} on data set {printable(self.data_id, 200)!r}"
 
     def require_allowed(self, plan: Plan) -> Past:
         """Hold a plan against the policy as it is now, and against what other runs have cost until now."""
@@ -229,7 +231,13 @@ class NodeGuard(Guard):
         planned = memory.plan.round_at(index)
         entry = self._entry(memory, index, attempt, planned.name)
         self.settings.ledger.charge(entry, partial(self._admit, memory.plan, entry.epsilon))
-        _log_given(planned, self.settings, entry, n_clients)
+        if logger.isEnabledFor(logging.INFO):
+            spent = self.settings.ledger.past(self.data_id, entry.unit).epsilon
+            logger.info(
+                f"gave: {printable(planned.name, 60)}, masked, in a sum of {n_clients} clients; ledger: epsilon "
+                f"{entry.epsilon:.4g} for all of this run, {self._spent(spent)} in all runs of this unit",
+                extra=event("gave", release=planned.name, epsilon=_finite(entry.epsilon), spent=_finite(spent)),
+            )
 
     def give_shares(self, memory: Memory, request: UnmaskRequest) -> None:
         """Write into the ledger, before they are sent, that shares of one aggregation are given; a second time, refuse.
@@ -247,12 +255,8 @@ class NodeGuard(Guard):
         name = f"key shares of {memory.plan.round_at(index).name}"
         self.settings.ledger.charge(self._entry(memory, index, marked, name))
         n_survivors, n_asked = len(request.survivors), len(memory.protocol.cohort.members)
-        logger.info(
-            "gave shares that unmask the sum of %d clients out of %d",
-            n_survivors,
-            n_asked,
-            extra=event("unmasked", n_survivors=n_survivors, n_asked=n_asked),
-        )
+        told = f"gave shares that unmask the sum of {n_survivors} clients out of {n_asked}"
+        logger.info(told, extra=event("unmasked", n_survivors=n_survivors, n_asked=n_asked))
 
     def _entry(self, memory: Memory, index: int, attempt: int, release_name: str) -> LedgerEntry:
         """An entry of the run, with all that it can cost."""
@@ -274,12 +278,8 @@ class NodeGuard(Guard):
         announced = memory.protocol.announced
         n_clients = 0 if announced is None else len(announced.members)
         logger.info(
-            "shared the keys of this run: %d clients, %d of them recognised; %d neighbours hold shares, %d give a key "
-            "back",
-            n_clients,
-            memory.n_recognised,
-            n_neighbours,
-            threshold,
+            f"shared the keys of this run: {n_clients} clients, {memory.n_recognised} of them recognised; "
+            f"{n_neighbours} neighbours hold shares, {threshold} give a key back",
             extra=event("shared", n_clients=n_clients, n_neighbours=n_neighbours, threshold=threshold),
         )
 
@@ -287,8 +287,8 @@ class NodeGuard(Guard):
         """Log what the report says against the result, and what it, the ledger's entries and this log share."""
         for sentence in () if self.settings.simulated else report.warnings:
             logger.warning("%s", printable(sentence), extra=event("warning"))
-        n_releases, origin = len(memory.attempts), report.provenance
-        logger.info("the result is here, after %d releases; %s", n_releases, origin, extra=event("finished"))
+        told = f"the result is here, after {len(memory.attempts)} releases; {report.provenance}"
+        logger.info(told, extra=event("finished"))
 
 
 def cost_of(plan: Plan) -> float:
@@ -309,21 +309,14 @@ def plan_came(plan: Plan, digest: bytes) -> None:
     except (DPKMeansError, ArithmeticError):
         # The plan is not checked yet, so its noise may have no price; the check will say what is wrong with it.
         worst, epsilon, private = math.nan, math.nan, True
+    if not private:
+        worst = epsilon = math.inf
     rounds = f"{plan.last_round} rounds" if plan.is_final else "rounds still to be planned"
     logger.info(
-        "asked for: %s under trust %s, %s, %d clients, unit %s, epsilon %.4g (at most %.4g with all %d retries) at "
-        "delta %.3g%s; plan %s",
-        printable(config.algorithm, 60),
-        printable(config.trust, 60),
-        rounds,
-        plan.n_clients,
-        config.unit.value,
-        epsilon if private else math.inf,
-        worst if private else math.inf,
-        config.max_retries,
-        plan.delta,
-        "" if private else " (NOT PRIVATE)",
-        digest.hex()[:_DIGEST_CHARACTERS],
+        f"asked for: {printable(config.algorithm, 60)} under trust {printable(config.trust, 60)}, {rounds}, "
+        f"{plan.n_clients} clients, unit {config.unit.value}, epsilon {epsilon:.4g} (at most {worst:.4g} with all "
+        f"{config.max_retries} retries) at delta {plan.delta:.3g}{'' if private else ' (NOT PRIVATE)'}; plan "
+        f"{digest.hex()[:_DIGEST_CHARACTERS]}",
         extra=event("plan", digest=digest.hex(), final=plan.is_final, n_clients=plan.n_clients),
     )
 
@@ -341,60 +334,13 @@ def _log_asked(plan: Plan, request: SumRequest, n_recognised: int) -> None:
         f"{block.name} (sensitivity {block.sensitivity.bound:.3g}, {block.noise.value} noise +-{block.noise_scale:.3g})"
         for block in planned.blocks
     ]
-    logger.info(
-        "asked for: %s (round %d of %d)%s; %s",
-        printable(planned.name, 60),
-        request.round_index,
-        plan.last_round,
-        roster,
-        ", ".join(noises),
-        extra=event("asked", release=planned.name),
-    )
-
-
-def _log_given(planned: PlannedRound, settings: NodeSettings, entry: LedgerEntry, n_clients: int) -> None:
-    """Say what is answered, and what the ledger says of it."""
-    if not logger.isEnabledFor(logging.INFO):
-        return
-    limit = settings.policy.max_epsilon_total
-    spent = settings.ledger.past(settings.data_id, entry.unit).epsilon
-    logger.info(
-        "gave: %s, masked, in a sum of %d clients; ledger: epsilon %.4g for all of this run, %.4g%s on data set %r in "
-        "all runs of this unit",
-        printable(planned.name, 60),
-        n_clients,
-        entry.epsilon,
-        spent,
-        _of(limit),
-        printable(settings.data_id, 200),
-        extra=event("gave", release=planned.name, epsilon=_finite(entry.epsilon), spent=_finite(spent)),
-    )
-
-
-def refused(error: PeerError) -> None:
-    """Say why nothing was given; the server is sent the same sentence."""
-    logger.warning("refused: %s", printable(error), extra=event("refused", kind=type(error).__name__))
+    told = f"asked for: {printable(planned.name, 60)} (round {request.round_index} of {plan.last_round})"
+    logger.info(f"{told}{roster}; {', '.join(noises)}", extra=event("asked", release=planned.name))
 
 
 def failed(error: DPKMeansError) -> None:
     """Say what is wrong on this machine; the server is told that something is, but not what."""
     logger.error("cannot answer: %s", printable(error), extra=event("failed", kind=type(error).__name__))
-
-
-def crashed(error: Exception) -> None:
-    """Say what kind of exception stopped the answer, and where; its text may hold rows, so it is not repeated."""
-    place = where_raised(error, verbose=logger.isEnabledFor(logging.DEBUG))
-    logger.error("cannot answer: %s", place, extra=event("crashed", kind=type(error).__name__))
-
-
-def took(what: str, start: float) -> None:
-    """Log how long a step took that began at `start` (of `time.perf_counter`), for whoever asks for details."""
-    logger.debug("%s took %.3f s", what, round(time.perf_counter() - start, 3))
-
-
-def _of(limit: float) -> str:
-    """The limit that a sum is held against, if there is one."""
-    return "" if math.isinf(limit) else f" of {limit:.4g}"
 
 
 def _finite(value: float) -> float | str:

@@ -1,20 +1,13 @@
 """A client's privacy ledger: what it is about to release, on its own disk before anything is sent.
 
 `charge` returns only after the entry is on disk, so whatever was sent has been charged, whichever way the process ends.
-A restart, a replayed message or a hostile server cannot reset it, because
+One (run, round, attempt) is charged once, and a run all that it can cost with its first release. What other runs cost
+is added up in one unit of privacy: basic composition, which holds as well where each run is chosen by what the ones
+before have released (Rogers, Roth, Ullman and Vadhan, "Privacy odometers and filters", 2016).
 
-* one (run, round, attempt) is charged once;
-* a run is charged all that it can cost with its first release, and keeps its data set, unit, plan and delta: whoever
-  sees releases may stop a run where it has told much, so what its releases so far cost does not bound what they told;
-* what the caller asks of the other runs' costs is asked under the file's lock, after reading what other processes
-  appended. They are added up in one unit of privacy: basic composition, which holds as well where each run is chosen by
-  what the ones before have released (Rogers, Roth, Ullman and Vadhan, "Privacy odometers and filters", 2016).
-
-A line's checksum goes on from the one before it, so that an edited, missing or swapped line shows; the head file counts
-the lines, so that lines cut off the end, a deleted ledger or an older copy show too. It is written after each line is
-on disk: a ledger is level with its head, or one entry ahead of it after a crash. Both files are only ever appended to,
-only their complete lines count, and whoever reads or writes either holds the lock of the first one. Messages about them
-name their paths: they are for the person at this machine. ``LEDGER.md`` beside this module has the rest.
+``LEDGER.md`` beside this module says what the two files hold and withstand. Both are only ever appended to, only their
+complete lines count, and whoever reads or writes either holds the lock of the first one. Messages about them name their
+paths: they are for the person at this machine.
 """
 
 from __future__ import annotations

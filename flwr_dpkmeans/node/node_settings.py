@@ -180,9 +180,7 @@ class NodeOptions(BaseModel):
     @property
     def node_config(self) -> Mapping[str, str | bool]:
         """What the app is told of this node (Flower's ``--node-config``)."""
-        given = {name.replace("_", "-"): getattr(self, name) for name in _NODE_CONFIG}
-        given["schema"] = self.table_schema
-        told = {key: value if value is True else str(value) for key, value in given.items() if value}
+        told = self.model_dump(mode="json", by_alias=True, include={*_NODE_CONFIG}, exclude_defaults=True)
         quoted = ['"' + name.replace('"', '""') + '"' for name in self.columns]
         told |= {"columns": ",".join(quoted)} if quoted else {}
         return told if self.header else told | {"header": "no"}
@@ -190,5 +188,5 @@ class NodeOptions(BaseModel):
 
 _NODE_CONFIG = (
     *("data_path", "data_id", "policy", "ledger", "identity", "output", "label_column", "log_format", "log_file"),
-    *("query", "verbose"),
+    *("query", "table_schema", "verbose"),
 )

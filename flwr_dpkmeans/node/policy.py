@@ -7,9 +7,7 @@ this module is a strict one to begin with.
 The sentences of a refusal are sent to the server, so they hold public plan values and policy values only:
 in particular never what the client has spent before.
 
-A limit is one field of `ClientPolicy`: its default, how it is read, and what it refuses in which words. A new one is
-such a field, its line of the example, and a plan that it refuses in ``tests/protocol/test_policy_refusals.py``: tests
-compare all three.
+A limit is one field of `ClientPolicy`: its default, how it is read, and what it refuses in which words.
 """
 
 from __future__ import annotations
@@ -20,20 +18,22 @@ import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime, timedelta
-from functools import lru_cache, partial
+from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, ConfigDict, Field, InstanceOf, StringConstraints, TypeAdapter, ValidationError
 
 from flwr_dpkmeans.errors import BudgetError, ConfigurationError, RefusalError, nearest, told_apart
 from flwr_dpkmeans.node.ledger import Past
 from flwr_dpkmeans.sums.plan import Plan
-from flwr_dpkmeans.sums.settings import Box, require_integer
+from flwr_dpkmeans.sums.settings import Box
 
 # Accounting ends in floating point: a plan calibrated to exactly its limit must not fail by a rounding error.
 _RELATIVE_SLACK = 1e-9
 # Names in a plan come from the server, so what a sentence repeats of them is bounded.
 _LONGEST_QUOTE = 60
-_KEY_DIGITS = 64
+_KEY = "[0-9a-fA-F]{64}"  # a SHA-256 digest or an Ed25519 key, as people copy it
 
 
 @dataclass(frozen=True)
@@ -76,73 +76,60 @@ class Limit:
 # -- how limits are read ------------------------------------------------------------------------------------------
 
 
-def _is_number(value: object) -> bool:
-    """Whether a value is a real number (infinity is one, a boolean and NaN are not)."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and not math.isnan(value)
-
-
 def _invalid(name: str, value: object, bound: str, mend: str) -> ConfigurationError:
     return ConfigurationError(f"{name} is {value!r}, but it must be {bound}: {mend}.")
 
 
-def _valid(is_valid: Callable[[Any], bool], bound: str, mend: str) -> Read:
-    """Read a value as it is, if it is valid."""
+def _valid(kind: Any, bound: str, mend: str) -> Read:
+    """Read a value of a type as pydantic knows it, without conversions but those that the type allows."""
+    adapter: TypeAdapter[Any] = TypeAdapter(kind, config=ConfigDict(strict=True))
 
     def read(name: str, value: Any) -> Any:
-        if not is_valid(value):
-            raise _invalid(name, value, bound, mend)
-        return value
+        try:
+            return adapter.validate_python(value)
+        except ValidationError as error:
+            raise _invalid(name, value, bound, mend) from error
 
     return read
 
 
-_amount = _valid(lambda value: _is_number(value) and value >= 0, "a number of at least 0", "give a limit such as 1.0")
+def _increasing(pair: tuple[float, float]) -> tuple[float, float]:
+    if not pair[0] < pair[1]:  # as NaN is not
+        raise ValueError("the pair is not increasing")
+    return pair
+
+
+def _whole(least: int, *, optional: bool = False) -> Read:
+    kind: Any = Annotated[int, Field(ge=least)]
+    return _valid(kind | None if optional else kind, f"a whole number of at least {least}", "give one such as 3")
+
+
+_List = Field(strict=False)  # TOML's lists, and tuples
+_Digest = Annotated[str, StringConstraints(pattern=f"^{_KEY}$", to_lower=True)]
+_Pair = Annotated[tuple[float, float], _List, AfterValidator(_increasing)]
+_amount = _valid(Annotated[float, Field(ge=0)], "a number of at least 0", "give a limit such as 1.0")
 _probability = _valid(
-    lambda value: _is_number(value) and 0 <= value < 1, "a number of at least 0 and below 1", "give one such as 1e-6"
+    Annotated[float, Field(ge=0, lt=1)], "a number of at least 0 and below 1", "give one such as 1e-6"
+)
+_names = _valid(
+    Annotated[tuple[InstanceOf[str], ...], _List],
+    "a list of names",
+    "put the names in brackets, or leave it empty to allow all",
+)
+_digests = _valid(
+    Annotated[tuple[_Digest, ...], _List], "a list of digests of 64 hexadecimal digits", "copy each of them wholly"
+)
+_bounds = _valid(
+    Annotated[tuple[_Pair, ...], Field(strict=False, min_length=1)] | None,
+    "a list of increasing pairs",
+    "give one such as [[0.0, 1.0]]",
 )
 
 
-def _whole(least: int) -> Read:
-    return partial(require_integer, low=least, example=3)
-
-
-def _optional(read: Read) -> Read:
-    """Where None sets no limit."""
-    return lambda name, value: None if value is None else read(name, value)
-
-
-def _names(name: str, value: object) -> tuple[str, ...]:
-    """A list of names; a bare string would otherwise be taken letter by letter."""
-    if not isinstance(value, (list, tuple)) or not all(isinstance(item, str) for item in value):
-        raise _invalid(name, value, "a list of names", "put the names in brackets, or leave it empty to allow all")
-    return tuple(value)
-
-
-def _is_key(value: object) -> bool:
-    """Whether a value is a SHA-256 digest or an Ed25519 key, as people copy it."""
-    return isinstance(value, str) and re.fullmatch(rf"[0-9a-fA-F]{{{_KEY_DIGITS}}}", value) is not None
-
-
-def _digests(name: str, value: object) -> tuple[str, ...]:
-    """A list of SHA-256 digests; they are kept in small letters."""
-    digests = _names(name, value)
-    for digest in digests:
-        if not _is_key(digest):
-            raise _invalid(name, digest, f"a list of digests of {_KEY_DIGITS} hexadecimal digits", "copy the whole one")
-    return tuple([digest.lower() for digest in digests])
-
-
-def _bounds(name: str, value: object) -> tuple[tuple[float, float], ...]:
-    """The allowed box: a list of (lowest, highest) pairs."""
-    pairs = value if isinstance(value, (list, tuple)) else ()
-    valid = all(isinstance(pair, (list, tuple)) and len(pair) == 2 and all(map(_is_number, pair)) for pair in pairs)
-    if not (pairs and valid and all(pair[0] < pair[1] for pair in pairs)):
-        raise _invalid(name, value, "a list of increasing pairs", "give one such as [[0.0, 1.0]]")
-    return tuple((float(lowest), float(highest)) for lowest, highest in pairs)
-
-
-def _peers(name: str, value: object) -> tuple[tuple[str, str], ...]:
-    """The pinned peers: a table of names and keys, a list of keys, or pairs as this returns them."""
+def _peers(name: str, value: object) -> tuple[tuple[str, str], ...] | None:
+    """The pinned peers: a table of names and keys, a list of keys, or pairs as this returns them; None pins nobody."""
+    if value is None:
+        return None
     entries = value.items() if isinstance(value, Mapping) else value if isinstance(value, (list, tuple)) else ()
     if not entries:
         # An empty list is refused, too: it would look like pins, and whether it allows all or none is anybody's guess.
@@ -166,12 +153,12 @@ def _peer(entry: object) -> tuple[str, str]:
             f"pinned_peers has the name {_quote(name)}, but a name has at most {_LONGEST_QUOTE} printable characters: "
             "shorten it."
         )
-    if not _is_key(key):
+    if not (isinstance(key, str) and re.fullmatch(_KEY, key)):
         raise ConfigurationError(
-            f"pinned_peers has the key {_quote(key)}, but a key has {_KEY_DIGITS} hexadecimal digits: copy what "
+            f"pinned_peers has the key {_quote(key)}, but a key has 64 hexadecimal digits: copy what "
             "'python -m flwr_dpkmeans identity show PATH' prints on that party's machine."
         )
-    return name, str(key).lower()
+    return name, key.lower()
 
 
 # -- kinds of limits: what they refuse, and in which words ---------------------------------------------------------
@@ -189,24 +176,30 @@ def _limit(default: Any, read: Read, refuse: Refuse = lambda limit, asked: False
 
 
 def _at_most(
+    name: str,
     what: str,
-    cost: Callable[[Asked], float],
-    but: str,
     spent: Callable[[Past], float] | None = None,
     *,
     default: float = math.inf,
     read: Read = _amount,
     required: bool = False,
 ) -> Any:
-    """A limit on a cost, besides what other runs have spent, which is not told."""
+    """A limit on a plan's epsilon or delta, besides what other runs have `spent`, which is not told."""
+    if spent is None:
+        mend = "the plan's epsilon or its number of retries" if what == "epsilon" else "the plan's delta"
+        words = f"this client's {name} is {{}}: lower {mend}."
+    else:
+        words = f"it does not fit into what is left of this client's {name} of {{}}: lower the plan's {what} or leave "
+        words += "this client out."
+    value = "worst-case epsilon" if what == "epsilon" else what
 
     def refuse(limit: float, asked: Asked) -> str | bool:
-        own = cost(asked)
+        own = asked.epsilon if what == "epsilon" else asked.plan.delta
         # NaN is within no limit.
         if own + (0.0 if spent is None else spent(asked.past)) <= limit * (1.0 + _RELATIVE_SLACK):
             return False
-        value, most = told_apart(own, limit)
-        return f"the plan's {what} is {value}, but {but.format(most)}."
+        planned, most = told_apart(own, limit)
+        return f"the plan's {value} is {planned}, but {words.format(most)}"
 
     return _limit(default, read, refuse, is_required=required, error=BudgetError, of_past=spent is not None)
 
@@ -240,7 +233,7 @@ def _switch(default: bool, is_refused: Callable[[Asked], bool], words: str) -> A
         names = {"noise": _quote(asked.plan.settings.noise.value), "algorithm": _quote(asked.plan.config.algorithm)}
         return own is not default and is_refused(asked) and words.format(**names)
 
-    return _limit(default, _valid(lambda value: isinstance(value, bool), "a boolean", "give true or false"), refuse)
+    return _limit(default, _valid(bool, "a boolean", "give true or false"), refuse)
 
 
 def has_bounds_by_name(plan: Plan) -> bool:
@@ -285,41 +278,16 @@ class ClientPolicy:
     ('distributed',)
     """
 
-    max_epsilon_per_run: float = _at_most(
-        "worst-case epsilon",
-        lambda asked: asked.epsilon,
-        "this client's max_epsilon_per_run is {}: lower the plan's epsilon or its number of retries",
-        required=True,
-    )
+    max_epsilon_per_run: float = _at_most("max_epsilon_per_run", "epsilon", required=True)
     """Largest worst-case epsilon of one run."""
-    max_epsilon_total: float = _at_most(
-        "worst-case epsilon",
-        lambda asked: asked.epsilon,
-        "it does not fit into what is left of this client's max_epsilon_total of {}: lower the plan's epsilon or "
-        "leave this client out",
-        lambda past: past.epsilon,
-        required=True,
-    )
+    max_epsilon_total: float = _at_most("max_epsilon_total", "epsilon", lambda past: past.epsilon, required=True)
     """Largest sum of worst-case epsilons over all runs on one data set in one unit of privacy (basic composition).
 
     Each unit has this total of its own: allow one of them, or one row pays for both.
     """
-    max_delta: float = _at_most(
-        "delta",
-        lambda asked: asked.plan.delta,
-        "this client's max_delta is {}: lower the plan's delta",
-        default=1e-2,
-        read=_probability,
-        required=True,
-    )
+    max_delta: float = _at_most("max_delta", "delta", default=1e-2, read=_probability, required=True)
     """Largest delta of one run, in [0, 1)."""
-    max_delta_total: float = _at_most(
-        "delta",
-        lambda asked: asked.plan.delta,
-        "it does not fit into what is left of this client's max_delta_total of {}: lower the plan's delta or leave "
-        "this client out",
-        lambda past: past.delta,
-    )
+    max_delta_total: float = _at_most("max_delta_total", "delta", lambda past: past.delta)
     """Largest sum of deltas over the same runs."""
     allowed_trust: tuple[str, ...] = _one_of("trust model", lambda plan: plan.settings.trust, required=True)
     """Trust models that a plan may use; empty, as for all such lists, allows all."""
@@ -357,7 +325,7 @@ class ClientPolicy:
     """Allow runs that start from the server's own points."""
     allowed_bounds: tuple[tuple[float, float], ...] | None = _limit(
         None,
-        _optional(_bounds),
+        _bounds,
         lambda allowed, asked: (
             not has_bounds_by_name(asked.plan)  # those are for `check_box`
             and _beyond(allowed, asked.plan.settings.bounds, asked.plan.n_features)
@@ -369,7 +337,7 @@ class ClientPolicy:
     """Evaluations that a plan may have; ``["none"]`` forbids them."""
     allowed_dropout: tuple[str, ...] = _one_of("dropout", lambda plan: plan.dropout.value)
     """What may happen when clients fall silent; ``["retry"]`` forbids sums that are recovered from key shares."""
-    pinned_peers: tuple[tuple[str, str], ...] | None = _limit(None, _optional(_peers))
+    pinned_peers: tuple[tuple[str, str], ...] | None = _limit(None, _peers)
     """Names and long-term identities (Ed25519, 64 hexadecimal digits) of all parties that may take part; the own one
     may be among them. A table of names and keys is taken as well, or a list of keys alone. None takes every party that
     the server announces."""
@@ -382,7 +350,7 @@ class ClientPolicy:
     """Smallest `max_silent` of a plan: that many others may work with the server without seeing single rows."""
     runs_per_day: int | None = _limit(
         None,
-        _optional(_whole(1)),
+        _whole(1, optional=True),
         lambda most, asked: (
             asked.runs_today >= most
             and f"this client's runs_per_day is {most}, and as many others have begun within 24 hours: start the run "
@@ -465,9 +433,6 @@ class ClientPolicy:
         For a run that is being resumed, what is asked leaves out its own charge. An epsilon or delta beyond the limits
         is a BudgetError, an incomplete policy and any other value a RefusalError.
         """
-        for name, spent in (("past.epsilon", asked.past.epsilon), ("past.delta", asked.past.delta)):
-            if type(spent) not in (int, float) or not spent >= 0:  # as NaN is not
-                raise _invalid(name, spent, "a number of at least 0", "take it from the ledger")
         refusal = _refusal(self, asked.plan, asked.epsilon, asked.terms)
         if refusal is not None:
             raise refusal[0](refusal[1])

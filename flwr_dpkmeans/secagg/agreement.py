@@ -22,16 +22,10 @@ The fourth costs an attempt, and fails with at most 2^-20 in an aggregation.
 share 16 bytes at a time in interpreted Python, several seconds for one client's keys of a run; this does the same for
 all keys of a run together in a hundredth of one.
 
-**Locks.** A server that tells clients different cohorts or survivors could have each of them give away a few of its
-neighbours, and together all masks of one client. Two locks stand against it, without a further round trip:
-
-* a share of a self mask is padded with a ticket that the *owner* sends along with its vector. Owner and holder compute
-  it from the cohort that they were told, so that only holders that were told the owner's cohort help to unmask it;
-* everything that a client gives is locked with a fresh key, whose Shamir shares are padded with tickets that its
-  neighbours send along with their own shares. They are computed from the survivors, so that a client's shares can be
-  read only if as many of its neighbours as give a key back were told of the same survivors.
-
-A ticket is an HMAC under a key that two neighbours agree on, and used once.
+**Locks** stand against a server that tells clients different cohorts or survivors (`README.md`): a share of a self
+mask is padded with its owner's ticket for the cohort, and all that a client gives is locked with a fresh key, whose
+shares are padded with its neighbours' tickets for the survivors. A ticket is an HMAC under a key that two neighbours
+agree on, and used once.
 """
 
 from __future__ import annotations

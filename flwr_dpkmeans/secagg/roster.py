@@ -3,17 +3,9 @@
 All but the last are functions of the roster alone, so that every party computes them by itself; the roster's digest is
 bound into every mask key, so that parties with different rosters produce noise instead of a readable sum.
 
-Long-term identities are Ed25519 signatures (RFC 8032) by which a client knows whose key it masks with. Each run's
-X25519 keys are fresh and reach the other clients through the server, which could put its own in their place. A party
-that has an identity signs its key, and a client that has pinned the parties' identities answers no roster with a key
-that none of them signed. A signature covers ``pack("flwr-dpkmeans identity", version, purpose, ...)``:
-
-=============  ===================================================================  ===============================
-purpose        then                                                                 says
-=============  ===================================================================  ===============================
-``keys``       run id, node id, digest of the agreed plan, X25519 public key        this is my key for the run
-``survivors``  run id, node id, round, attempt, digest of the survivors             I was told of these survivors
-=============  ===================================================================  ===============================
+Long-term identities are Ed25519 signatures (RFC 8032) by which a client knows whose key it masks with, since the keys
+of a run reach it through the server, which could put its own in their place; ``README.md`` beside this file says what
+is signed and what is held against it.
 """
 
 from __future__ import annotations

@@ -339,7 +339,7 @@ def test_a_refusal(watch: Watch) -> None:
 def test_the_server_does_not_learn_what_a_client_has_spent(watch: Watch) -> None:
     """Budget and limit of the data set are in the client's own log only."""
     federation = run(watch, "central", talkative=False, drop=False, evaluation="none", n_classes=0)
-    spent = [text for node, text in watch.catcher.lines if "was spent on data set" in text]
+    spent = [text for node, text in watch.catcher.lines if "was spent in other runs" in text]
     assert len(spent) >= len(SIZES)
     server = watch.texts(server=True)
     assert "spent" not in server

@@ -15,6 +15,7 @@ import stat
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -304,15 +305,16 @@ def test_virtual_clients_leave_logging_alone(monkeypatch: pytest.MonkeyPatch) ->
 # -- progress -----------------------------------------------------------------------------------------------------
 
 
-def test_progress_counts_round_trips_and_expects_the_rest_to_take_as_long() -> None:
+def test_progress_counts_round_trips_and_expects_the_rest_to_take_as_long(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
-    progress = Progress(clock=lambda: now[0])
+    monkeypatch.setattr("flwr_dpkmeans.flower.strategy.time", SimpleNamespace(monotonic=lambda: now[0]))
+    progress = Progress()
     now[0] += 6.0
     assert progress.describe(3) == "round trip 0 of 3, 6 s so far, about 18 s to go"  # at least one is counted as done
-    progress.count()
+    progress.n_done += 1
     assert progress.describe(None) == "1 round trips done, 6 s so far"
     now[0] += 8.0
-    progress.count()
+    progress.n_done += 1
     assert progress.describe(5) == "round trip 2 of 7, 14 s so far, about 35 s to go"
 
 
@@ -339,7 +341,7 @@ def test_a_client_says_how_much_of_its_limit_is_spent_if_it_has_one(
         federation.start(algorithm="fastlloyd", max_iter=1, epsilon=2.0)
     lines = [record.getMessage() for record in caplog.records if getattr(record, "node", None) == FIRST_NODE_ID]
     (allowed,) = [line for line in lines if line.startswith("allowed by this node's policy")]
-    assert allowed.startswith(f"allowed by this node's policy: epsilon 0{told} was spent")
+    assert allowed.startswith(f"allowed by this node's policy: epsilon 0{told} on data set 'rows' was spent")
     (gave,) = [line for line in lines if line.startswith("gave: ")]
     assert f"{told} on data set 'rows'" in gave
     assert ("inf" in gave) is False

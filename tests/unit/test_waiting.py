@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -31,9 +33,10 @@ class World:
 
     def wait(self, n_clients: int | None, min_clients: int = 2, timeout: float = 60.0) -> list[int]:
         grid: Any = self
-        return wait_for_nodes(
-            grid, n_clients, min_clients, timeout, say=self.said.append, clock=lambda: self.now, sleep=self.sleep
-        )
+        clock = SimpleNamespace(monotonic=lambda: self.now, sleep=self.sleep)
+        log = SimpleNamespace(info=self.said.append)
+        with mock.patch.multiple("flwr_dpkmeans.flower.exchange", time=clock, logger=log):
+            return wait_for_nodes(grid, n_clients, min_clients, timeout)
 
     @property
     def waited(self) -> float:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from types import SimpleNamespace
+from unittest import mock
 
 import pytest
 from flwr.app import ConfigRecord, Message, RecordDict
@@ -47,14 +49,9 @@ def ask(grid: SlowGrid, n_nodes: int, in_flight: int, timeout: float = 10.0) -> 
             Message(RecordDict({"a": ConfigRecord({"b": index})}), FIRST_NODE_ID + index, "train")
             for index in range(n_nodes)
         ]
-        replies = send_in_waves(
-            grid,
-            messages,
-            timeout,
-            in_flight=in_flight,
-            clock=lambda: now[0],
-            sleep=lambda seconds: now.__setitem__(0, now[0] + seconds),
-        )
+        clock = SimpleNamespace(monotonic=lambda: now[0], sleep=lambda seconds: now.__setitem__(0, now[0] + seconds))
+        with mock.patch.object(waves, "time", clock):
+            replies = send_in_waves(grid, messages, timeout, in_flight=in_flight)
     return replies, now
 
 

@@ -239,12 +239,11 @@ def test_hostile_name_is_escaped_and_cut() -> None:
     assert len(str(caught.value)) < 250
 
 
-@pytest.mark.parametrize("spent", [-1.0, math.nan])
-def test_invalid_spent_total_is_the_callers_mistake(spent: float) -> None:
-    with pytest.raises(ConfigurationError, match=r"past\.epsilon"):
-        ClientPolicy().check(asked(PLAN, spent))
-    with pytest.raises(ConfigurationError, match=r"past\.delta"):
-        ClientPolicy().check(asked(PLAN, 0.0, spent))
+def test_spent_costs_that_are_no_numbers_fit_into_no_limit() -> None:
+    with pytest.raises(BudgetError, match="max_epsilon_total of 9"):
+        ClientPolicy(max_epsilon_total=9.0).check(asked(PLAN, math.nan))
+    with pytest.raises(BudgetError, match=r"max_delta_total of 0\.9"):
+        ClientPolicy(max_delta_total=0.9).check(asked(PLAN, 0.0, math.nan))
 
 
 @pytest.mark.parametrize(
