@@ -246,10 +246,12 @@ _MAKER = object()
 class ReleasedSum:
     """The only thing that `advance` may look at: a noised sum's arrays. `as_released` makes it, not a plain array."""
 
-    def __init__(self, arrays: Mapping[str, NDArray[np.float64]], maker: object) -> None:
+    def __init__(self, arrays: Mapping[str, NDArray[np.float64]], blocks: Sequence[Block], maker: object) -> None:
         if maker is not _MAKER:
             raise LocalMisuseError("a ReleasedSum is made by the mechanism that adds the noise: call `as_released`.")
         self.arrays: Mapping[str, NDArray[np.float64]] = MappingProxyType(dict(arrays))
+        self.blocks = tuple(blocks)
+        """What the plan says of them, their noise above all."""
 
     def __getitem__(self, name: str) -> NDArray[np.float64]:
         """Return one released array, in data units."""
@@ -273,7 +275,7 @@ def as_released(values: NDArray[np.uint64], blocks: Sequence[Block], fraction_bi
     for block in blocks:
         arrays[block.name] = numbers[start : start + block.size].reshape(block.shape)
         start += block.size
-    return ReleasedSum(arrays, _MAKER)
+    return ReleasedSum(arrays, blocks, _MAKER)
 
 
 PROOF_PAGE = "flwr_dpkmeans/privacy/README.md"

@@ -190,9 +190,9 @@ def test_release_cuts_the_vector_into_its_arrays() -> None:
 
 def test_released_sum_cannot_be_built_from_an_array() -> None:
     with pytest.raises(LocalMisuseError, match="a ReleasedSum is made by the mechanism that adds the noise: call"):
-        ReleasedSum({"sums": np.zeros(2)}, object())
+        ReleasedSum({"sums": np.zeros(2)}, (), object())
     with pytest.raises(LocalMisuseError):
-        ReleasedSum({"sums": np.zeros(2)}, None)
+        ReleasedSum({"sums": np.zeros(2)}, (), None)
     with pytest.raises(TypeError):
         ReleasedSum({"sums": np.zeros(2)})  # type: ignore[call-arg]
 
