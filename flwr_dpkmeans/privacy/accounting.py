@@ -47,7 +47,7 @@ def compose_epsilon(events: Sequence[Event], delta: float) -> float:
     --------
     >>> round(compose_epsilon([release.GaussianRelease("sums", 10.0)] * 100, 1e-6), 6)
     4.886554
-    >>> compose_epsilon([release.LaplaceRelease("counts", 4.0)] * 3, 0.0)
+    >>> compose_epsilon([release.PureRelease("counts", 0.25)] * 3, 0.0)
     0.75
     """
     totals = add_up(events)
@@ -91,7 +91,7 @@ class Totals:
     closeness: Closeness = SAME
     """Of all noise that is drawn to the noise that is analysed."""
     pure_epsilons: tuple[float, ...] = ()
-    """Of the Laplace and the other pure releases, in increasing order."""
+    """Of the pure releases, in increasing order."""
     sampled: tuple[release.SampledGaussianRelease, ...] = ()
     """Those with a rate below 1, as it is priced."""
     multipliers: tuple[float, ...] = ()
@@ -124,14 +124,14 @@ def add_up(events: Sequence[Event]) -> Totals:
                 sampled.append(replace(event, sampling_rate=max(event.sampling_rate, _SMALLEST_RATE)))
             case release.GaussianRelease() | release.SampledGaussianRelease():
                 multipliers.append(event.noise_multiplier)
-            case release.LaplaceRelease() | release.PureRelease():
+            case release.PureRelease():
                 pure.append(event.epsilon)
             case release.ExactRelease():
                 exact = True
             case _:
                 raise LocalMisuseError(
                     f"an event is of type {type(event).__name__!r}, which has no price: give a GaussianRelease, "
-                    "a SampledGaussianRelease, a LaplaceRelease, a PureRelease or an ExactRelease."
+                    "a SampledGaussianRelease, a PureRelease or an ExactRelease."
                 )
     mu = math.hypot(*[1.0 / m for m in multipliers], *[1.0 / event.noise_multiplier for event in sampled])
     if not (math.isfinite(mu) and math.isfinite(sum(pure))):

@@ -11,6 +11,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any, ClassVar
@@ -150,7 +151,7 @@ class Block:
         if self.noise is NoiseShape.NONE:
             return ExactRelease(self.name)
         if self.noise is NoiseShape.LAPLACE:
-            return LaplaceRelease(self.name, self.noise_multiplier)
+            return PureRelease(self.name, 1.0 / self.noise_multiplier)
         known = self._events.get((fraction_bits, n_shares))
         if known is None:
             std = self.noise_scale * 2.0**fraction_bits
@@ -231,13 +232,9 @@ def draw_noise(
 
 def product_at_least(*factors: float) -> float:
     """The smallest float that is not below the exact product."""
-    numerator = denominator = 1
-    for factor in factors:
-        above, below = factor.as_integer_ratio()
-        numerator, denominator = numerator * above, denominator * below
-    product = numerator / denominator  # integers are divided correctly rounded
-    above, below = product.as_integer_ratio()
-    return product if above * denominator >= numerator * below else math.nextafter(product, math.inf)
+    exact = math.prod(map(Fraction, factors))
+    product = float(exact)  # correctly rounded
+    return product if Fraction(product) >= exact else math.nextafter(product, math.inf)
 
 
 _MAKER = object()
@@ -270,11 +267,8 @@ def as_released(values: NDArray[np.uint64], blocks: Sequence[Block], fraction_bi
     if values.shape != (length,):
         raise PlanError(f"a release has {values.size} entries, but the plan has {length}.")
     numbers = values.view(np.int64).astype(np.float64) / 2.0**fraction_bits
-    arrays = {}
-    start = 0
-    for block in blocks:
-        arrays[block.name] = numbers[start : start + block.size].reshape(block.shape)
-        start += block.size
+    parts = np.split(numbers, np.cumsum([block.size for block in blocks])[:-1])
+    arrays = {block.name: part.reshape(block.shape) for block, part in zip(blocks, parts, strict=True)}
     return ReleasedSum(arrays, blocks, _MAKER)
 
 
@@ -349,27 +343,12 @@ class SampledGaussianRelease:
 
 
 @dataclass(frozen=True)
-class LaplaceRelease:
-    """A release with Laplace or discrete Laplace noise, of pure epsilon ``1 / noise_multiplier``."""
-
-    name: str
-    noise_multiplier: float
-    """Scale of the noise over the L1 sensitivity; finite and greater than 0, else `LocalMisuseError`."""
-    closeness: ClassVar[Closeness] = SAME
-    """A pure epsilon is that of the noise as it is drawn."""
-
-    def __post_init__(self) -> None:
-        require_positive("noise_multiplier", self.noise_multiplier)
-
-    @property
-    def epsilon(self) -> float:
-        """Its pure epsilon."""
-        return 1.0 / self.noise_multiplier
-
-
-@dataclass(frozen=True)
 class PureRelease:
-    """A pure epsilon-DP release, such as an exponential mechanism's; priced as the worst mechanism of its epsilon."""
+    """A pure epsilon-DP release, priced as the worst mechanism of its epsilon.
+
+    Laplace noise has the pure epsilon ``1 / noise_multiplier``, discrete as it is drawn; an exponential mechanism its
+    own. Finite and greater than 0, else `LocalMisuseError`.
+    """
 
     name: str
     epsilon: float
@@ -387,7 +366,7 @@ class ExactRelease:
     closeness: ClassVar[Closeness] = SAME
 
 
-Event = GaussianRelease | SampledGaussianRelease | LaplaceRelease | PureRelease | ExactRelease
+Event = GaussianRelease | SampledGaussianRelease | PureRelease | ExactRelease
 """One release, as `compose_epsilon` prices it."""
 
 
@@ -411,13 +390,13 @@ def with_joint_pure_release(events: Sequence[Event]) -> tuple[Event, ...]:
 
     Examples
     --------
-    >>> with_joint_pure_release([LaplaceRelease("sums", 4.0), LaplaceRelease("counts", 2.0)])
+    >>> with_joint_pure_release([PureRelease("sums", 0.25), PureRelease("counts", 0.5)])
     (PureRelease(name='sums and counts', epsilon=0.75),)
     """
-    pure = [event for event in events if isinstance(event, LaplaceRelease | PureRelease)]
+    pure = [event for event in events if isinstance(event, PureRelease)]
     if not pure:
         return tuple(events)
-    others = [event for event in events if not isinstance(event, LaplaceRelease | PureRelease)]
+    others = [event for event in events if not isinstance(event, PureRelease)]
     names = dict.fromkeys(event.name for event in pure)
     return (*others, PureRelease(" and ".join(names), math.fsum(event.epsilon for event in pure)))
 

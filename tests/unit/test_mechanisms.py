@@ -26,10 +26,10 @@ from flwr_dpkmeans.privacy.release import (
     Block,
     ExactRelease,
     GaussianRelease,
-    LaplaceRelease,
     NoiseShape,
     Norm,
     PrivacyUnit,
+    PureRelease,
     ReleasedSum,
     SampledGaussianRelease,
     Sensitivity,
@@ -120,7 +120,7 @@ def test_events_carry_multiplier_and_closeness() -> None:
     extra = discrete_gaussian_sum_log_ratio(2.0 / 3.0, 9, 6)
     assert shared.closeness == alone.closeness.widened(extra)
     assert shared.closeness.log_ratio_below > alone.closeness.log_ratio_below
-    assert block(noise=NoiseShape.LAPLACE).event(BITS) == LaplaceRelease("sums", 2.0)
+    assert block(noise=NoiseShape.LAPLACE).event(BITS) == PureRelease("sums", 0.5)
 
 
 # -- noise --------------------------------------------------------------------------------------------------------
@@ -296,7 +296,7 @@ def test_a_dominating_release_of_two_rounds_by_hand() -> None:
     sampled = dominating_release([[SampledGaussianRelease("a", 3.0, 0.5)], [SampledGaussianRelease("b", 2.0, 0.5)]])
     assert isinstance(sampled, SampledGaussianRelease)
     assert (sampled.sampling_rate, sampled.noise_multiplier) == (0.5, pytest.approx(2.0, rel=1e-11))
-    for rounds in ([], [[]], [[LaplaceRelease("a", 2.0)]], [[strong[0], LaplaceRelease("a", 2.0)]]):
+    for rounds in ([], [[]], [[PureRelease("a", 0.5)]], [[strong[0], PureRelease("a", 0.5)]]):
         with pytest.raises(LocalMisuseError):
             dominating_release(rounds)
     with pytest.raises(LocalMisuseError, match=r"rounds have the sampling rates \[0\.5, 1\.0\]"):

@@ -21,7 +21,6 @@ from flwr_dpkmeans.privacy.release import (
     Event,
     ExactRelease,
     GaussianRelease,
-    LaplaceRelease,
     PureRelease,
     SampledGaussianRelease,
     dominating_release,
@@ -119,7 +118,7 @@ def test_price_agrees_with_the_pld_accountant_on_its_own_grid() -> None:
 
 
 def test_everybody_included_is_the_gaussian_release() -> None:
-    for others in ([], [GaussianRelease("sums", 3.0)], [LaplaceRelease("counts", 4.0)]):
+    for others in ([], [GaussianRelease("sums", 3.0)], [PureRelease("counts", 0.25)]):
         sampled = [*rounds(2.0, 1.0, 3, 1e-10), *others]
         plain = [*(GaussianRelease(f"round {index}", 2.0, Closeness(additive=1e-10)) for index in range(3)), *others]
         assert compose_epsilon(sampled, 1e-6) == compose_epsilon(plain, 1e-6)
@@ -226,7 +225,7 @@ def test_a_dominating_release_is_the_strongest_and_the_coarsest_of_all() -> None
     for releases, one in ((gaussians, found), (joint, sampled)):
         for first, second in itertools.product(releases, repeat=2):
             assert compose_epsilon([*first, *second], 1e-5) <= compose_epsilon([one, one], 1e-5)
-    for bad, words in (([[LaplaceRelease("l", 1.0)]], "not Gaussian"), ([[]], "not Gaussian"), ([], "rates")):
+    for bad, words in (([[PureRelease("l", 1.0)]], "not Gaussian"), ([[]], "not Gaussian"), ([], "rates")):
         with pytest.raises(LocalMisuseError, match=words):
             dominating_release(bad)
     with pytest.raises(LocalMisuseError, match=r"rates \[0.1, 0.2\]"):
