@@ -105,8 +105,15 @@ class ProxyLloyd(KMeansTask):
         return build(known)
 
     def cautions(self, plan: Plan) -> tuple[str, ...]:
-        """Say so besides where bounds may not be much wider than the data."""
-        return (*super().cautions(plan), *_narrow_bounds_asked_for(plan))
+        """Say so besides where bounds may not be much wider than the data, whose place cannot be looked for."""
+        looks = all(planned.name != "location" for planned in plan.rounds)
+        if looks or plan.server is not None or plan.settings.private_bounds:
+            return super().cautions(plan)
+        return (
+            *super().cautions(plan),
+            "So much noise on so few rows or clients hides where the data lie in wide bounds: these may be about twice "
+            "as wide as the data; give narrower bounds, raise epsilon or add data.",
+        )
 
     def server_points_words(self, plan: Plan) -> str:
         """The server's points steer the first proxies."""
@@ -119,17 +126,6 @@ class ProxyLloyd(KMeansTask):
             "themselves"
         )
         return f"stay on the server; clients see their mean, a radius around it, and {start}"
-
-
-def _narrow_bounds_asked_for(plan: Plan) -> tuple[str, ...]:
-    """What to say where the data's place cannot be looked for."""
-    looks = all(planned.name != "location" for planned in plan.rounds)
-    if looks or plan.server is not None or plan.settings.private_bounds:
-        return ()
-    return (
-        "So much noise on so few rows or clients hides where the data lie in wide bounds: these may be about twice as "
-        "wide as the data; give narrower bounds, raise epsilon or add data.",
-    )
 
 
 def build(public: Known, options: ProxyOptions = ProxyOptions()) -> Algorithm:  # noqa: B008 - frozen

@@ -92,7 +92,7 @@ class Totals:
     """Of all noise that is drawn to the noise that is analysed."""
     pure_epsilons: tuple[float, ...] = ()
     """Of the pure releases, in increasing order."""
-    sampled: tuple[release.SampledGaussianRelease, ...] = ()
+    sampled: tuple[release.GaussianRelease, ...] = ()
     """Those with a rate below 1, as it is priced."""
     multipliers: tuple[float, ...] = ()
     """Of the Gaussian releases that are not sampled, nor priced as sampled."""
@@ -115,14 +115,14 @@ class Totals:
 def add_up(events: Sequence[Event]) -> Totals:
     """Add up `events`, refusing any of an unsupported type."""
     multipliers: list[float] = []
-    sampled: list[release.SampledGaussianRelease] = []
+    sampled: list[release.GaussianRelease] = []
     pure: list[float] = []
     exact = False
     for event in events:
         match event:
-            case release.SampledGaussianRelease() if event.sampling_rate <= _LARGEST_RATE:
+            case release.GaussianRelease() if event.sampling_rate <= _LARGEST_RATE:
                 sampled.append(replace(event, sampling_rate=max(event.sampling_rate, _SMALLEST_RATE)))
-            case release.GaussianRelease() | release.SampledGaussianRelease():
+            case release.GaussianRelease():
                 multipliers.append(event.noise_multiplier)
             case release.PureRelease():
                 pure.append(event.epsilon)
@@ -131,7 +131,7 @@ def add_up(events: Sequence[Event]) -> Totals:
             case _:
                 raise LocalMisuseError(
                     f"an event is of type {type(event).__name__!r}, which has no price: give a GaussianRelease, "
-                    "a SampledGaussianRelease, a PureRelease or an ExactRelease."
+                    "a PureRelease or an ExactRelease."
                 )
     mu = math.hypot(*[1.0 / m for m in multipliers], *[1.0 / event.noise_multiplier for event in sampled])
     if not (math.isfinite(mu) and math.isfinite(sum(pure))):

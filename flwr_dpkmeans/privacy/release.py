@@ -304,34 +304,22 @@ def theorem(block: Block, *, shared_noise: bool = False, sampling_rate: float = 
 
 @dataclass(frozen=True)
 class GaussianRelease:
-    """A release with Gaussian noise."""
+    """A release with Gaussian noise, of all units or of a Poisson sample of them, drawn for this release alone.
+
+    In a sample each unit's contribution is included independently, and nobody from whom privacy is to be kept sees who
+    was included. The price holds for adding or removing one unit. All arrays that depend on the same draw are one
+    release (`joint_sampled_release`): priced one by one they would count as independent draws. Sampling does not change
+    the closeness. Zhu, Dong and Wang 2022, "Optimal accounting of differential privacy via characteristic function",
+    Theorem 11.
+    """
 
     name: str
     noise_multiplier: float
     """Standard deviation of the noise over the L2 sensitivity; finite and greater than 0, else `LocalMisuseError`."""
     closeness: Closeness = SAME
     """Of the noise that is drawn to the continuous Gaussian that is analysed."""
-
-    def __post_init__(self) -> None:
-        require_positive("noise_multiplier", self.noise_multiplier)
-
-
-@dataclass(frozen=True)
-class SampledGaussianRelease:
-    """A release with Gaussian noise over a Poisson sample of the units, drawn for this release alone.
-
-    Each unit's contribution is included independently with probability `sampling_rate`, and nobody from whom privacy
-    is to be kept sees who was included. The price holds for adding or removing one unit. All arrays that depend on the
-    same draw are one release (`joint_sampled_release`): priced one by one they would count as independent draws.
-    Sampling does not change the closeness. Zhu, Dong and Wang 2022, "Optimal accounting of differential privacy via
-    characteristic function", Theorem 11.
-    """
-
-    name: str
-    noise_multiplier: float
-    sampling_rate: float
-    """Probability of inclusion, greater than 0 and at most 1; at 1 this is a `GaussianRelease`."""
-    closeness: Closeness = SAME
+    sampling_rate: float = 1.0
+    """Probability of inclusion, greater than 0 and at most 1."""
 
     def __post_init__(self) -> None:
         require_positive("noise_multiplier", self.noise_multiplier)
@@ -353,6 +341,7 @@ class PureRelease:
     name: str
     epsilon: float
     closeness: ClassVar[Closeness] = SAME
+    sampling_rate: ClassVar[float] = 1.0
 
     def __post_init__(self) -> None:
         require_positive("epsilon", self.epsilon)
@@ -364,20 +353,21 @@ class ExactRelease:
 
     name: str
     closeness: ClassVar[Closeness] = SAME
+    sampling_rate: ClassVar[float] = 1.0
 
 
-Event = GaussianRelease | SampledGaussianRelease | PureRelease | ExactRelease
+Event = GaussianRelease | PureRelease | ExactRelease
 """One release, as `compose_epsilon` prices it."""
 
 
-def joint_sampled_release(name: str, parts: Sequence[GaussianRelease], sampling_rate: float) -> SampledGaussianRelease:
+def joint_sampled_release(name: str, parts: Sequence[GaussianRelease], sampling_rate: float) -> GaussianRelease:
     """Join the arrays that are sent under one draw of the sample to the one release that they are.
 
     A unit is in all of them or in none. Scaled to unit noise the arrays, at least one, each described as without
     sampling, are one vector, of sensitivity ``hypot(1 / multipliers)``; closeness adds up.
     """
     mu = math.hypot(*[1.0 / part.noise_multiplier for part in parts])
-    return SampledGaussianRelease(name, 1.0 / mu, sampling_rate, joint_closeness(part.closeness for part in parts))
+    return GaussianRelease(name, 1.0 / mu, joint_closeness(part.closeness for part in parts), sampling_rate)
 
 
 def with_joint_pure_release(events: Sequence[Event]) -> tuple[Event, ...]:
@@ -401,23 +391,23 @@ def with_joint_pure_release(events: Sequence[Event]) -> tuple[Event, ...]:
     return (*others, PureRelease(" and ".join(names), math.fsum(event.epsilon for event in pure)))
 
 
-def dominating_release(rounds: Sequence[Sequence[Event]]) -> GaussianRelease | SampledGaussianRelease:
+def dominating_release(rounds: Sequence[Sequence[Event]]) -> GaussianRelease:
     """Return one Gaussian release that costs no less than any of some rounds, whatever else is released.
 
     The strongest round need not be the costliest: one of weaker signals, whose noise is coarser, may pay more for being
     discrete, and two rounds that cost the same alone can cost more one after the other than either does twice.
 
     It has the smallest joint multiplier of a round (less 1e-12 of it), and each part of the closeness as large as it is
-    in any round. Rounds, none of them empty, are of `GaussianRelease`, or `SampledGaussianRelease` of one rate.
+    in any round. Rounds, none of them empty, are of `GaussianRelease` of one rate.
     """
     mu, rates, closeness = 0.0, set(), []
     for events in rounds:
-        gaussians = [event for event in events if isinstance(event, GaussianRelease | SampledGaussianRelease)]
+        gaussians = [event for event in events if isinstance(event, GaussianRelease)]
         if len(gaussians) < len(events) or not gaussians:
             raise LocalMisuseError("a round has releases that are not Gaussian: price its repetitions one by one.")
-        if len(events) > 1 and any(isinstance(event, SampledGaussianRelease) for event in events):
+        if len(events) > 1 and any(event.sampling_rate < 1.0 for event in gaussians):
             raise LocalMisuseError("a sampled round has several releases: join those of one draw first.")
-        rates |= {event.sampling_rate if isinstance(event, SampledGaussianRelease) else 1.0 for event in gaussians}
+        rates |= {event.sampling_rate for event in gaussians}
         mu = max(mu, math.hypot(*[1.0 / event.noise_multiplier for event in gaussians]))
         closeness.append(joint_closeness([event.closeness for event in gaussians]))
     if len(rates) != 1:
@@ -429,7 +419,4 @@ def dominating_release(rounds: Sequence[Sequence[Event]]) -> GaussianRelease | S
     )
     (rate,) = rates
     # A little less noise than the strongest round has, so that the last digits of prices do not change their order.
-    multiplier = (1.0 - 2.0**-40) / mu
-    if rate == 1.0:
-        return GaussianRelease("a repetition", multiplier, widest)
-    return SampledGaussianRelease("a repetition", multiplier, rate, widest)
+    return GaussianRelease("a repetition", (1.0 - 2.0**-40) / mu, widest, rate)

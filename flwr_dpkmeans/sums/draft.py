@@ -266,7 +266,8 @@ def _known(plan: Plan) -> Known:
     others = plan.events(range(plan.first_round, 1))
     if plan.settings.evaluation is Evaluation.PRIVATE:
         others += round_events(evaluation, plan.fraction_bits, n_shares, plan.settings.client_sampling_rate)
-    released = [event for event in others if isinstance(event, release.GaussianRelease)]
+    gaussian = [event for event in others if isinstance(event, release.GaussianRelease)]
+    released = [event for event in gaussian if event.sampling_rate == 1.0]
     squares = math.fsum(event.noise_multiplier**-2 for event in released)
     return Known(
         config=plan.config.unseeded,
@@ -280,7 +281,7 @@ def _known(plan: Plan) -> Known:
         noise_factor=plan.model.released_factor(plan.shares),
         n_clients=plan.n_clients,
         evaluation=evaluation,
-        sampled=tuple(event for event in others if isinstance(event, release.SampledGaussianRelease)),
+        sampled=tuple(event for event in gaussian if event.sampling_rate < 1.0),
     )
 
 
@@ -302,7 +303,7 @@ def _sampled_multiplier(multiplier: float, rate: float, delta: float) -> float:
     """The noise multiplier with which one release over sampled clients costs what it would over all with the other."""
     epsilon = compose_epsilon([release.GaussianRelease(EVALUATION_ROUND, multiplier)], delta)
     return calibrate_scale(
-        lambda scale: [release.SampledGaussianRelease(EVALUATION_ROUND, scale, rate)], epsilon, delta, start=multiplier
+        lambda scale: [release.GaussianRelease(EVALUATION_ROUND, scale, SAME, rate)], epsilon, delta, start=multiplier
     )
 
 

@@ -33,7 +33,6 @@ from flwr_dpkmeans.privacy.release import (
     Norm,
     PrivacyUnit,
     PureRelease,
-    SampledGaussianRelease,
     Sensitivity,
 )
 
@@ -106,7 +105,7 @@ def test_oracle_of_mixtures_is_randomized_response_to_the_letter(epsilons: list[
 @pytest.mark.parametrize(("mu", "rate"), [(0.2, 0.05), (0.8, 0.3), (1.6, 0.02), (0.5, 0.9), (3.0, 0.1)])
 @pytest.mark.parametrize("count", [1, 2])
 def test_price_of_samples_is_just_above_the_integral(mu: float, rate: float, count: int) -> None:
-    events: list[Event] = [SampledGaussianRelease("round", 1.0 / mu, rate)] * count
+    events: list[Event] = [GaussianRelease("round", 1.0 / mu, sampling_rate=rate)] * count
     for delta in (1e-3, 1e-6):
         epsilon = compose_epsilon(events, delta)
         if epsilon > 0.0:

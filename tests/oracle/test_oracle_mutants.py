@@ -136,11 +136,11 @@ def test_one_direction_of_a_sample(monkeypatch: pytest.MonkeyPatch, kept: str) -
 def test_arrays_under_one_coin_priced_as_if_each_had_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     import test_oracle_lists
 
-    from flwr_dpkmeans.privacy.release import SampledGaussianRelease
+    from flwr_dpkmeans.privacy.release import GaussianRelease
 
     def apart(blocks: Sequence[Any], bits: int, shares: int = 1, rate: float = 1.0) -> Any:
         events = [block.event(bits, shares) for block in blocks]
-        return tuple(SampledGaussianRelease(e.name, e.noise_multiplier, rate, e.closeness) for e in events)
+        return tuple(GaussianRelease(e.name, e.noise_multiplier, e.closeness, rate) for e in events)
 
     monkeypatch.setattr(test_oracle_lists, "round_events", apart)
     with pytest.raises(AssertionError, match="too low"):
@@ -261,5 +261,5 @@ def test_events_of_the_lists_are_the_house_s_own() -> None:
     assert [type(event).__name__ for event in events_of([MIXED[0], SAMPLED[0]])] == [
         "GaussianRelease",
         "PureRelease",
-        "SampledGaussianRelease",
+        "GaussianRelease",
     ]

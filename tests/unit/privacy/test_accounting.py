@@ -27,7 +27,6 @@ from flwr_dpkmeans.privacy.release import (
     Norm,
     PrivacyUnit,
     PureRelease,
-    SampledGaussianRelease,
     Sensitivity,
 )
 
@@ -328,9 +327,9 @@ def test_events_check_their_values(bad: float) -> None:
     with pytest.raises(LocalMisuseError, match="epsilon"):
         PureRelease("choice", bad)
     with pytest.raises(LocalMisuseError, match="noise_multiplier"):
-        SampledGaussianRelease("sums", bad, 0.5)
+        GaussianRelease("sums", bad, sampling_rate=0.5)
     with pytest.raises(LocalMisuseError, match="sampling_rate"):
-        SampledGaussianRelease("sums", 1.0, bad)
+        GaussianRelease("sums", 1.0, sampling_rate=bad)
     with pytest.raises(LocalMisuseError, match="bound"):
         Sensitivity(Norm.L2, bad, PrivacyUnit.RECORD)
 

@@ -13,7 +13,7 @@ import pytest
 from flwr_dpkmeans.errors import LocalMisuseError, PlanError
 from flwr_dpkmeans.privacy import accounting, calibration, losses
 from flwr_dpkmeans.privacy.noise import SAME, Closeness
-from flwr_dpkmeans.privacy.release import GaussianRelease, PureRelease, SampledGaussianRelease, dominating_release
+from flwr_dpkmeans.privacy.release import GaussianRelease, PureRelease, dominating_release
 
 OCTAVE = 2**20
 
@@ -61,7 +61,7 @@ def test_the_step_of_a_grid_of_losses_is_that_of_its_reach() -> None:
 
 
 def test_a_round_of_a_sampled_release_and_another_one_is_not_joined() -> None:
-    sampled, other = SampledGaussianRelease("rows", 2.0, 0.5), GaussianRelease("sums", 2.0)
+    sampled, other = GaussianRelease("rows", 2.0, sampling_rate=0.5), GaussianRelease("sums", 2.0)
     with pytest.raises(LocalMisuseError, match="a sampled round has several releases"):
         dominating_release([[sampled, other]])
 
@@ -289,9 +289,9 @@ def test_log_ratios_of_the_whole_epsilon_leave_no_room() -> None:
 def test_rates_are_priced_within_their_range() -> None:
     """Below 1e-9 as 1e-9, above 1 - 1e-6 as everybody."""
     for rate, priced in ((1e-12, 1e-9), (1e-9, 1e-9), (0.5, 0.5), (1.0 - 1e-6, 1.0 - 1e-6)):
-        totals = accounting.add_up([SampledGaussianRelease("rows", 2.0, rate)])
+        totals = accounting.add_up([GaussianRelease("rows", 2.0, sampling_rate=rate)])
         assert ([event.sampling_rate for event in totals.sampled], totals.multipliers) == ([priced], ())
-    totals = accounting.add_up([SampledGaussianRelease("rows", 2.0, 1.0 - 5e-7)])
+    totals = accounting.add_up([GaussianRelease("rows", 2.0, sampling_rate=1.0 - 5e-7)])
     assert (totals.sampled, totals.multipliers, totals.mu) == ((), (2.0,), 0.5)
 
 
@@ -390,7 +390,7 @@ def test_a_numerical_price_with_slack_by_hand(
 def test_losses_beyond_a_mu_of_a_hundred_have_no_numerical_price(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
     monkeypatch.setattr(accounting, "numerical_losses", lambda *groups: asked.append(groups))
-    one, two = SampledGaussianRelease("a", 2.0, 0.5), SampledGaussianRelease("a", 3.0, 0.5)
+    one, two = GaussianRelease("a", 2.0, sampling_rate=0.5)("a", 3.0, 0.5)
     accounting._losses_of(accounting.Totals(100.0, SAME, (0.5,), (one, one, two), (4.0, 4.0)))
     assert asked == [({(2.0, 0.5): 2, (3.0, 0.5): 1, (4.0, 1.0): 2}, (0.5,))]
     assert accounting._losses_of(accounting.Totals(100.5, SAME, (), (one,))) is None
