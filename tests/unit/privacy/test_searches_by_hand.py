@@ -390,7 +390,7 @@ def test_a_numerical_price_with_slack_by_hand(
 def test_losses_beyond_a_mu_of_a_hundred_have_no_numerical_price(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
     monkeypatch.setattr(accounting, "numerical_losses", lambda *groups: asked.append(groups))
-    one, two = GaussianRelease("a", 2.0, sampling_rate=0.5)("a", 3.0, 0.5)
+    one, two = (GaussianRelease("a", scale, sampling_rate=0.5) for scale in (2.0, 3.0))
     accounting._losses_of(accounting.Totals(100.0, SAME, (0.5,), (one, one, two), (4.0, 4.0)))
     assert asked == [({(2.0, 0.5): 2, (3.0, 0.5): 1, (4.0, 1.0): 2}, (0.5,))]
     assert accounting._losses_of(accounting.Totals(100.5, SAME, (), (one,))) is None
