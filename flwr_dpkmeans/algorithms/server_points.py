@@ -272,12 +272,6 @@ def in_callers_units(plan: Plan, centroids: Array) -> Array:
     return np.asarray(plan_bounds(plan, centroids.shape[1]).unscale(centroids))
 
 
-def in_squared_units(costs: Array, config: Run) -> Array:
-    """Costs in the caller's squared units where all features have one width; else they stay in scaled ones."""
-    unit = squared_unit(config.settings.bounds)
-    return np.asarray(costs if unit is None else costs * unit)
-
-
 def squared_unit(box: Box) -> float | None:
     """The caller's squared units in a squared scaled one, where it is the same for all features."""
     widths = [high - low for low, high in zip(*box, strict=True)]

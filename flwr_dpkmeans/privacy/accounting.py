@@ -74,7 +74,7 @@ def _analysed_epsilon(totals: Totals, delta: float) -> float:
     if totals.pure_epsilons:
         epsilon = min(epsilon, _mixture_epsilon(totals, delta))
     if totals.sampled:
-        epsilon = min(epsilon, numerical_epsilon(totals.merged(), delta))
+        epsilon = min(epsilon, numerical_epsilon(totals, delta))
     return epsilon
 
 
@@ -103,13 +103,6 @@ class Totals:
     def pure(self) -> float:
         """Sum of the pure epsilons."""
         return math.fsum(self.pure_epsilons)
-
-    def merged(self) -> Totals:
-        """The same with one Gaussian release in place of all that are not sampled."""
-        if len(self.multipliers) < 2:
-            return self
-        mu = math.hypot(*[1.0 / multiplier for multiplier in self.multipliers])
-        return replace(self, multipliers=(1.0 / mu,))
 
 
 def add_up(events: Sequence[Event]) -> Totals:
@@ -248,11 +241,15 @@ def numerical_epsilon(totals: Totals, delta: float) -> float:
 
 
 def _losses_of(totals: Totals) -> losses.NumericalLosses | None:
-    """Return the privacy losses, equal releases composed together; None if they are beyond a numerical price."""
+    """Return the privacy losses, equal releases composed together, and all that are not sampled in closed form.
+
+    None if they are beyond a numerical price.
+    """
     if totals.sampled and totals.mu > _LARGEST_MU:
         return None
     groups = Counter((event.noise_multiplier, event.sampling_rate) for event in totals.sampled)
-    groups.update((multiplier, 1.0) for multiplier in totals.multipliers)
+    if totals.multipliers:
+        groups[1.0 / math.hypot(*[1.0 / multiplier for multiplier in totals.multipliers]), 1.0] = 1
     return numerical_losses(groups, totals.pure_epsilons)
 
 

@@ -287,8 +287,6 @@ def numerical_losses(gaussians: Mapping[tuple[float, float], int], pure_epsilons
     total = pld.identity(value_discretization_interval=step)
     try:
         for (multiplier, rate), count in sorted(gaussians.items()):
-            if rate == 1.0:
-                multiplier, count = multiplier / math.sqrt(count), 1
             part = pld.from_gaussian_mechanism(multiplier, sampling_prob=rate, value_discretization_interval=step)
             total = total.compose(part.self_compose(count) if count > 1 else part)
         for epsilon, count in sorted(Counter(pure_epsilons).items()):
@@ -320,13 +318,8 @@ def _randomized_response(epsilon: float, step: float) -> Any:
     """Return the PLD of the worst mechanism of pure `epsilon`, each loss split over two grid points."""
     from dp_accounting.pld import privacy_loss_distribution as pld
 
-    masses: dict[int, float] = {}
-    for loss in (-epsilon, epsilon):
-        probability = 1.0 / (1.0 + math.exp(-loss)) if loss > -700.0 else 0.0
-        below = math.floor(loss / step)
-        upper = probability * min(1.0, math.expm1(below * step - loss) / math.expm1(-step))
-        for index, mass in ((below, probability - upper), (below + 1, upper)):
-            masses[index] = masses.get(index, 0.0) + mass
+    probabilities = _on_grid(*_responses(epsilon, 1), step)
+    masses = {int(place) - len(probabilities) // 2: probabilities[place] for place in np.flatnonzero(probabilities)}
     return pld.PrivacyLossDistribution.create_from_rounded_probability(masses, 0.0, step)
 
 

@@ -267,8 +267,11 @@ def as_released(values: NDArray[np.uint64], blocks: Sequence[Block], fraction_bi
     if values.shape != (length,):
         raise PlanError(f"a release has {values.size} entries, but the plan has {length}.")
     numbers = values.view(np.int64).astype(np.float64) / 2.0**fraction_bits
-    parts = np.split(numbers, np.cumsum([block.size for block in blocks])[:-1])
-    arrays = {block.name: part.reshape(block.shape) for block, part in zip(blocks, parts, strict=True)}
+    arrays = {}
+    start = 0
+    for block in blocks:
+        arrays[block.name] = numbers[start : start + block.size].reshape(block.shape)
+        start += block.size
     return ReleasedSum(arrays, blocks, _MAKER)
 
 
@@ -323,10 +326,10 @@ class GaussianRelease:
 
     def __post_init__(self) -> None:
         require_positive("noise_multiplier", self.noise_multiplier)
-        rate = require_positive("sampling_rate", self.sampling_rate)
-        if rate > 1.0:
+        if self.sampling_rate != 1.0 and require_positive("sampling_rate", self.sampling_rate) > 1.0:
             raise LocalMisuseError(
-                f"sampling_rate is {rate}, but it must be at most 1: give the probability that a unit is included."
+                f"sampling_rate is {self.sampling_rate}, but it must be at most 1: give the probability that a unit is "
+                "included."
             )
 
 

@@ -13,7 +13,7 @@ import pytest
 from flwr_dpkmeans.errors import LocalMisuseError, PlanError
 from flwr_dpkmeans.privacy import accounting, calibration, losses
 from flwr_dpkmeans.privacy.noise import SAME, Closeness
-from flwr_dpkmeans.privacy.release import GaussianRelease, PureRelease, dominating_release
+from flwr_dpkmeans.privacy.release import GaussianRelease, dominating_release
 
 OCTAVE = 2**20
 
@@ -295,15 +295,6 @@ def test_rates_are_priced_within_their_range() -> None:
     assert (totals.sampled, totals.multipliers, totals.mu) == ((), (2.0,), 0.5)
 
 
-def test_releases_that_are_not_sampled_are_merged() -> None:
-    """Multipliers of 3 and 4 are one of 2.4: (1/3)^2 + (1/4)^2 = (1/2.4)^2."""
-    totals = accounting.add_up([GaussianRelease("a", 3.0), GaussianRelease("b", 4.0), PureRelease("c", 0.5)])
-    assert totals.merged().multipliers == pytest.approx((2.4,))
-    assert totals.merged().pure_epsilons == (0.5,)
-    alone = accounting.add_up([GaussianRelease("a", 3.0)])
-    assert alone.merged() is alone
-
-
 def test_delta_of_noise_as_drawn() -> None:
     """exp(a) times that of the analysed noise at epsilon - a - b; below 0, 1 - exp(e) + exp(e) delta at e = -1/2."""
     totals = accounting.Totals(1.0, Closeness(0.25, 0.5))
@@ -391,8 +382,12 @@ def test_losses_beyond_a_mu_of_a_hundred_have_no_numerical_price(monkeypatch: py
     asked: list[Any] = []
     monkeypatch.setattr(accounting, "numerical_losses", lambda *groups: asked.append(groups))
     one, two = (GaussianRelease("a", scale, sampling_rate=0.5) for scale in (2.0, 3.0))
-    accounting._losses_of(accounting.Totals(100.0, SAME, (0.5,), (one, one, two), (4.0, 4.0)))
-    assert asked == [({(2.0, 0.5): 2, (3.0, 0.5): 1, (4.0, 1.0): 2}, (0.5,))]
+    accounting._losses_of(accounting.Totals(100.0, SAME, (0.5,), (one, one, two), (3.0, 4.0)))
+    (groups, pure), *_ = asked
+    # Those that are not sampled are one: (1/3)^2 + (1/4)^2 = (1/2.4)^2.
+    assert list(groups.values()) == [2, 1, 1]
+    assert list(groups) == [(2.0, 0.5), (3.0, 0.5), (pytest.approx(2.4), 1.0)]
+    assert pure == (0.5,)
     assert accounting._losses_of(accounting.Totals(100.5, SAME, (), (one,))) is None
     assert len(asked) == 1
     accounting._losses_of(accounting.Totals(100.5, SAME, (), (), (4.0,)))
@@ -439,9 +434,8 @@ def test_equal_releases_to_everybody_are_one_of_a_smaller_multiplier(monkeypatch
         return real(multiplier, sampling_prob=sampling_prob, **step)
 
     monkeypatch.setattr(pld, "from_gaussian_mechanism", noted)
-    four = losses.numerical_losses({(20.0, 1.0): 4}, ())
-    assert made == [(10.0, 1.0)]
-    assert four.delta(0.2) == pytest.approx(losses.gaussian_delta(0.2, 0.1), rel=1e-3)
+    whole = losses.numerical_losses({(10.0, 1.0): 1}, ())
+    assert whole.delta(0.2) == pytest.approx(losses.gaussian_delta(0.2, 0.1), rel=1e-3)
     losses.numerical_losses({(20.0, 0.5): 4}, ())
     assert made[1:] == [(20.0, 0.5)]
 
