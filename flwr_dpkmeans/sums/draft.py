@@ -266,8 +266,7 @@ def _known(plan: Plan) -> Known:
     others = plan.events(range(plan.first_round, 1))
     if plan.settings.evaluation is Evaluation.PRIVATE:
         others += round_events(evaluation, plan.fraction_bits, n_shares, plan.settings.client_sampling_rate)
-    gaussian = [event for event in others if isinstance(event, release.GaussianRelease)]
-    released = [event for event in gaussian if event.sampling_rate == 1.0]
+    released = [event for event in others if isinstance(event, release.GaussianRelease) and event.sampling_rate == 1.0]
     squares = math.fsum(event.noise_multiplier**-2 for event in released)
     return Known(
         config=plan.config.unseeded,
@@ -281,7 +280,7 @@ def _known(plan: Plan) -> Known:
         noise_factor=plan.model.released_factor(plan.shares),
         n_clients=plan.n_clients,
         evaluation=evaluation,
-        sampled=tuple(event for event in gaussian if event.sampling_rate < 1.0),
+        sampled=tuple(e for e in others if isinstance(e, release.GaussianRelease) and e.sampling_rate < 1.0),
     )
 
 
