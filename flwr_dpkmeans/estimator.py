@@ -21,7 +21,7 @@ from flwr_dpkmeans.algorithms.cluster_profile import Figure, read_profile
 from flwr_dpkmeans.algorithms.kmeans_task import DEFAULT_MAX_CLUSTERS
 from flwr_dpkmeans.algorithms.measure import COST_CURVE, EvaluationResult
 from flwr_dpkmeans.algorithms.naive_bayes import NaiveBayes, NaiveBayesOptions
-from flwr_dpkmeans.algorithms.server_points import in_squared_units, is_private, resolve_bounds
+from flwr_dpkmeans.algorithms.server_points import is_private, resolve_bounds, squared_unit
 from flwr_dpkmeans.data.points import Bounds, frame_columns, validate_columns
 from flwr_dpkmeans.data.schema import Encoded, schema_of
 from flwr_dpkmeans.errors import ConfigurationError, DataError, PrivacyWarning
@@ -567,7 +567,9 @@ class FederatedKMeans(_PrivateClustering):
         found = ENGINES[self.engine](config, tables.parts, server_points)
         _warn(found.privacy)
         curve = found.state.extras.get(COST_CURVE, np.zeros(0))
-        return ClusterChoice(len(found.state.centroids), in_squared_units(curve, config), found.privacy)
+        # In scaled units where the features have bounds of different widths.
+        costs = curve * (squared_unit(config.settings.bounds) or 1.0)
+        return ClusterChoice(len(found.state.centroids), costs, found.privacy)
 
     def plan(
         self,

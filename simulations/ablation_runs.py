@@ -14,7 +14,7 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.algorithms import ALGORITHMS, proxy_rounds
+from flwr_dpkmeans.algorithms import clusterings, proxy_rounds
 from flwr_dpkmeans.algorithms.proxy_plan import ProxyOptions
 from flwr_dpkmeans.data.partition import MIXTURE_BOUNDS
 from flwr_dpkmeans.kmeans.lloyd import cost_per_point, round_to_grid
@@ -182,7 +182,7 @@ def public_of(points: Array, n_clusters: int, algorithm: str, epsilon: float) ->
         bounds=((-1.0,) * n_features, (1.0,) * n_features),
         n_examples=n_examples,
         # As in the reference figures.
-        **own_options({"packing": "halve"}, algorithm, ALGORITHMS),
+        **own_options({"packing": "halve"}, algorithm, clusterings()),
     )
     delta = 1.0 / (n_examples * math.log(n_examples))
     return Known(config, n_examples, n_features, delta, None, SAME, FRACTION_BITS)

@@ -12,7 +12,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from flwr_dpkmeans.algorithms import ALGORITHMS, NOT_FEDERATED
+from flwr_dpkmeans.algorithms import NOT_FEDERATED, clusterings
 from flwr_dpkmeans.flower.server_app import table_of
 from flwr_dpkmeans.options import Auto, ClientLevel, Group
 from flwr_dpkmeans.privacy.release import PrivacyUnit
@@ -26,7 +26,7 @@ _FROM_DATA = {"examples_per_client": "${oc.select:data.rows_per_client,50}"}
 
 def group_texts() -> dict[str, str]:
     """Each file's text by its name."""
-    kinds = [*ALGORITHMS.values(), *NOT_FEDERATED.values()]
+    kinds = [*clusterings().values(), *NOT_FEDERATED.values()]
     # The choice of k alone is `FederatedKMeans.choose_k`, not an experiment.
     return {f"{table_of(kind.name)}.yaml": _text(kind) for kind in kinds if kind.name != "feddp_choose_k"}
 

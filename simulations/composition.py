@@ -22,7 +22,7 @@ from hydra.errors import HydraException
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from flwr_dpkmeans.algorithms import ALGORITHMS, NOT_FEDERATED
+from flwr_dpkmeans.algorithms import NOT_FEDERATED, clusterings
 from flwr_dpkmeans.errors import ConfigurationError, nearest
 from flwr_dpkmeans.options import options_of
 from flwr_dpkmeans.sums.task import Task
@@ -138,7 +138,7 @@ def require_key(config: Any, name: str, groups: Mapping[str, Sequence[str]] | No
     for part in name.split("."):
         if not isinstance(inner, Mapping) or part not in inner:
             group, _, option = name.partition(".")
-            owners = [repr(other) for other in (*ALGORITHMS, *NOT_FEDERATED) if option in options_of(other)]
+            owners = [repr(other) for other in (*clusterings(), *NOT_FEDERATED) if option in options_of(other)]
             if group == "algorithm" and owners:
                 raise ConfigurationError(
                     f"{name} was given, but the algorithm is {config['algorithm']['name']!r}, which has no such "
@@ -170,7 +170,7 @@ def groups_in(folder: Path) -> dict[str, list[str]]:
 
 def _of_packages() -> dict[str, type[Task]]:
     """Algorithms that other packages brought, by name."""
-    return {name: kind for name, kind in ALGORITHMS.items() if kind.__module__.split(".")[0] != "flwr_dpkmeans"}
+    return {name: kind for name, kind in clusterings().items() if kind.__module__.split(".")[0] != "flwr_dpkmeans"}
 
 
 def referred_tokens(folder: Path, overrides: Iterable[Override]) -> set[str]:

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flwr_dpkmeans import __version__
-from flwr_dpkmeans.algorithms import ALGORITHMS, NOT_FEDERATED
+from flwr_dpkmeans.algorithms import NOT_FEDERATED, clusterings
 from flwr_dpkmeans.algorithms.server_points import PRIVATE, is_private
 from flwr_dpkmeans.data.bundled import BUNDLED
 from flwr_dpkmeans.data.points import Bounds, parse_bounds
@@ -115,7 +115,7 @@ def run_config_of(settings: Mapping[str, Any]) -> dict[str, Scalar]:
 
 def _key_of(algorithm: str, option: str) -> str:
     """Where an option of the group ``algorithm`` stands in a run configuration: in its own table, or beside it."""
-    own = algorithm in ALGORITHMS and option in ALGORITHMS[algorithm].option_class().defaults()
+    own = algorithm in clusterings() and option in clusterings()[algorithm].option_class().defaults()
     return f"{table_of(algorithm)}.{option}" if own and option != "max_iter" else option
 
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from flwr_dpkmeans import FederatedKMeans
 from flwr_dpkmeans.algorithms import NOT_FEDERATED
 from flwr_dpkmeans.algorithms.measure import COST_CURVE
-from flwr_dpkmeans.algorithms.server_points import in_callers_units, in_squared_units, is_private
+from flwr_dpkmeans.algorithms.server_points import in_callers_units, is_private, squared_unit
 from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.flower.engines import ENGINES
 from flwr_dpkmeans.sums.settings import Evaluation as EvaluationKind
@@ -113,7 +113,7 @@ def _in_process(prepared: Prepared) -> Outcome:
     plan, state = found.plan, found.state
     curve = state.extras.get(COST_CURVE)
     if curve is not None:
-        curve = in_squared_units(curve, config.changed(bounds=plan.bounds))
+        curve = curve * (squared_unit(plan.bounds) or 1.0)
     columns = {} if found.evaluation is None else evaluation_columns(found.evaluation.to_dict())
     return Outcome(
         in_callers_units(plan, state.centroids), found.privacy, len(state.movements), seconds, curve, columns

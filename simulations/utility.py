@@ -87,7 +87,7 @@ def load_scaled(source: str) -> NDArray[np.float64]:
 def run_job(job: Job) -> float:
     """Fit once and return the cost per point (NICV) of the scaled data."""
     from flwr_dpkmeans import FederatedKMeans
-    from flwr_dpkmeans.algorithms import ALGORITHMS
+    from flwr_dpkmeans.algorithms import clusterings
     from flwr_dpkmeans.kmeans.lloyd import cost_per_point
     from flwr_dpkmeans.options import own_options
     from simulations.configuration import algorithm_value
@@ -100,7 +100,7 @@ def run_job(job: Job) -> float:
     with one_thread():
         fitted = FederatedKMeans(
             n_clusters=job.n_clusters,
-            algorithm=algorithm_value(job.algorithm, own_options(packed, job.algorithm, ALGORITHMS)),
+            algorithm=algorithm_value(job.algorithm, own_options(packed, job.algorithm, clusterings())),
             epsilon=job.epsilon,
             bounds=(-1.0, 1.0),
             noise="seeded",

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-
 from flwr_dpkmeans.algorithms.feddp_kmeans import (
     FedDPChooseK,
     FedDPKMeans,
@@ -18,7 +16,7 @@ from flwr_dpkmeans.algorithms.naive_bayes import NaiveBayes
 from flwr_dpkmeans.algorithms.proxy_rounds import ProxyLloyd
 from flwr_dpkmeans.sums.task import TASKS, ServerData, Task, register
 
-__all__ = ["ALGORITHMS", "NOT_FEDERATED", "ServerData", "algorithm_entry"]
+__all__ = ["NOT_FEDERATED", "ServerData", "algorithm_entry", "clusterings"]
 
 _OWN: tuple[type[Task], ...] = (
     *(ProxyLloyd, FastLloyd, GLloyd, SuLloyd, Lloyd),
@@ -29,20 +27,6 @@ for _kind in _OWN:
     register(_kind)
 
 
-class _Clusterings(Mapping[str, type[Task]]):
-    """Those of all tasks that cluster."""
-
-    def __getitem__(self, name: str) -> type[Task]:
-        if not issubclass(TASKS[name], KMeansTask):
-            raise KeyError(name)
-        return TASKS[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return (name for name, kind in TASKS.items() if issubclass(kind, KMeansTask))
-
-    def __len__(self) -> int:
-        return sum(1 for _ in self)
-
-
-ALGORITHMS = _Clusterings()
-"""Every clustering that a federation can run, those of other packages included."""
+def clusterings() -> dict[str, type[Task]]:
+    """Every clustering that a federation can run, those of other packages included, by name."""
+    return {name: kind for name, kind in TASKS.items() if issubclass(kind, KMeansTask)}

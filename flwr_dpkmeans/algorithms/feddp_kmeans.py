@@ -40,9 +40,9 @@ from flwr_dpkmeans.kmeans import projected
 from flwr_dpkmeans.kmeans.lloyd import LabelArray, clip_rows, clip_vector, round_to_grid, sum_over_blocks, truncate
 from flwr_dpkmeans.kmeans.projected import clear_labels, means_and_indicators, nearest_projected, sums_and_counts
 from flwr_dpkmeans.kmeans.public_points import PackingMethod, cost_curve, elbow, sphere_packing, weighted_kmeans
-from flwr_dpkmeans.privacy.release import Block, Norm, PrivacyUnit, ReleasedSum, Sensitivity
+from flwr_dpkmeans.privacy.release import Norm, PrivacyUnit, ReleasedSum, Sensitivity
 from flwr_dpkmeans.sums.plan import Plan
-from flwr_dpkmeans.sums.round import Algorithm, Array, State
+from flwr_dpkmeans.sums.round import Algorithm, Array, PrivateSum, State
 from flwr_dpkmeans.sums.settings import Options, as_numbers, choice, flag, is_finite, option, real, whole
 from flwr_dpkmeans.sums.task import Known, Run, ServerData, ServerFacts
 
@@ -341,8 +341,8 @@ def outer_product_round(known: Known, facts: ServerFacts, share: float) -> noise
         triangle = projected.outer_product_triangle(points, lambda rows: centred(rows, facts, radius))
         return [clip_vector(triangle, facts.outer_product_bound) if per_client else round_to_grid(triangle)]
 
-    def advance(state: State, released: ReleasedSum, blocks: tuple[Block, ...]) -> State:
-        noise = blocks[0].noise_scale
+    def advance(state: State, released: ReleasedSum) -> State:
+        noise = released.blocks[0].noise_scale
         matrix = projected.symmetric_from_triangle(released["outer_product"], known.n_features)
         server_points = state_extra(state, SERVER_POINTS)
         if known.options.server_prior:
@@ -355,7 +355,7 @@ def outer_product_round(known: Known, facts: ServerFacts, share: float) -> noise
         return state.view((SEED,)).changed(**{PROJECTION: projection, PROJECTED_POINTS: points})
 
     parts = [noise_budget.ReleasePart("outer_product", (size,), moved, share, moved.bound)]
-    return noise_budget.PlannedSum("outer-product", parts, statistic, advance, radius)
+    return parts, PrivateSum("outer-product", (), statistic, advance, radius)
 
 
 def outer_product_rounding(size: int) -> float:
@@ -392,8 +392,8 @@ def weights_round(known: Known, facts: ServerFacts, share: float) -> noise_budge
         (histogram,) = sum_over_blocks(counted, len(points), known.n_features)
         return [clip_vector(histogram, facts.weights_bound, order=order) if per_client else histogram]
 
-    def advance(state: State, released: ReleasedSum, blocks: tuple[Block, ...]) -> State:
-        least = known.options.weight_threshold * blocks[0].standard_deviation
+    def advance(state: State, released: ReleasedSum) -> State:
+        least = known.options.weight_threshold * released.blocks[0].standard_deviation
         weights = _without_noise_weights(released["weights"], least)
         centers, curve = clustered(config, state_extra(state, PROJECTED_POINTS), weights, seed_of(state))
         # In the space of the data: the best guess before step 3.
@@ -406,7 +406,7 @@ def weights_round(known: Known, facts: ServerFacts, share: float) -> noise_budge
 
     parts = [noise_budget.ReleasePart("weights", (facts.n_points,), moved, share, moved.bound)]
     reads = (PROJECTION, PROJECTED_POINTS)
-    return noise_budget.PlannedSum("weights", parts, statistic, advance, facts.data_radius, reads, admits)
+    return parts, PrivateSum("weights", (), statistic, advance, facts.data_radius, reads, admits)
 
 
 def clustered(
@@ -436,8 +436,8 @@ def centers_round(known: Known, facts: ServerFacts, sums_share: float, counts_sh
     def labels_of(rows: Array, state: State) -> LabelArray:
         return clear_labels(rows, state_extra(state, PROJECTION), state_extra(state, PROJECTED_CENTERS), margin)
 
-    def advance(state: State, released: ReleasedSum, blocks: tuple[Block, ...]) -> State:
-        centroids, counts = _new_centroids(state, released, blocks, facts)
+    def advance(state: State, released: ReleasedSum) -> State:
+        centroids, counts = _new_centroids(state, released, facts)
         return state.changed(centroids=centroids, counts=counts)
 
     def admits(state: State) -> bool:
@@ -445,7 +445,7 @@ def centers_round(known: Known, facts: ServerFacts, sums_share: float, counts_sh
 
     parts, statistic = _cluster_sums(known, facts, (sums_share, counts_share), labels_of)
     reads = (PROJECTION, PROJECTED_CENTERS)
-    return noise_budget.PlannedSum("centers", parts, statistic, advance, facts.data_radius, reads, admits)
+    return parts, PrivateSum("centers", (), statistic, advance, facts.data_radius, reads, admits)
 
 
 def lloyd_rounds(known: Known, facts: ServerFacts, total: float, n_rounds: int) -> list[noise_budget.PlannedSum]:
@@ -460,15 +460,13 @@ def lloyd_rounds(known: Known, facts: ServerFacts, total: float, n_rounds: int) 
     def labels_of(rows: Array, state: State) -> LabelArray:
         return nearest_projected(rows, None, state.centroids - centre)
 
-    def advance(state: State, released: ReleasedSum, blocks: tuple[Block, ...]) -> State:
-        return stepped(state, *_new_centroids(state, released, blocks, facts))
+    def advance(state: State, released: ReleasedSum) -> State:
+        return stepped(state, *_new_centroids(state, released, facts))
 
     shares = noise_budget.shared(budget_shares(known)[2:], total / n_rounds, known.options.noise_kind)
     parts, statistic = _cluster_sums(known, facts, shares, labels_of)
     numbers = range(1, n_rounds + 1)
-    return [
-        noise_budget.PlannedSum(f"lloyd-{index}", parts, statistic, advance, facts.data_radius) for index in numbers
-    ]
+    return [(parts, PrivateSum(f"lloyd-{index}", (), statistic, advance, facts.data_radius)) for index in numbers]
 
 
 def _cluster_sums(
@@ -506,13 +504,11 @@ def _cluster_sums(
     ], means_of
 
 
-def _new_centroids(
-    state: State, released: ReleasedSum, blocks: tuple[Block, ...], facts: ServerFacts
-) -> tuple[Array, Array]:
+def _new_centroids(state: State, released: ReleasedSum, facts: ServerFacts) -> tuple[Array, Array]:
     """Quotients of released sums and counts; a cluster whose count is lost in its noise keeps the centroid it had."""
-    k = len(state.centroids)
-    sums, counts = released[blocks[0].name][:k], released[blocks[1].name][:k]
-    least = min(1.0, blocks[1].sensitivity.bound) + blocks[1].noise_scale
+    k, (summed, counted) = len(state.centroids), released.blocks
+    sums, counts = released[summed.name][:k], released[counted.name][:k]
+    least = min(1.0, counted.sensitivity.bound) + counted.noise_scale
     found = counts > least
     means = sums / np.where(found, counts, 1.0)[:, None]
     # The means of clipped rows lie in the ball, so noise that leaves it is cut off.

@@ -314,7 +314,7 @@ def _laplace_epsilon(public: Known, least: float, shares: Sequence[float]) -> fl
 
     def events_at(scale: float) -> Sequence[release.Event]:
         parts = [1.0] if public.counted else shares
-        return [*others, *[release.LaplaceRelease("iterations", scale / part) for part in parts]]
+        return [*others, *[release.PureRelease("iterations", part / scale) for part in parts]]
 
     scale = calibrate_scale(events_at, public.settings.epsilon, public.delta, start=1.0 / least)
     # Not at least `least`: where a count lowers delta, what was released before costs more than its share.

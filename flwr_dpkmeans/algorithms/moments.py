@@ -18,7 +18,7 @@ from flwr_dpkmeans.algorithms.server_points import plan_bounds
 from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.kmeans.lloyd import is_on_grid, nearest_centroids, round_to_grid, sum_by_label, toward_zero
-from flwr_dpkmeans.privacy.release import Block, Norm, PrivacyUnit, ReleasedSum, Sensitivity
+from flwr_dpkmeans.privacy.release import Norm, PrivacyUnit, ReleasedSum, Sensitivity
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import Algorithm, Array, Labels, PrivateSum, State
 from flwr_dpkmeans.sums.settings import Box, Options, as_numbers, option, real, whole
@@ -126,11 +126,11 @@ class Moments(OneRound):
         def statistic(points: Array, state: State) -> Sequence[Array]:
             return moment_arrays(points, np.zeros(len(points), dtype=np.int64), 1)
 
-        def advance(state: State, released: ReleasedSum, _: tuple[Block, ...]) -> State:
+        def advance(state: State, released: ReleasedSum) -> State:
             rows, means, variances = read_moments(released)
             return state.changed(rows=rows, means=round_to_grid(means), deviations=deviations_of(variances, _LEAST))
 
-        return PlannedSum("moments", moment_parts(1, known.n_features), statistic, advance)
+        return moment_parts(1, known.n_features), PrivateSum("moments", (), statistic, advance)
 
     def shapes(self, n_features: int) -> Mapping[str, tuple[int, ...]]:
         return {"rows": (1,), "means": (1, n_features), DEVIATIONS: (1, n_features)}
@@ -168,10 +168,10 @@ class Histograms(OneRound):
             bins = np.minimum((points + 1.0) * (n / 2.0), n - 1).astype(np.int64)
             return [np.stack([np.bincount(column, minlength=n) for column in bins.T]).astype(np.float64)]
 
-        def advance(state: State, released: ReleasedSum, _: tuple[Block, ...]) -> State:
+        def advance(state: State, released: ReleasedSum) -> State:
             return state.changed(bins=released["bins"])
 
-        return PlannedSum("histograms", [ReleasePart("bins", shape, moved, 1.0, 1.0)], statistic, advance)
+        return [ReleasePart("bins", shape, moved, 1.0, 1.0)], PrivateSum("histograms", (), statistic, advance)
 
     def shapes(self, n_features: int) -> Mapping[str, tuple[int, ...]]:
         return {"bins": (n_features, self.options.bins)}
@@ -239,13 +239,13 @@ class Radii(OneRound):
             shares = toward_zero(np.minimum(squared / square, 1.0))
             return [np.bincount(labels, w, minlength=n).astype(float) for w in (None, shares)]
 
-        def advance(state: State, released: ReleasedSum, _: tuple[Block, ...]) -> State:
+        def advance(state: State, released: ReleasedSum) -> State:
             rows = released["group_counts"]
             shares = np.clip(released["spreads"] / np.maximum(rows, 1.0), 0.0, 1.0)
             return state.changed(rows=rows, radii=round_to_grid(self.options.reach * np.sqrt(shares)))
 
         parts = [group_counts(n, 1.0), ReleasePart("spreads", (n,), cost, 1.0, 1.0)]
-        return PlannedSum("radii", parts, statistic, advance)
+        return parts, PrivateSum("radii", (), statistic, advance)
 
     def shapes(self, n_features: int) -> Mapping[str, tuple[int, ...]]:
         return dict.fromkeys(("rows", "radii"), (len(self.options.centers or ()),))

@@ -16,9 +16,9 @@ from flwr_dpkmeans.algorithms.noise_budget import PlannedSum, ReleasePart, root_
 from flwr_dpkmeans.algorithms.server_points import plan_bounds
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.kmeans.lloyd import round_to_grid
-from flwr_dpkmeans.privacy.release import Block, Norm, PrivacyUnit, ReleasedSum, Sensitivity
+from flwr_dpkmeans.privacy.release import Norm, PrivacyUnit, ReleasedSum, Sensitivity
 from flwr_dpkmeans.sums.plan import Plan
-from flwr_dpkmeans.sums.round import Array, Labels, State
+from flwr_dpkmeans.sums.round import Array, Labels, PrivateSum, State
 from flwr_dpkmeans.sums.settings import Options, Settings, option, real, whole
 from flwr_dpkmeans.sums.task import Known, Result
 
@@ -115,12 +115,12 @@ class NaiveBayes(moments.OneRound):
         def unlabelled(points: Array, state: State) -> Sequence[Array]:
             return labelled(points, state, np.full(len(points), -1))
 
-        def advance(state: State, released: ReleasedSum, blocks: tuple[Block, ...]) -> State:
+        def advance(state: State, released: ReleasedSum) -> State:
             rows = released["group_counts"]
             found = {"rows": rows}
             if columns.numbers:
                 _, means, variances = moments.read_moments(released)
-                noise = {one.name: one.noise_scale for one in blocks}
+                noise = {one.name: one.noise_scale for one in released.blocks}
                 scales = np.hypot(noise["group_squares"], 2.0 * means * noise["group_sums"])
                 variances = pulled_together(variances, rows, scales / np.maximum(rows, 1.0)[:, None])
                 deviations = moments.deviations_of(variances, self.options.least_deviation)
@@ -129,7 +129,7 @@ class NaiveBayes(moments.OneRound):
                 found[CELLS] = np.maximum(released[CELLS], 0.0)
             return state.changed(**found)
 
-        return PlannedSum("classes", parts, unlabelled, advance, labelled=labelled)
+        return parts, PrivateSum("classes", (), unlabelled, advance, labelled=labelled)
 
     def shapes(self, n_features: int) -> Mapping[str, tuple[int, ...]]:
         columns, n_classes = self.columns(n_features), self.options.classes

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from enum import Enum
 from fractions import Fraction
 
 from flwr_dpkmeans.errors import LocalMisuseError, PlanError
 from flwr_dpkmeans.privacy import release
 from flwr_dpkmeans.privacy.calibration import calibrate_scale, gaussian_noise_multiplier
-from flwr_dpkmeans.privacy.release import Block, Event, NoiseShape, Norm, ReleasedSum, Sensitivity
-from flwr_dpkmeans.sums.round import Array, Labels, PrivateSum, State
+from flwr_dpkmeans.privacy.release import Block, Event, NoiseShape, Norm, Sensitivity
+from flwr_dpkmeans.sums.round import PrivateSum
 from flwr_dpkmeans.sums.task import Known, Run
 
 
@@ -43,35 +43,15 @@ class ReleasePart:
     """Largest magnitude that one row adds to one entry, for the proof that sums cannot wrap; 1 for a count."""
 
 
-@dataclass(frozen=True)
-class PlannedSum:
-    """One round before its noise is known: a `PrivateSum` whose `advance` is given the blocks, which know the noise."""
-
-    name: str
-    parts: Sequence[ReleasePart]
-    statistic: Callable[[Array, State], Sequence[Array]]
-    advance: Callable[[State, ReleasedSum, tuple[Block, ...]], State]
-    radius: float | None = None
-    reads: tuple[str, ...] = ()
-    admits: Callable[[State], bool] | None = None
-    labelled: Callable[[Array, State, Labels], Sequence[Array]] | None = None
-
-    def with_noise(self, blocks: tuple[Block, ...]) -> PrivateSum:
-        """The round itself."""
-
-        def advance(state: State, released: ReleasedSum) -> State:
-            return self.advance(state, released, blocks)
-
-        return PrivateSum(
-            self.name, blocks, self.statistic, advance, self.radius, self.reads, self.admits, self.labelled
-        )
+PlannedSum = tuple[Sequence[ReleasePart], PrivateSum]
+"""One round before its noise is known: what it releases, and the rest of it, without blocks."""
 
 
 def private_sums(known: Known, rounds: Sequence[PlannedSum]) -> tuple[PrivateSum, ...]:
     """A run's rounds with the noise that `allocate` finds for them, of the family that its options name, if any."""
     kind = getattr(known.options, "noise_kind", NoiseFamily.GAUSSIAN)
-    blocks = allocate(known, [planned.parts for planned in rounds], kind)
-    return tuple([planned.with_noise(own) for planned, own in zip(rounds, blocks, strict=True)])
+    allocated = allocate(known, [parts for parts, _ in rounds], kind)
+    return tuple([replace(planned, blocks=own) for (_, planned), own in zip(rounds, allocated, strict=True)])
 
 
 def allocate(

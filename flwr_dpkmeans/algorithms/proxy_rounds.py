@@ -55,9 +55,9 @@ from flwr_dpkmeans.kmeans.projected import (
 )
 from flwr_dpkmeans.kmeans.public_points import weighted_kmeans
 from flwr_dpkmeans.kmeans.residuals import next_radius, residual_sums, shrunk_steps, unit_residuals
-from flwr_dpkmeans.privacy.release import Block, PrivacyUnit, ReleasedSum
+from flwr_dpkmeans.privacy.release import PrivacyUnit, ReleasedSum
 from flwr_dpkmeans.sums.plan import Plan
-from flwr_dpkmeans.sums.round import Algorithm, Array, State
+from flwr_dpkmeans.sums.round import Algorithm, Array, PrivateSum, State
 from flwr_dpkmeans.sums.settings import Options, whole
 from flwr_dpkmeans.sums.task import Known, ServerData
 
@@ -105,8 +105,15 @@ class ProxyLloyd(KMeansTask):
         return build(known)
 
     def cautions(self, plan: Plan) -> tuple[str, ...]:
-        """Say so besides where bounds may not be much wider than the data."""
-        return (*super().cautions(plan), *_narrow_bounds_asked_for(plan))
+        """Say so besides where bounds may not be much wider than the data, whose place cannot be looked for."""
+        looks = all(planned.name != "location" for planned in plan.rounds)
+        if looks or plan.server is not None or plan.settings.private_bounds:
+            return super().cautions(plan)
+        return (
+            *super().cautions(plan),
+            "So much noise on so few rows or clients hides where the data lie in wide bounds: these may be about twice "
+            "as wide as the data; give narrower bounds, raise epsilon or add data.",
+        )
 
     def server_points_words(self, plan: Plan) -> str:
         """The server's points steer the first proxies."""
@@ -119,17 +126,6 @@ class ProxyLloyd(KMeansTask):
             "themselves"
         )
         return f"stay on the server; clients see their mean, a radius around it, and {start}"
-
-
-def _narrow_bounds_asked_for(plan: Plan) -> tuple[str, ...]:
-    """What to say where the data's place cannot be looked for."""
-    looks = all(planned.name != "location" for planned in plan.rounds)
-    if looks or plan.server is not None or plan.settings.private_bounds:
-        return ()
-    return (
-        "So much noise on so few rows or clients hides where the data lie in wide bounds: these may be about twice as "
-        "wide as the data; give narrower bounds, raise epsilon or add data.",
-    )
 
 
 def build(public: Known, options: ProxyOptions = ProxyOptions()) -> Algorithm:  # noqa: B008 - frozen
@@ -173,8 +169,8 @@ def location_round(setting: Setting) -> PlannedSum:
         found = residual_sums(points, np.zeros(len(points), dtype=np.int32), middle[None, :], clip, 1)
         return setting.sent([found.sums[0], found.squares], len(points), parts)
 
-    def advance(state: State, released: ReleasedSum, blocks: tuple[Block, ...]) -> State:
-        mean_noise, square_noise = (setting.noise(block) / n for block in blocks)
+    def advance(state: State, released: ReleasedSum) -> State:
+        mean_noise, square_noise = (setting.noise(block) / n for block in released.blocks)
         offset = numerics.shrunk_centre(released["row_sums"] * (clip / n), mean_noise * clip)
         square = float(released["row_squares"][0]) * clip**2 / n
         variance = numerics.axis_variance(square, square_noise * clip**2, offset, expected)
@@ -184,7 +180,7 @@ def location_round(setting: Setting) -> PlannedSum:
         spread, extent = as_length(math.sqrt(d * variance)), as_length(setting.farthest)
         return state.changed(**{CENTRE: truncate(middle + offset), SPREAD: spread, EXTENT: extent})
 
-    return PlannedSum("location", parts, statistic, advance)
+    return parts, PrivateSum("location", (), statistic, advance)
 
 
 def before_looks(setting: Setting) -> dict[str, Array]:
@@ -218,9 +214,9 @@ def look_round(setting: Setting, index: int) -> PlannedSum:
 
         return setting.sent(sum_over_blocks(summed, len(points), d), len(points), parts)
 
-    def advance(state: State, released: ReleasedSum, blocks: tuple[Block, ...]) -> State:
+    def advance(state: State, released: ReleasedSum) -> State:
         clip, spread = _length(state, CLIP), _length(state, SPREAD)
-        mean_noise, square_noise, bin_noise = (setting.noise(block) for block in blocks)
+        mean_noise, square_noise, bin_noise = (setting.noise(block) for block in released.blocks)
         error = mean_noise * clip / n
         offset = numerics.shrunk_centre(released["row_sums"] * (clip / n), error)
         moved = math.sqrt(math.fsum(np.square(offset)))
@@ -257,7 +253,7 @@ def look_round(setting: Setting, index: int) -> PlannedSum:
         )
 
     reads = (CENTRE, CLIP)
-    return PlannedSum(f"look-{index}", parts, statistic, advance, None, reads, setting.admitting(reads))
+    return parts, PrivateSum(f"look-{index}", (), statistic, advance, None, reads, setting.admitting(reads))
 
 
 def covariance_round(setting: Setting) -> PlannedSum:
@@ -271,8 +267,8 @@ def covariance_round(setting: Setting) -> PlannedSum:
         sent = setting.sent([triangle], len(points), parts)
         return sent if setting.per_client else [round_to_grid(sent[0])]
 
-    def advance(state: State, released: ReleasedSum, blocks: tuple[Block, ...]) -> State:
-        spread, noise = _length(state, SPREAD), setting.noise(blocks[0]) / n
+    def advance(state: State, released: ReleasedSum) -> State:
+        spread, noise = _length(state, SPREAD), setting.noise(released.blocks[0]) / n
         clip = factor * spread
         matrix = symmetric_from_triangle(released["unit_outer_product"], d) / n
         if SERVER_POINTS in state.arrays:
@@ -283,7 +279,7 @@ def covariance_round(setting: Setting) -> PlannedSum:
         return start(setting, state.changed(**{SPREAD: as_length(found.spread)}), found)
 
     reads = (CENTRE, SPREAD)
-    return PlannedSum("covariance", parts, statistic, advance, None, reads, setting.admitting(reads))
+    return parts, PrivateSum("covariance", (), statistic, advance, None, reads, setting.admitting(reads))
 
 
 def _first_proxies(setting: Setting, state: State, found: numerics.Ellipsoid) -> State:
@@ -385,9 +381,9 @@ def proxy_round(setting: Setting, index: int) -> PlannedSum:
 
         return setting.sent(sum_over_blocks(summed, len(points), setting.n_features), len(points), parts)
 
-    def advance(state: State, released: ReleasedSum, blocks: tuple[Block, ...]) -> State:
+    def advance(state: State, released: ReleasedSum) -> State:
         proxies, radius = state_extra(state, PROXIES), _length(state, PROXY_RADIUS)
-        sums_noise, counts_noise = (setting.noise(block) for block in blocks)
+        sums_noise, counts_noise = (setting.noise(block) for block in released.blocks)
         width = proxies.shape[1]
         steps = shrunk_steps(
             released["proxy_sums"] * radius,
@@ -413,7 +409,7 @@ def proxy_round(setting: Setting, index: int) -> PlannedSum:
         return state.changed(**{PROXIES: redrawn, PROXY_RADIUS: as_length(options.pass_shrinking * radius)})
 
     reads = (CENTRE, AXES, PROXIES, PROXY_RADIUS) if setting.in_subspace else (PROXIES, PROXY_RADIUS)
-    return PlannedSum(f"proxies-{index}", parts, statistic, advance, None, reads, setting.admitting(reads))
+    return parts, PrivateSum(f"proxies-{index}", (), statistic, advance, None, reads, setting.admitting(reads))
 
 
 def in_proxy_space(points: Array, state: State) -> Array:
@@ -481,9 +477,9 @@ def refinement_round(setting: Setting, index: int) -> PlannedSum:
 
         return setting.sent(sum_over_blocks(summed, len(points), d), len(points), parts)
 
-    def advance(state: State, released: ReleasedSum, blocks: tuple[Block, ...]) -> State:
+    def advance(state: State, released: ReleasedSum) -> State:
         radius, used = _length(state, RADIUS), len(state.centroids)
-        sums_noise, counts_noise, squares_noise = (setting.noise(block) for block in blocks)
+        sums_noise, counts_noise, squares_noise = (setting.noise(block) for block in released.blocks)
         counts = released["counts"][:used]
         steps = shrunk_steps(
             released["residual_sums"][:used] * radius,
@@ -501,7 +497,7 @@ def refinement_round(setting: Setting, index: int) -> PlannedSum:
         return stepped(kept, moved, counts).changed(**{RADIUS: as_length(smaller)})
 
     reads = (RADIUS, CENTRE, AXES, PROJECTED_CENTERS) if projects else (RADIUS,)
-    return PlannedSum(f"refinement-{index}", parts, statistic, advance, None, reads, setting.admitting(reads))
+    return parts, PrivateSum(f"refinement-{index}", (), statistic, advance, None, reads, setting.admitting(reads))
 
 
 def _next_radius(setting: Setting, released: ReleasedSum, noise: float, steps: Array, radius: float) -> float:

@@ -30,9 +30,6 @@ from flwr_dpkmeans.sums.settings import Box
 from flwr_dpkmeans.sums.task import CLIP_BOUNDS, Run, ServerData, ServerFacts
 from flwr_dpkmeans.sums.trust import trust_model
 
-_Defaults = Mapping[str, Callable[[], float]]
-"""Clip bounds that are computed only where none is given."""
-
 RECORD_RADIUS_QUANTILE = 0.95
 """Of the server points' norms: rows beyond it are pulled in, which costs less than the noise of a larger radius."""
 OUTER_PRODUCT_QUANTILE = 0.5
@@ -84,7 +81,7 @@ def derive_server_facts(config: Run, scaled_points: Array) -> ServerFacts:
         # A quantile is 0 where most points are equal.
         radius = given.get("data_radius", float(np.quantile(norms, RECORD_RADIUS_QUANTILE)) or float(norms.max()))
         typical = float(np.quantile(norms, OUTER_PRODUCT_QUANTILE)) or radius
-        bounds = {"data_radius": lambda: radius, "outer_product_bound": lambda: min(radius, typical) ** 2}
+        bounds = {"data_radius": radius, "outer_product_bound": min(radius, typical) ** 2}
     return ServerFacts(len(points), tuple(float(value) for value in centre), **_rounded(given, bounds))
 
 
@@ -93,12 +90,12 @@ def facts_without_server(config: Run, n_features: int) -> ServerFacts:
     given, rows = _given_bounds(config), config.settings.examples_per_client
     radius = given.get("data_radius", math.sqrt(n_features))
     clusters = math.sqrt(min(config.n_clusters, rows))
-    bounds: _Defaults = {
-        "data_radius": lambda: radius,
-        "outer_product_bound": lambda: radius**2,
-        "weights_bound": lambda: float(rows),
-        "means_bound": lambda: radius * clusters,
-        "indicators_bound": lambda: clusters if count_order(config) == 2 else clusters**2,
+    bounds = {
+        "data_radius": radius,
+        "outer_product_bound": radius**2,
+        "weights_bound": float(rows),
+        "means_bound": radius * clusters,
+        "indicators_bound": clusters if count_order(config) == 2 else clusters**2,
     }
     return ServerFacts(0, (0.0,) * n_features, **_rounded(given, bounds))
 
@@ -120,7 +117,7 @@ def _given_bounds(config: Run) -> dict[str, float]:
     return {name: float(value) / half ** powers[name] for name, value in given.items()}
 
 
-def _client_bounds(config: Run, points: Array, radius: float) -> _Defaults:
+def _client_bounds(config: Run, points: Array, radius: float) -> dict[str, float]:
     """Clip bounds for one client, from simulated ones."""
     generator = np.random.default_rng(_SIMULATION_SEED)
     clipped = clip_rows(points, radius)
@@ -139,18 +136,17 @@ def _client_bounds(config: Run, points: Array, radius: float) -> _Defaults:
         return float(np.linalg.norm(np.bincount(nearest_projected(sample, None, points)), order))
 
     return {
-        "data_radius": lambda: radius,
-        "outer_product_bound": lambda: quantile(lambda sample: float(np.linalg.norm(outer_product_triangle(sample)))),
-        "weights_bound": lambda: quantile(norm_of_histogram),
-        "means_bound": lambda: quantile(norm_of_means),
-        "indicators_bound": lambda: float(min(config.n_clusters, size)) ** (1.0 / order),
+        "data_radius": radius,
+        "outer_product_bound": quantile(lambda sample: float(np.linalg.norm(outer_product_triangle(sample)))),
+        "weights_bound": quantile(norm_of_histogram),
+        "means_bound": quantile(norm_of_means),
+        "indicators_bound": float(min(config.n_clusters, size)) ** (1.0 / order),
     }
 
 
-def _rounded(given: Mapping[str, float], defaults: _Defaults) -> dict[str, float]:
+def _rounded(given: Mapping[str, float], defaults: Mapping[str, float]) -> dict[str, float]:
     """Bounds as given or by default, to twelve digits, so that two machines' last digits do not make two plans."""
-    bounds = {name: given[name] if name in given else default() for name, default in defaults.items()}
-    return {name: float(f"{value:.12g}") for name, value in bounds.items()}
+    return {name: float(f"{given.get(name, value):.12g}") for name, value in defaults.items()}
 
 
 PRIVATE = "private"
@@ -274,12 +270,6 @@ def in_box(bounds: Bounds, points: Array, fraction_bits: int) -> Array:
 def in_callers_units(plan: Plan, centroids: Array) -> Array:
     """Scaled centroids, (n_clusters, n_features), in the caller's units."""
     return np.asarray(plan_bounds(plan, centroids.shape[1]).unscale(centroids))
-
-
-def in_squared_units(costs: Array, config: Run) -> Array:
-    """Costs in the caller's squared units where all features have one width; else they stay in scaled ones."""
-    unit = squared_unit(config.settings.bounds)
-    return np.asarray(costs if unit is None else costs * unit)
 
 
 def squared_unit(box: Box) -> float | None:

@@ -268,9 +268,9 @@ def normal_samples(variances: FloatArray, n_proxies: int, generator: np.random.G
     return generator.standard_normal((n_samples, len(variances))) * np.sqrt(variances)
 
 
-def _n_samples(n_proxies: int, width: int) -> int:
+def _n_samples(n_proxies: int, width: int, least: int = _LEAST_SAMPLES) -> int:
     """Ten for each proxy, or as many as memory allows; a plan may come from a hostile server."""
-    return max(n_proxies, min(max(_LEAST_SAMPLES, SAMPLES_PER_PROXY * n_proxies), _MOST_SAMPLED_VALUES // width))
+    return max(n_proxies, min(max(least, SAMPLES_PER_PROXY * n_proxies), _MOST_SAMPLED_VALUES // width))
 
 
 def samples_around(
@@ -278,13 +278,12 @@ def samples_around(
 ) -> FloatArray:
     """Draw points around proxies (n, c), in proportion to their weights: where the next pass has to look more closely.
 
-    Ten for each proxy, or as many as memory allows, at least one, with standard deviation `width` along each axis.
+    Ten for each proxy, or as many as memory allows, with standard deviation `width` along each axis.
     Weights are at least 0; equal ones are taken where all are 0.
     """
     shares = np.asarray(weights, dtype=np.float64)
     shares = shares / shares.sum() if shares.sum() > 0.0 else np.full(len(proxies), 1.0 / len(proxies))
-    width_of_row = max(1, proxies.shape[1])
-    size: int = max(1, len(proxies), min(len(proxies) * SAMPLES_PER_PROXY, _MOST_SAMPLED_VALUES // width_of_row))
+    size = _n_samples(len(proxies), proxies.shape[1], least=1)
     parents = generator.choice(len(proxies), size=size, p=shares)
     return proxies[parents] + width * generator.standard_normal((len(parents), proxies.shape[1]))
 

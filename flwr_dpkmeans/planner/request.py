@@ -10,7 +10,7 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
-from flwr_dpkmeans.algorithms import ALGORITHMS, algorithm_entry
+from flwr_dpkmeans.algorithms import algorithm_entry, clusterings
 from flwr_dpkmeans.algorithms.server_points import is_private, resolve_bounds
 from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.errors import ConfigurationError, member
@@ -117,7 +117,7 @@ class PlanningRequest:
         """Algorithms to compare: from the registry, private, without server data, for this unit."""
         if self.algorithms:
             return self.algorithms
-        return tuple(name for name, entry in ALGORITHMS.items() if _fits(entry, self.unit))
+        return tuple(name for name, entry in clusterings().items() if _fits(entry, self.unit))
 
     def config(self, algorithm: str, **changes: Any) -> Run:
         """The validated configuration of one candidate."""

@@ -47,7 +47,7 @@ def compose_epsilon(events: Sequence[Event], delta: float) -> float:
     --------
     >>> round(compose_epsilon([release.GaussianRelease("sums", 10.0)] * 100, 1e-6), 6)
     4.886554
-    >>> compose_epsilon([release.LaplaceRelease("counts", 4.0)] * 3, 0.0)
+    >>> compose_epsilon([release.PureRelease("counts", 0.25)] * 3, 0.0)
     0.75
     """
     totals = add_up(events)
@@ -74,7 +74,7 @@ def _analysed_epsilon(totals: Totals, delta: float) -> float:
     if totals.pure_epsilons:
         epsilon = min(epsilon, _mixture_epsilon(totals, delta))
     if totals.sampled:
-        epsilon = min(epsilon, numerical_epsilon(totals.merged(), delta))
+        epsilon = min(epsilon, numerical_epsilon(totals, delta))
     return epsilon
 
 
@@ -91,8 +91,8 @@ class Totals:
     closeness: Closeness = SAME
     """Of all noise that is drawn to the noise that is analysed."""
     pure_epsilons: tuple[float, ...] = ()
-    """Of the Laplace and the other pure releases, in increasing order."""
-    sampled: tuple[release.SampledGaussianRelease, ...] = ()
+    """Of the pure releases, in increasing order."""
+    sampled: tuple[release.GaussianRelease, ...] = ()
     """Those with a rate below 1, as it is priced."""
     multipliers: tuple[float, ...] = ()
     """Of the Gaussian releases that are not sampled, nor priced as sampled."""
@@ -104,34 +104,27 @@ class Totals:
         """Sum of the pure epsilons."""
         return math.fsum(self.pure_epsilons)
 
-    def merged(self) -> Totals:
-        """The same with one Gaussian release in place of all that are not sampled."""
-        if len(self.multipliers) < 2:
-            return self
-        mu = math.hypot(*[1.0 / multiplier for multiplier in self.multipliers])
-        return replace(self, multipliers=(1.0 / mu,))
-
 
 def add_up(events: Sequence[Event]) -> Totals:
     """Add up `events`, refusing any of an unsupported type."""
     multipliers: list[float] = []
-    sampled: list[release.SampledGaussianRelease] = []
+    sampled: list[release.GaussianRelease] = []
     pure: list[float] = []
     exact = False
     for event in events:
         match event:
-            case release.SampledGaussianRelease() if event.sampling_rate <= _LARGEST_RATE:
+            case release.GaussianRelease() if event.sampling_rate <= _LARGEST_RATE:
                 sampled.append(replace(event, sampling_rate=max(event.sampling_rate, _SMALLEST_RATE)))
-            case release.GaussianRelease() | release.SampledGaussianRelease():
+            case release.GaussianRelease():
                 multipliers.append(event.noise_multiplier)
-            case release.LaplaceRelease() | release.PureRelease():
+            case release.PureRelease():
                 pure.append(event.epsilon)
             case release.ExactRelease():
                 exact = True
             case _:
                 raise LocalMisuseError(
                     f"an event is of type {type(event).__name__!r}, which has no price: give a GaussianRelease, "
-                    "a SampledGaussianRelease, a LaplaceRelease, a PureRelease or an ExactRelease."
+                    "a PureRelease or an ExactRelease."
                 )
     mu = math.hypot(*[1.0 / m for m in multipliers], *[1.0 / event.noise_multiplier for event in sampled])
     if not (math.isfinite(mu) and math.isfinite(sum(pure))):
@@ -248,11 +241,15 @@ def numerical_epsilon(totals: Totals, delta: float) -> float:
 
 
 def _losses_of(totals: Totals) -> losses.NumericalLosses | None:
-    """Return the privacy losses, equal releases composed together; None if they are beyond a numerical price."""
+    """Return the privacy losses, equal releases composed together, and all that are not sampled in closed form.
+
+    None if they are beyond a numerical price.
+    """
     if totals.sampled and totals.mu > _LARGEST_MU:
         return None
     groups = Counter((event.noise_multiplier, event.sampling_rate) for event in totals.sampled)
-    groups.update((multiplier, 1.0) for multiplier in totals.multipliers)
+    if totals.multipliers:
+        groups[1.0 / math.hypot(*[1.0 / multiplier for multiplier in totals.multipliers]), 1.0] = 1
     return numerical_losses(groups, totals.pure_epsilons)
 
 

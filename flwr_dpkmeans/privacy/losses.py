@@ -287,8 +287,6 @@ def numerical_losses(gaussians: Mapping[tuple[float, float], int], pure_epsilons
     total = pld.identity(value_discretization_interval=step)
     try:
         for (multiplier, rate), count in sorted(gaussians.items()):
-            if rate == 1.0:
-                multiplier, count = multiplier / math.sqrt(count), 1
             part = pld.from_gaussian_mechanism(multiplier, sampling_prob=rate, value_discretization_interval=step)
             total = total.compose(part.self_compose(count) if count > 1 else part)
         for epsilon, count in sorted(Counter(pure_epsilons).items()):
@@ -320,10 +318,9 @@ def _randomized_response(epsilon: float, step: float) -> Any:
     """Return the PLD of the worst mechanism of pure `epsilon`, each loss split over two grid points."""
     from dp_accounting.pld import privacy_loss_distribution as pld
 
-    masses = _on_grid(*_responses(epsilon, 1), step)
-    reach = len(masses) // 2
-    placed = {place - reach: mass for place, mass in enumerate(masses.tolist()) if mass > 0.0}
-    return pld.PrivacyLossDistribution.create_from_rounded_probability(placed, 0.0, step)
+    probabilities = _on_grid(*_responses(epsilon, 1), step)
+    masses = {int(place) - len(probabilities) // 2: probabilities[place] for place in np.flatnonzero(probabilities)}
+    return pld.PrivacyLossDistribution.create_from_rounded_probability(masses, 0.0, step)
 
 
 def _require_number(value: float) -> float:

@@ -11,6 +11,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any, ClassVar
@@ -150,7 +151,7 @@ class Block:
         if self.noise is NoiseShape.NONE:
             return ExactRelease(self.name)
         if self.noise is NoiseShape.LAPLACE:
-            return LaplaceRelease(self.name, self.noise_multiplier)
+            return PureRelease(self.name, 1.0 / self.noise_multiplier)
         known = self._events.get((fraction_bits, n_shares))
         if known is None:
             std = self.noise_scale * 2.0**fraction_bits
@@ -231,13 +232,9 @@ def draw_noise(
 
 def product_at_least(*factors: float) -> float:
     """The smallest float that is not below the exact product."""
-    numerator = denominator = 1
-    for factor in factors:
-        above, below = factor.as_integer_ratio()
-        numerator, denominator = numerator * above, denominator * below
-    product = numerator / denominator  # integers are divided correctly rounded
-    above, below = product.as_integer_ratio()
-    return product if above * denominator >= numerator * below else math.nextafter(product, math.inf)
+    exact = math.prod(map(Fraction, factors))
+    product = float(exact)  # correctly rounded
+    return product if Fraction(product) >= exact else math.nextafter(product, math.inf)
 
 
 _MAKER = object()
@@ -246,10 +243,12 @@ _MAKER = object()
 class ReleasedSum:
     """The only thing that `advance` may look at: a noised sum's arrays. `as_released` makes it, not a plain array."""
 
-    def __init__(self, arrays: Mapping[str, NDArray[np.float64]], maker: object) -> None:
+    def __init__(self, arrays: Mapping[str, NDArray[np.float64]], blocks: Sequence[Block], maker: object) -> None:
         if maker is not _MAKER:
             raise LocalMisuseError("a ReleasedSum is made by the mechanism that adds the noise: call `as_released`.")
         self.arrays: Mapping[str, NDArray[np.float64]] = MappingProxyType(dict(arrays))
+        self.blocks = tuple(blocks)
+        """What the plan says of them, their noise above all."""
 
     def __getitem__(self, name: str) -> NDArray[np.float64]:
         """Return one released array, in data units."""
@@ -273,7 +272,7 @@ def as_released(values: NDArray[np.uint64], blocks: Sequence[Block], fraction_bi
     for block in blocks:
         arrays[block.name] = numbers[start : start + block.size].reshape(block.shape)
         start += block.size
-    return ReleasedSum(arrays, _MAKER)
+    return ReleasedSum(arrays, blocks, _MAKER)
 
 
 PROOF_PAGE = "flwr_dpkmeans/privacy/README.md"
@@ -308,70 +307,44 @@ def theorem(block: Block, *, shared_noise: bool = False, sampling_rate: float = 
 
 @dataclass(frozen=True)
 class GaussianRelease:
-    """A release with Gaussian noise."""
+    """A release with Gaussian noise, of all units or of a Poisson sample of them, drawn for this release alone.
+
+    In a sample each unit's contribution is included independently, and nobody from whom privacy is to be kept sees who
+    was included. The price holds for adding or removing one unit. All arrays that depend on the same draw are one
+    release (`joint_sampled_release`): priced one by one they would count as independent draws. Sampling does not change
+    the closeness. Zhu, Dong and Wang 2022, "Optimal accounting of differential privacy via characteristic function",
+    Theorem 11.
+    """
 
     name: str
     noise_multiplier: float
     """Standard deviation of the noise over the L2 sensitivity; finite and greater than 0, else `LocalMisuseError`."""
     closeness: Closeness = SAME
     """Of the noise that is drawn to the continuous Gaussian that is analysed."""
+    sampling_rate: float = 1.0
+    """Probability of inclusion, greater than 0 and at most 1."""
 
     def __post_init__(self) -> None:
         require_positive("noise_multiplier", self.noise_multiplier)
-
-
-@dataclass(frozen=True)
-class SampledGaussianRelease:
-    """A release with Gaussian noise over a Poisson sample of the units, drawn for this release alone.
-
-    Each unit's contribution is included independently with probability `sampling_rate`, and nobody from whom privacy
-    is to be kept sees who was included. The price holds for adding or removing one unit. All arrays that depend on the
-    same draw are one release (`joint_sampled_release`): priced one by one they would count as independent draws.
-    Sampling does not change the closeness. Zhu, Dong and Wang 2022, "Optimal accounting of differential privacy via
-    characteristic function", Theorem 11.
-    """
-
-    name: str
-    noise_multiplier: float
-    sampling_rate: float
-    """Probability of inclusion, greater than 0 and at most 1; at 1 this is a `GaussianRelease`."""
-    closeness: Closeness = SAME
-
-    def __post_init__(self) -> None:
-        require_positive("noise_multiplier", self.noise_multiplier)
-        rate = require_positive("sampling_rate", self.sampling_rate)
-        if rate > 1.0:
+        if self.sampling_rate != 1.0 and require_positive("sampling_rate", self.sampling_rate) > 1.0:
             raise LocalMisuseError(
-                f"sampling_rate is {rate}, but it must be at most 1: give the probability that a unit is included."
+                f"sampling_rate is {self.sampling_rate}, but it must be at most 1: give the probability that a unit is "
+                "included."
             )
 
 
 @dataclass(frozen=True)
-class LaplaceRelease:
-    """A release with Laplace or discrete Laplace noise, of pure epsilon ``1 / noise_multiplier``."""
-
-    name: str
-    noise_multiplier: float
-    """Scale of the noise over the L1 sensitivity; finite and greater than 0, else `LocalMisuseError`."""
-    closeness: ClassVar[Closeness] = SAME
-    """A pure epsilon is that of the noise as it is drawn."""
-
-    def __post_init__(self) -> None:
-        require_positive("noise_multiplier", self.noise_multiplier)
-
-    @property
-    def epsilon(self) -> float:
-        """Its pure epsilon."""
-        return 1.0 / self.noise_multiplier
-
-
-@dataclass(frozen=True)
 class PureRelease:
-    """A pure epsilon-DP release, such as an exponential mechanism's; priced as the worst mechanism of its epsilon."""
+    """A pure epsilon-DP release, priced as the worst mechanism of its epsilon.
+
+    Laplace noise has the pure epsilon ``1 / noise_multiplier``, discrete as it is drawn; an exponential mechanism its
+    own. Finite and greater than 0, else `LocalMisuseError`.
+    """
 
     name: str
     epsilon: float
     closeness: ClassVar[Closeness] = SAME
+    sampling_rate: ClassVar[float] = 1.0
 
     def __post_init__(self) -> None:
         require_positive("epsilon", self.epsilon)
@@ -383,20 +356,21 @@ class ExactRelease:
 
     name: str
     closeness: ClassVar[Closeness] = SAME
+    sampling_rate: ClassVar[float] = 1.0
 
 
-Event = GaussianRelease | SampledGaussianRelease | LaplaceRelease | PureRelease | ExactRelease
+Event = GaussianRelease | PureRelease | ExactRelease
 """One release, as `compose_epsilon` prices it."""
 
 
-def joint_sampled_release(name: str, parts: Sequence[GaussianRelease], sampling_rate: float) -> SampledGaussianRelease:
+def joint_sampled_release(name: str, parts: Sequence[GaussianRelease], sampling_rate: float) -> GaussianRelease:
     """Join the arrays that are sent under one draw of the sample to the one release that they are.
 
     A unit is in all of them or in none. Scaled to unit noise the arrays, at least one, each described as without
     sampling, are one vector, of sensitivity ``hypot(1 / multipliers)``; closeness adds up.
     """
     mu = math.hypot(*[1.0 / part.noise_multiplier for part in parts])
-    return SampledGaussianRelease(name, 1.0 / mu, sampling_rate, joint_closeness(part.closeness for part in parts))
+    return GaussianRelease(name, 1.0 / mu, joint_closeness(part.closeness for part in parts), sampling_rate)
 
 
 def with_joint_pure_release(events: Sequence[Event]) -> tuple[Event, ...]:
@@ -409,34 +383,34 @@ def with_joint_pure_release(events: Sequence[Event]) -> tuple[Event, ...]:
 
     Examples
     --------
-    >>> with_joint_pure_release([LaplaceRelease("sums", 4.0), LaplaceRelease("counts", 2.0)])
+    >>> with_joint_pure_release([PureRelease("sums", 0.25), PureRelease("counts", 0.5)])
     (PureRelease(name='sums and counts', epsilon=0.75),)
     """
-    pure = [event for event in events if isinstance(event, LaplaceRelease | PureRelease)]
+    pure = [event for event in events if isinstance(event, PureRelease)]
     if not pure:
         return tuple(events)
-    others = [event for event in events if not isinstance(event, LaplaceRelease | PureRelease)]
+    others = [event for event in events if not isinstance(event, PureRelease)]
     names = dict.fromkeys(event.name for event in pure)
     return (*others, PureRelease(" and ".join(names), math.fsum(event.epsilon for event in pure)))
 
 
-def dominating_release(rounds: Sequence[Sequence[Event]]) -> GaussianRelease | SampledGaussianRelease:
+def dominating_release(rounds: Sequence[Sequence[Event]]) -> GaussianRelease:
     """Return one Gaussian release that costs no less than any of some rounds, whatever else is released.
 
     The strongest round need not be the costliest: one of weaker signals, whose noise is coarser, may pay more for being
     discrete, and two rounds that cost the same alone can cost more one after the other than either does twice.
 
     It has the smallest joint multiplier of a round (less 1e-12 of it), and each part of the closeness as large as it is
-    in any round. Rounds, none of them empty, are of `GaussianRelease`, or `SampledGaussianRelease` of one rate.
+    in any round. Rounds, none of them empty, are of `GaussianRelease` of one rate.
     """
     mu, rates, closeness = 0.0, set(), []
     for events in rounds:
-        gaussians = [event for event in events if isinstance(event, GaussianRelease | SampledGaussianRelease)]
+        gaussians = [event for event in events if isinstance(event, GaussianRelease)]
         if len(gaussians) < len(events) or not gaussians:
             raise LocalMisuseError("a round has releases that are not Gaussian: price its repetitions one by one.")
-        if len(events) > 1 and any(isinstance(event, SampledGaussianRelease) for event in events):
+        if len(events) > 1 and any(event.sampling_rate < 1.0 for event in gaussians):
             raise LocalMisuseError("a sampled round has several releases: join those of one draw first.")
-        rates |= {event.sampling_rate if isinstance(event, SampledGaussianRelease) else 1.0 for event in gaussians}
+        rates |= {event.sampling_rate for event in gaussians}
         mu = max(mu, math.hypot(*[1.0 / event.noise_multiplier for event in gaussians]))
         closeness.append(joint_closeness([event.closeness for event in gaussians]))
     if len(rates) != 1:
@@ -448,7 +422,4 @@ def dominating_release(rounds: Sequence[Sequence[Event]]) -> GaussianRelease | S
     )
     (rate,) = rates
     # A little less noise than the strongest round has, so that the last digits of prices do not change their order.
-    multiplier = (1.0 - 2.0**-40) / mu
-    if rate == 1.0:
-        return GaussianRelease("a repetition", multiplier, widest)
-    return SampledGaussianRelease("a repetition", multiplier, rate, widest)
+    return GaussianRelease("a repetition", (1.0 - 2.0**-40) / mu, widest, rate)

@@ -267,7 +267,7 @@ def _known(plan: Plan) -> Known:
     others = plan.events(range(plan.first_round, 1))
     for blocks in filter(None, (profile, evaluation if plan.settings.evaluation is Evaluation.PRIVATE else ())):
         others += round_events(blocks, plan.fraction_bits, n_shares, plan.settings.client_sampling_rate)
-    released = [event for event in others if isinstance(event, release.GaussianRelease)]
+    released = [event for event in others if isinstance(event, release.GaussianRelease) and event.sampling_rate == 1.0]
     squares = math.fsum(event.noise_multiplier**-2 for event in released)
     return Known(
         config=plan.config.unseeded,
@@ -282,7 +282,7 @@ def _known(plan: Plan) -> Known:
         n_clients=plan.n_clients,
         evaluation=evaluation,
         profile=profile,
-        sampled=tuple(event for event in others if isinstance(event, release.SampledGaussianRelease)),
+        sampled=tuple(e for e in others if isinstance(e, release.GaussianRelease) and e.sampling_rate < 1.0),
     )
 
 
@@ -307,7 +307,7 @@ def _sampled_multiplier(multiplier: float, rate: float, delta: float) -> float:
     """The noise multiplier with which one release over sampled clients costs what it would over all with the other."""
     epsilon = compose_epsilon([release.GaussianRelease("closing round", multiplier)], delta)
     return calibrate_scale(
-        lambda scale: [release.SampledGaussianRelease("closing round", scale, rate)], epsilon, delta, start=multiplier
+        lambda scale: [release.GaussianRelease("closing round", scale, SAME, rate)], epsilon, delta, start=multiplier
     )
 
 

@@ -323,16 +323,17 @@ class Plan:
         distinct = {events: index for index in base if (events := self._events_by_round[index])}
         if retries == 0 or not distinct:
             return self.epsilon
-        kinds = {type(event) for events in distinct for event in events}
+        kinds = {(type(event), event.sampling_rate < 1.0) for events in distinct for event in events}
         if len(kinds) > 1:
             # Costs of different kinds do not add up along one axis, so every round is repeated: an upper bound.
             return price_or_infinity(self.events(base + list(distinct.values()) * retries), self.delta)
-        if kinds <= {release.GaussianRelease, release.SampledGaussianRelease}:
+        ((kind, sampled),) = kinds
+        if kind is release.GaussianRelease:
             # Which rounds are repeated may depend on releases: one that is as strong as any stands for each retry.
             repeated = release.dominating_release(list(distinct))
             cost = price_or_infinity((*self.events(base), *[repeated] * retries), self.delta)
             # Numerical prices of sampled releases differ by some 1e-9 of them from one list to another.
-            return cost * (1.0 + 1e-6) if release.SampledGaussianRelease in kinds else cost
+            return cost * (1.0 + 1e-6) if sampled else cost
         # Pure releases add up, so that the dearest one stands for each retry here as well.
         return max(price_or_infinity(self.events(base + [index] * retries), self.delta) for index in distinct.values())
 

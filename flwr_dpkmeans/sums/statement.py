@@ -10,7 +10,7 @@ import numpy as np
 
 from flwr_dpkmeans.errors import column_names, listed
 from flwr_dpkmeans.privacy.noise import NoiseKind, joint_closeness
-from flwr_dpkmeans.privacy.release import Event, LaplaceRelease, NoiseShape, PrivacyUnit
+from flwr_dpkmeans.privacy.release import Event, NoiseShape, PrivacyUnit, PureRelease
 from flwr_dpkmeans.privacy.report import CLOSING_ROUNDS, NOT_PINNED, PrivacyReport, ReleaseLine, faint_clusters
 from flwr_dpkmeans.sums.draft import resolve_delta, worst_case
 from flwr_dpkmeans.sums.plan import Plan, price
@@ -165,7 +165,7 @@ def epsilon_after(plan: Plan, attempts: Sequence[tuple[int, int]]) -> float:
     events = plan.events([index for index, _ in attempts])
     cost = price(events, plan.delta)
     closes = plan.is_final and plan.settings.closing_share > 0.0
-    if closes and events and all(isinstance(event, LaplaceRelease) for event in events):
+    if closes and events and all(isinstance(event, PureRelease) for event in events):
         # Laplace noise alone is priced by addition, which the mixture with what is still to come may undercut; without
         # this the cost would fall in the last rounds.
         closing = [one for one in range(1, plan.last_round + 1) if plan.round_at(one).name in CLOSING_ROUNDS]

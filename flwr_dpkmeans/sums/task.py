@@ -17,7 +17,6 @@ from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from flwr_dpkmeans.errors import ConfigurationError, PlanError, ProtocolError, nearest
-from flwr_dpkmeans.privacy import release
 from flwr_dpkmeans.privacy.calibration import calibrate_gaussian
 from flwr_dpkmeans.privacy.noise import Closeness, joint_closeness
 from flwr_dpkmeans.privacy.release import Block, Event, GaussianRelease, NoiseShape, PrivacyUnit, ReleasedSum
@@ -150,7 +149,7 @@ class Known:
     """What an evaluation after the last round releases; empty if there is none."""
     profile: tuple[Block, ...] = ()
     """What a profile before that releases; empty if there is none."""
-    sampled: tuple[release.SampledGaussianRelease, ...] = ()
+    sampled: tuple[GaussianRelease, ...] = ()
     """Profile and evaluation over sampled clients, which have no place in `released_multiplier`."""
 
     @property

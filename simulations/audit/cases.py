@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.algorithms import ALGORITHMS, ServerData, algorithm_entry
+from flwr_dpkmeans.algorithms import ServerData, algorithm_entry, clusterings
 from flwr_dpkmeans.algorithms.server_points import HeldPoints, hold_points
 from flwr_dpkmeans.errors import ConfigurationError, nearest
 from flwr_dpkmeans.kmeans.lloyd import round_to_grid
@@ -213,7 +213,7 @@ def _client_bounds(algorithm: str, n_clusters: int) -> dict[str, Any]:
     """Clip bounds that one client reaches in every array at once, and would exceed if it were not clipped."""
     root = float(np.sqrt(n_clusters))
     tight = dict.fromkeys(_TIGHT, 0.5) | {"means_bound": 0.25 * root, "indicators_bound": 0.5 * root}
-    return own_options(tight, algorithm, ALGORITHMS)
+    return own_options(tight, algorithm, clusterings())
 
 
 def _server_points(n_clusters: int, n_features: int) -> Array:

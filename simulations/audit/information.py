@@ -17,7 +17,7 @@ from flwr_dpkmeans.algorithms.server_points import plan_bounds
 from flwr_dpkmeans.kmeans.lloyd import round_to_grid
 from flwr_dpkmeans.privacy.accounting import add_up
 from flwr_dpkmeans.privacy.calibration import gaussian_noise_multiplier
-from flwr_dpkmeans.privacy.release import Block, NoiseShape, SampledGaussianRelease
+from flwr_dpkmeans.privacy.release import Block, NoiseShape
 from flwr_dpkmeans.sums.draft import build_algorithm
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import State
@@ -219,7 +219,7 @@ def claimed_information(plan: Plan, attempts: Sequence[tuple[int, int]]) -> tupl
     """
     events = plan.events([index for index, _ in attempts])
     totals = add_up(events)
-    plain = not totals.pure_epsilons and not any(isinstance(event, SampledGaussianRelease) for event in events)
+    plain = not totals.pure_epsilons and not any(event.sampling_rate < 1.0 for event in events)
     return totals.mu**2, totals.pure, plain and not totals.exact
 
 

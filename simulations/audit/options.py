@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from flwr_dpkmeans.algorithms import ALGORITHMS
+from flwr_dpkmeans.algorithms import clusterings
 from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError, nearest
 from flwr_dpkmeans.options import option_defaults
 from flwr_dpkmeans.privacy.release import NoiseShape
@@ -146,7 +146,7 @@ def _quick() -> Iterator[AuditOptions]:
 
 def _grid() -> Iterator[AuditOptions]:
     """Every algorithm, unit and trust model that go together."""
-    for algorithm, entry in ALGORITHMS.items():
+    for algorithm, entry in clusterings().items():
         if entry.noise is NoiseShape.NONE:
             continue
         trials = _SLOW.get(algorithm, SUITE_TRIALS)

@@ -29,11 +29,10 @@ from flwr_dpkmeans.privacy.release import (
     Block,
     Event,
     GaussianRelease,
-    LaplaceRelease,
     NoiseShape,
     Norm,
     PrivacyUnit,
-    SampledGaussianRelease,
+    PureRelease,
     Sensitivity,
 )
 
@@ -106,7 +105,7 @@ def test_oracle_of_mixtures_is_randomized_response_to_the_letter(epsilons: list[
 @pytest.mark.parametrize(("mu", "rate"), [(0.2, 0.05), (0.8, 0.3), (1.6, 0.02), (0.5, 0.9), (3.0, 0.1)])
 @pytest.mark.parametrize("count", [1, 2])
 def test_price_of_samples_is_just_above_the_integral(mu: float, rate: float, count: int) -> None:
-    events: list[Event] = [SampledGaussianRelease("round", 1.0 / mu, rate)] * count
+    events: list[Event] = [GaussianRelease("round", 1.0 / mu, sampling_rate=rate)] * count
     for delta in (1e-3, 1e-6):
         epsilon = compose_epsilon(events, delta)
         if epsilon > 0.0:
@@ -117,7 +116,7 @@ def test_price_of_samples_is_just_above_the_integral(mu: float, rate: float, cou
 @pytest.mark.parametrize("laplaces", [[0.5], [0.2, 0.2], [0.1, 0.4, 1.5]])
 @pytest.mark.parametrize("mu", [0.3, 1.0, 3.0])
 def test_price_of_mixtures_is_above_the_integral_of_continuous_laplace_noise(laplaces: list[float], mu: float) -> None:
-    events: list[Event] = [GaussianRelease("sums", 1.0 / mu), *(LaplaceRelease("counts", 1.0 / e) for e in laplaces)]
+    events: list[Event] = [GaussianRelease("sums", 1.0 / mu), *(PureRelease("counts", e) for e in laplaces)]
     for delta in DELTAS:
         epsilon = compose_epsilon(events, delta)
         assert beside_gaussian(epsilon, mu, [laplace_losses(e) for e in laplaces]) <= delta * (1 + ROUNDING)
@@ -218,7 +217,7 @@ def test_price_covers_discrete_laplace_noise_for_every_shift(scale: float, sensi
 def test_price_of_laplace_noise_of_one_step_is_exact(mu: float) -> None:
     """Randomized response is not only a bound: discrete Laplace noise moved by one step on one entry is it."""
     gaussian: Event = GaussianRelease("sums", 1.0 / mu)
-    events = [LaplaceRelease("count", 2.0), LaplaceRelease("count", 2.0), gaussian]
+    events = [PureRelease("count", 0.5), PureRelease("count", 0.5), gaussian]
     parts = [discrete_laplace_losses(2.0, [1])] * 2
     for delta in DELTAS:
         epsilon = compose_epsilon(events, delta)

@@ -19,7 +19,7 @@ from flwr_dpkmeans.privacy import accounting, calibration, losses
 from flwr_dpkmeans.privacy import release as mechanisms
 from flwr_dpkmeans.privacy.calibration import first_private
 from flwr_dpkmeans.privacy.noise import Closeness, discrete_gaussian_closeness
-from flwr_dpkmeans.privacy.release import LaplaceRelease, Norm, PrivacyUnit, Sensitivity
+from flwr_dpkmeans.privacy.release import Norm, PrivacyUnit, PureRelease, Sensitivity
 from flwr_dpkmeans.sums.plan import Plan, price
 from flwr_dpkmeans.sums.task import ServerFacts
 from flwr_dpkmeans.sums.trust import Shares
@@ -136,11 +136,11 @@ def test_one_direction_of_a_sample(monkeypatch: pytest.MonkeyPatch, kept: str) -
 def test_arrays_under_one_coin_priced_as_if_each_had_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     import test_oracle_lists
 
-    from flwr_dpkmeans.privacy.release import SampledGaussianRelease
+    from flwr_dpkmeans.privacy.release import GaussianRelease
 
     def apart(blocks: Sequence[Any], bits: int, shares: int = 1, rate: float = 1.0) -> Any:
         events = [block.event(bits, shares) for block in blocks]
-        return tuple(SampledGaussianRelease(e.name, e.noise_multiplier, rate, e.closeness) for e in events)
+        return tuple(GaussianRelease(e.name, e.noise_multiplier, e.closeness, rate) for e in events)
 
     monkeypatch.setattr(test_oracle_lists, "round_events", apart)
     with pytest.raises(AssertionError, match="too low"):
@@ -158,7 +158,7 @@ def test_laplace_noise_priced_as_less_than_the_worst(monkeypatch: pytest.MonkeyP
     monkeypatch.undo()
     exact = beside_gaussian(0.0, 0.0, [discrete_laplace_losses(1.0, [1])])
     assert beside_gaussian(0.0, 0.0, [laplace_losses(1.0)]) < 0.9 * exact
-    assert compose_delta([LaplaceRelease("count", 1.0)], 0.0) >= exact * (1 - 1e-12)
+    assert compose_delta([PureRelease("count", 1.0)], 0.0) >= exact * (1 - 1e-12)
 
 
 # -- whole plans --------------------------------------------------------------------------------------------------
@@ -260,6 +260,6 @@ def test_events_of_the_lists_are_the_house_s_own() -> None:
     """The lists of these tests are priced from blocks, as plans are."""
     assert [type(event).__name__ for event in events_of([MIXED[0], SAMPLED[0]])] == [
         "GaussianRelease",
-        "LaplaceRelease",
-        "SampledGaussianRelease",
+        "PureRelease",
+        "GaussianRelease",
     ]

@@ -23,7 +23,7 @@ from support.protocol_federation import (
     without_identities,
 )
 
-from flwr_dpkmeans.algorithms import ALGORITHMS
+from flwr_dpkmeans.algorithms import clusterings
 from flwr_dpkmeans.errors import ConfigurationError, PlanError
 from flwr_dpkmeans.privacy.release import NoiseShape, vector_length
 from flwr_dpkmeans.sums.draft import draft_plan
@@ -31,7 +31,7 @@ from flwr_dpkmeans.sums.trust import trust_model
 
 SIZES = (120, 80, 0, 60, 40)
 LLOYD_FAMILY = ("fastlloyd", "glloyd", "sulloyd", "lloyd")
-LAPLACE = [name for name, entry in ALGORITHMS.items() if entry.noise is NoiseShape.LAPLACE]
+LAPLACE = [name for name, entry in clusterings().items() if entry.noise is NoiseShape.LAPLACE]
 COMBINATIONS = list(itertools.product(LLOYD_FAMILY, OF_PARTIES))
 UNSUPPORTED = [(algorithm, "distributed") for algorithm in LAPLACE]
 SUPPORTED = [pair for pair in COMBINATIONS if pair not in UNSUPPORTED]
@@ -153,7 +153,7 @@ def test_the_number_of_messages_is_fixed(algorithm: str, trust: str) -> None:
         federation = make_federation(grid_parts(SIZES))
         federation.start(algorithm=algorithm, trust=trust, epsilon=3.0, n_examples=n_examples)
         plan = federation.plan
-        n_counts = int(n_examples is None and ALGORITHMS[algorithm].needs_n_examples)
+        n_counts = int(n_examples is None and clusterings()[algorithm].needs_n_examples)
         assert (plan.count is not None) == bool(n_counts)
         assert len(federation.grid.received) == (plan.last_round + 2 + n_counts) * len(SIZES)
 

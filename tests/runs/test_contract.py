@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from support.cases import OF_PARTIES
 from support.flat import flat_estimator
 
-from flwr_dpkmeans.algorithms import ALGORITHMS
+from flwr_dpkmeans.algorithms import clusterings
 from flwr_dpkmeans.errors import ConfigurationError, PlanError
 from flwr_dpkmeans.estimator import FederatedKMeans
 from flwr_dpkmeans.options import own_options, parse_run
@@ -63,7 +63,7 @@ FEDDP_FAMILY = ("feddp_kmeans", "feddp_choose_k", "server_kmeans++", "server_llo
 SERVER_DATA = {"feddp_kmeans": True, "feddp_choose_k": True, "server_kmeans++": True, "server_lloyd": True}
 CASES: list[Case] = [
     (algorithm, trust, unit, kind)
-    for algorithm, trust, unit in itertools.product(ALGORITHMS, OF_PARTIES, ("record", "client"))
+    for algorithm, trust, unit in itertools.product(clusterings(), OF_PARTIES, ("record", "client"))
     for kind in (("gaussian", "paper") if algorithm in FEDDP_FAMILY else ("gaussian",))
 ]
 FITS = [case for case in CASES if case[1] in SUPPORTED.get((case[0], case[2], case[3]), ())]
@@ -99,7 +99,7 @@ def estimator(case: Case, **values: Any) -> FederatedKMeans:
         "random_state": 1,
         "n_init": 3,
     }
-    return flat_estimator(**(own_options(settings, algorithm, ALGORITHMS) | values))
+    return flat_estimator(**(own_options(settings, algorithm, clusterings()) | values))
 
 
 def fitted(case: Case, **values: Any) -> FederatedKMeans:
@@ -113,7 +113,7 @@ def known(case: Case) -> FederatedKMeans:
 
 
 def test_the_table_speaks_of_every_algorithm() -> None:
-    assert {algorithm for algorithm, _, _ in SUPPORTED} == set(ALGORITHMS)
+    assert {algorithm for algorithm, _, _ in SUPPORTED} == set(clusterings())
     assert set(ANY) == set(OF_PARTIES)
     assert {unit.value for unit in PrivacyUnit} == {"record", "client"}
     assert len(FITS) == sum(map(len, SUPPORTED.values()))
@@ -182,7 +182,7 @@ def test_a_private_evaluation_fits_into_the_same_budget(case: Case) -> None:
         assert least * EPSILON <= report.epsilon <= EPSILON * (1.0 + 1e-9)
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("algorithm", clusterings())
 def test_secure_noise_is_private_for_all_but_the_baseline_without_noise(algorithm: str) -> None:
     (trust, *_) = SUPPORTED[algorithm, "record", "gaussian"]
     report = fitted((algorithm, trust, "record", "gaussian"), noise="secure").privacy_
@@ -225,7 +225,7 @@ def proposals(mend: str) -> list[dict[str, str]]:
     for quoted in re.findall(r"'([^']+)'", rest):
         if quoted in OF_PARTIES:
             found.append({"trust": quoted})
-        elif quoted in ALGORITHMS:
+        elif quoted in clusterings():
             found.append({"algorithm": quoted})
     return found
 
@@ -265,7 +265,7 @@ def test_advice_that_leads_to_another_refusal(case: Case) -> None:
         fitted(case, **option)
 
 
-@pytest.mark.parametrize("algorithm", [name for name in ALGORITHMS if name in SERVER_DATA])
+@pytest.mark.parametrize("algorithm", [name for name in clusterings() if name in SERVER_DATA])
 def test_algorithms_that_need_server_data_say_so(algorithm: str) -> None:
     with pytest.raises(ConfigurationError, match="give server_data"):
         fitted((algorithm, "distributed", "record", "gaussian"), server_data=None)

@@ -13,7 +13,7 @@ import pytest
 from numpy.typing import NDArray
 from test_contract import LOWER, SERVER_DATA, SUPPORTED, UPPER, mixture
 
-from flwr_dpkmeans.algorithms import ALGORITHMS
+from flwr_dpkmeans.algorithms import clusterings
 from flwr_dpkmeans.algorithms.server_points import hold_points
 from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.errors import PlanError
@@ -38,7 +38,7 @@ def seen_of(case: Case, *, discovers: bool) -> tuple[Seen, ...]:
     values: dict[str, Any] = {"n_clusters": 3, "epsilon": 5.0, "noise": "seeded", "random_state": 1}
     values |= {"algorithm": algorithm, "unit": unit, "noise_kind": kind, "bounds": ((LOWER,), (UPPER,))}
     values |= {"trust": SUPPORTED[case][-1], "evaluation": "private"}
-    values |= own_options({"max_iter": 2, "n_init": 2}, algorithm, ALGORITHMS)
+    values |= own_options({"max_iter": 2, "n_init": 2}, algorithm, clusterings())
     values |= {"n_examples": None, "private_bounds": True} if discovers else {"n_examples": 20_000}
     values |= {"choose_n_clusters": True} if algorithm == "feddp_choose_k" else {}
     config = parse_run(has_server_data=algorithm in SERVER_DATA, **values)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.algorithms import ALGORITHMS, feddp_kmeans, lloyd_family
+from flwr_dpkmeans.algorithms import clusterings, feddp_kmeans, lloyd_family
 from flwr_dpkmeans.errors import ConfigurationError, ProtocolError
 from flwr_dpkmeans.kmeans import projected
 from flwr_dpkmeans.kmeans.lloyd import relative_statistics, toward_zero
@@ -287,7 +287,7 @@ def test_one_run_audits_write_their_row(tmp_path: Path) -> None:
 
 def test_the_suite_covers_every_combination_that_exists() -> None:
     found = {(one.algorithm, one.unit) for one in suite_audits("all")}
-    private = {name: entry for name, entry in ALGORITHMS.items() if entry.noise is not NoiseShape.NONE}
+    private = {name: entry for name, entry in clusterings().items() if entry.noise is not NoiseShape.NONE}
     assert found >= {(name, unit.value) for name, entry in private.items() for unit in entry.units}
     trusts = {one.trust for one in suite_audits("all") if one.algorithm == "fastlloyd"}
     assert trusts == {"oblivious", "central", "distributed"}

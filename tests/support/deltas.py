@@ -36,7 +36,7 @@ def _analysed_delta(totals: accounting.Totals, epsilon: float) -> float:
     if totals.pure_epsilons:
         delta = min(delta, _mixture_delta(totals, epsilon))
     if totals.sampled:
-        delta = min(delta, _numerical_delta(totals.merged(), epsilon))
+        delta = min(delta, _numerical_delta(totals, epsilon))
     return delta
 
 

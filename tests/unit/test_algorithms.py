@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.algorithms import ALGORITHMS, algorithm_entry
+from flwr_dpkmeans.algorithms import algorithm_entry, clusterings
 from flwr_dpkmeans.algorithms.kmeans_task import cluster_state
 from flwr_dpkmeans.algorithms.lloyd_family import cluster_radius, glloyd_split, split_multiplier
 from flwr_dpkmeans.errors import ConfigurationError, PlanError
@@ -319,10 +319,10 @@ def test_private_algorithms_need_the_number_of_rows(name: str) -> None:
 
 def test_registry_says_what_the_rounds_do() -> None:
     for name in LLOYD_FAMILY:
-        entry = ALGORITHMS[name]
+        entry = clusterings()[name]
         algorithm = built(2, algorithm=name)
         assert algorithm.name == name
         assert {block.noise for planned in algorithm.rounds for block in planned.blocks} == {entry.noise}
         assert [planned.name for planned in algorithm.rounds] == ["lloyd-1", "lloyd-2"]
         assert all(vector_length(planned.blocks) == 2 * 2 + 2 for planned in algorithm.rounds)
-    assert ALGORITHMS["lloyd"].noise is NoiseShape.NONE
+    assert clusterings()["lloyd"].noise is NoiseShape.NONE

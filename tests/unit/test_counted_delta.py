@@ -16,7 +16,7 @@ from support.cases import pairs
 from flwr_dpkmeans.errors import ConfigurationError, PlanError, ProtocolError
 from flwr_dpkmeans.estimator import FederatedKMeans
 from flwr_dpkmeans.options import parse_config
-from flwr_dpkmeans.privacy.release import GaussianRelease, LaplaceRelease
+from flwr_dpkmeans.privacy.release import GaussianRelease, PureRelease
 from flwr_dpkmeans.sums.draft import draft_plan, redraft_plan, require_successor, verify_plan
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.settings import Box
@@ -194,6 +194,6 @@ def test_no_level_has_less_noise_than_the_first(algorithm: str) -> None:
     first = first_plan(algorithm=algorithm)
     finals = [counted(first, n) for n in (80_000, 100_000, 1_000_000, 10**9, 2**48)]
     squares = [gdp(plan, *range(plan.last_round + 1)) for plan in finals]
-    pure = [math.fsum(1 / e.noise_multiplier for e in p.events() if isinstance(e, LaplaceRelease)) for p in finals]
+    pure = [math.fsum(e.epsilon for e in p.events() if isinstance(e, PureRelease)) for p in finals]
     assert all(later <= before * (1 + 1e-9) for before, later in pairwise(squares))
     assert all(later <= before * (1 + 1e-6) for before, later in pairwise(pure))

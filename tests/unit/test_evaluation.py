@@ -13,7 +13,7 @@ import pytest
 from numpy.typing import NDArray
 from support.flat import flat_estimator
 
-from flwr_dpkmeans.algorithms import ALGORITHMS
+from flwr_dpkmeans.algorithms import clusterings
 from flwr_dpkmeans.algorithms.kmeans_task import cluster_state
 from flwr_dpkmeans.algorithms.measure import CELL_COUNTS, CLIPPED_COST, ROWS_BEYOND, EvaluationResult, read_evaluation
 from flwr_dpkmeans.errors import ConfigurationError, DataError, PlanError
@@ -450,7 +450,7 @@ def test_every_algorithm_has_a_theorem_for_it() -> None:
     from flwr_dpkmeans.privacy.release import theorem
 
     for unit in ("record", "client"):
-        name = next(name for name, entry in ALGORITHMS.items() if unit in {u.value for u in entry.units})
+        name = next(name for name, entry in clusterings().items() if unit in {u.value for u in entry.units})
         plan = plan_of(algorithm=name if unit == "record" else "sphere_packing", unit=unit)
         assert all("evaluation" in theorem(block) for block in plan.rounds[-1].blocks)
         assert all(replace(block, noise_multiplier=1.0).noise_scale == 1.0 for block in plan.rounds[-1].blocks)

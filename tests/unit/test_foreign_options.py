@@ -13,7 +13,7 @@ import pytest
 from support.flat import flat_estimator, run_config
 
 from flwr_dpkmeans import Auto, FedDPKMeansOptions, FederatedKMeans
-from flwr_dpkmeans.algorithms import ALGORITHMS, NOT_FEDERATED
+from flwr_dpkmeans.algorithms import NOT_FEDERATED, clusterings
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.flower.server_app import strategy_from_run_config
 from flwr_dpkmeans.flower.strategy import PrivateKMeans
@@ -53,7 +53,7 @@ OTHERS: dict[str, Any] = {
 """Every option that not all algorithms have, with a value that is not its default."""
 WITH_SERVER = {"feddp_kmeans", "feddp_choose_k", "server_kmeans++", "server_lloyd"}
 FOREIGN = {
-    option: [one for one in (*ALGORITHMS, *NOT_FEDERATED) if option not in options_of(one)]
+    option: [one for one in (*clusterings(), *NOT_FEDERATED) if option not in options_of(one)]
     for option in OTHERS
     if option != "client_sampling_rate"
 }
@@ -80,7 +80,7 @@ def of_flwr_run(algorithm: str, **values: Any) -> Run:
 
 
 def test_every_option_that_not_all_have_is_tried_here() -> None:
-    of_some = set().union(*map(options_of, (*ALGORITHMS, *NOT_FEDERATED)))
+    of_some = set().union(*map(options_of, (*clusterings(), *NOT_FEDERATED)))
     assert of_some == {*OTHERS, "n_clusters", "choose_n_clusters"} <= set(option_defaults())
 
 
@@ -105,7 +105,7 @@ def at_the_doors() -> list[tuple[str, str]]:
 
 
 def test_every_algorithm_comes_to_the_doors() -> None:
-    assert {algorithm for algorithm, _ in at_the_doors()} == {*ALGORITHMS, *NOT_FEDERATED}
+    assert {algorithm for algorithm, _ in at_the_doors()} == {*clusterings(), *NOT_FEDERATED}
 
 
 @pytest.mark.parametrize(("algorithm", "option"), at_the_doors())
@@ -116,9 +116,9 @@ def test_every_door_refuses_with_the_same_sentence(algorithm: str, option: str) 
         told.add(sentence_of(lambda: estimator(algorithm, **given).fit(PARTS)))
     if algorithm in STRATEGIES:
         told.add(sentence_of(lambda: STRATEGIES[algorithm](3, bounds=BOUNDS, **given)))
-    if algorithm in ALGORITHMS and "." not in next(iter(run_config(**given))):
+    if algorithm in clusterings() and "." not in next(iter(run_config(**given))):
         told.add(sentence_of(lambda: of_flwr_run(algorithm, **given)))
-    elif algorithm in ALGORITHMS and option not in ("max_silent", "masking"):
+    elif algorithm in clusterings() and option not in ("max_silent", "masking"):
         text = sentence_of(lambda: of_flwr_run(algorithm, **given))
         (key,) = run_config(**given)
         assert text.startswith(f"{key} is ")

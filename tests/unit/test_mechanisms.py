@@ -26,12 +26,11 @@ from flwr_dpkmeans.privacy.release import (
     Block,
     ExactRelease,
     GaussianRelease,
-    LaplaceRelease,
     NoiseShape,
     Norm,
     PrivacyUnit,
+    PureRelease,
     ReleasedSum,
-    SampledGaussianRelease,
     Sensitivity,
     as_released,
     dominating_release,
@@ -120,7 +119,7 @@ def test_events_carry_multiplier_and_closeness() -> None:
     extra = discrete_gaussian_sum_log_ratio(2.0 / 3.0, 9, 6)
     assert shared.closeness == alone.closeness.widened(extra)
     assert shared.closeness.log_ratio_below > alone.closeness.log_ratio_below
-    assert block(noise=NoiseShape.LAPLACE).event(BITS) == LaplaceRelease("sums", 2.0)
+    assert block(noise=NoiseShape.LAPLACE).event(BITS) == PureRelease("sums", 0.5)
 
 
 # -- noise --------------------------------------------------------------------------------------------------------
@@ -190,9 +189,9 @@ def test_release_cuts_the_vector_into_its_arrays() -> None:
 
 def test_released_sum_cannot_be_built_from_an_array() -> None:
     with pytest.raises(LocalMisuseError, match="a ReleasedSum is made by the mechanism that adds the noise: call"):
-        ReleasedSum({"sums": np.zeros(2)}, object())
+        ReleasedSum({"sums": np.zeros(2)}, (), object())
     with pytest.raises(LocalMisuseError):
-        ReleasedSum({"sums": np.zeros(2)}, None)
+        ReleasedSum({"sums": np.zeros(2)}, (), None)
     with pytest.raises(TypeError):
         ReleasedSum({"sums": np.zeros(2)})  # type: ignore[call-arg]
 
@@ -242,7 +241,7 @@ def test_a_round_over_a_sample_is_one_release() -> None:
     assert [event.name for event in both] == ["sums", "counts"]
     assert round_events(blocks, BITS, 1, 1.0) == both
     (joint,) = round_events(blocks, BITS, 1, 0.25)
-    assert isinstance(joint, SampledGaussianRelease)
+    assert isinstance(joint, GaussianRelease)
     assert (joint.name, joint.sampling_rate) == ("sums and counts", 0.25)
     assert joint.noise_multiplier == pytest.approx(2.4)
     assert joint.closeness == joint_closeness(event.closeness for event in both)
@@ -273,9 +272,9 @@ def test_what_a_theorem_says() -> None:
 
 
 def test_rates_of_releases_end_at_one() -> None:
-    assert SampledGaussianRelease("rows", 2.0, 1.0).sampling_rate == 1.0
+    assert GaussianRelease("rows", 2.0, sampling_rate=1.0).sampling_rate == 1.0
     with pytest.raises(LocalMisuseError, match=r"sampling_rate is 1\.0000000000000002, but it must be at most 1"):
-        SampledGaussianRelease("rows", 2.0, math.nextafter(1.0, 2.0))
+        GaussianRelease("rows", 2.0, sampling_rate=math.nextafter(1.0, 2.0))
 
 
 def test_a_product_is_rounded_up() -> None:
@@ -293,14 +292,14 @@ def test_a_dominating_release_of_two_rounds_by_hand() -> None:
     assert isinstance(found, GaussianRelease)
     assert found.noise_multiplier == pytest.approx(2.4 * (1.0 - 2.0**-40), rel=1e-15)
     assert found.closeness == Closeness(0.3, 0.2, 1e-8)
-    sampled = dominating_release([[SampledGaussianRelease("a", 3.0, 0.5)], [SampledGaussianRelease("b", 2.0, 0.5)]])
-    assert isinstance(sampled, SampledGaussianRelease)
+    halves = [[GaussianRelease(name, scale, sampling_rate=0.5)] for name, scale in (("a", 3.0), ("b", 2.0))]
+    sampled = dominating_release(halves)
     assert (sampled.sampling_rate, sampled.noise_multiplier) == (0.5, pytest.approx(2.0, rel=1e-11))
-    for rounds in ([], [[]], [[LaplaceRelease("a", 2.0)]], [[strong[0], LaplaceRelease("a", 2.0)]]):
+    for rounds in ([], [[]], [[PureRelease("a", 0.5)]], [[strong[0], PureRelease("a", 0.5)]]):
         with pytest.raises(LocalMisuseError):
             dominating_release(rounds)
     with pytest.raises(LocalMisuseError, match=r"rounds have the sampling rates \[0\.5, 1\.0\]"):
-        dominating_release([[strong[0]], [SampledGaussianRelease("a", 3.0, 0.5)]])
+        dominating_release([[strong[0]], [GaussianRelease("a", 3.0, sampling_rate=0.5)]])
 
 
 def test_seeded_noise_is_rounded_and_a_difference_of_two_waits() -> None:

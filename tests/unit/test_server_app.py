@@ -20,7 +20,7 @@ from flwr.supercore.exit import ExitCode
 from support.flat import run_config as of_keys
 
 from flwr_dpkmeans.__main__ import main as command
-from flwr_dpkmeans.algorithms import ALGORITHMS, ServerData
+from flwr_dpkmeans.algorithms import ServerData, clusterings
 from flwr_dpkmeans.algorithms.kmeans_task import DEFAULT_MAX_CLUSTERS
 from flwr_dpkmeans.algorithms.lloyd_family import FastLloydOptions, Schedule
 from flwr_dpkmeans.algorithms.noise_budget import NoiseFamily
@@ -235,9 +235,9 @@ def test_declared_defaults_of_feddp_kmeans_are_the_configurations_own() -> None:
     assert {name: getattr(config, name) for name in named} == {name: option_defaults()[name] for name in named}
 
 
-@pytest.mark.parametrize("algorithm", sorted(ALGORITHMS))
+@pytest.mark.parametrize("algorithm", sorted(clusterings()))
 def test_trust_is_the_algorithms_own_unless_one_is_given(algorithm: str) -> None:
-    assert configured(algorithm=algorithm).trust == ALGORITHMS[algorithm].trust
+    assert configured(algorithm=algorithm).trust == clusterings()[algorithm].trust
     assert configured(algorithm=algorithm, trust="central").trust == "central"
     assert configured(algorithm="fastlloyd").trust != configured(algorithm="feddp_kmeans").trust
 
@@ -411,12 +411,12 @@ def test_without_server_data_there_are_no_server_points() -> None:
     assert points_of(data="digits", algorithm="feddp_kmeans") is None
 
 
-@pytest.mark.parametrize("algorithm", sorted(ALGORITHMS))
+@pytest.mark.parametrize("algorithm", sorted(clusterings()))
 def test_mixture_has_server_points_for_the_algorithms_that_need_them(algorithm: str) -> None:
     values = {"data": "mixture", "algorithm": algorithm, "partition_seed": 3}
     points, config = points_of(**values), configured(**values)
     assert (config.n_features, config.n_examples) == (100, None)
-    needs = ALGORITHMS[algorithm].server_data
+    needs = clusterings()[algorithm].server_data
     if needs is not ServerData.NONE:
         assert np.array_equal(points_of(**values, server_data="mixture"), MixtureClients(3).server_points())
     if needs is ServerData.NEEDED:

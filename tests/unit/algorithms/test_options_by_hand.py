@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from flwr_dpkmeans import FederatedKMeans, FederatedNaiveBayes
-from flwr_dpkmeans.algorithms import ALGORITHMS, proxy_rounds
+from flwr_dpkmeans.algorithms import clusterings, proxy_rounds
 from flwr_dpkmeans.algorithms.feddp_kmeans import FedDPKMeans, SpherePacking
 from flwr_dpkmeans.algorithms.naive_bayes import NaiveBayesOptions, _codes
 from flwr_dpkmeans.algorithms.proxy_plan import ProxyOptions
@@ -120,11 +120,11 @@ def test_what_a_state_holds_is_not_printed() -> None:
 
 def test_clusterings_are_those_tasks_that_cluster() -> None:
     assert "moments" in TASKS
-    assert "moments" not in ALGORITHMS
+    assert "moments" not in clusterings()
     with pytest.raises(KeyError):
-        ALGORITHMS["moments"]
-    assert len(ALGORITHMS) == len(list(ALGORITHMS)) < len(list(TASKS))
-    assert all(ALGORITHMS[name] is TASKS[name] for name in ALGORITHMS)
+        clusterings()["moments"]
+    assert len(clusterings()) == len(list(clusterings())) < len(list(TASKS))
+    assert all(clusterings()[name] is TASKS[name] for name in clusterings())
 
 
 @pytest.mark.parametrize(("k", "width", "given"), [(2, 3, False), (3, 3, True), (4, 3, True)])

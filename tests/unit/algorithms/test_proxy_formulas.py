@@ -61,12 +61,12 @@ def quiet_pass(
     """The first pass over some proxies, with noise of two steps of the grid: releases are what they say."""
     plan = ProxyPlan(len(proxies), n_passes, None, (0.5,), 0.35, cover_box=False)
     setting = Setting(public_of(d, k, 10_000), plan, ProxyOptions(clips=clips))
-    planned = proxy_round(setting, 1)
+    parts, step = proxy_round(setting, 1)
     blocks = tuple(
         Block(
             part.name, part.shape, Sensitivity(Norm.L2, 1.0, PrivacyUnit.RECORD), NoiseShape.GAUSSIAN, 2.0 / GRID, 1.0
         )
-        for part in planned.parts
+        for part in parts
     )
     extras = {
         "seed": np.array([5.0]),
@@ -77,7 +77,7 @@ def quiet_pass(
         PROXY_RADIUS: np.array([radius]),
     }
     state = cluster_state(np.zeros((k, d)), np.zeros(k), (), extras)
-    return planned.with_noise(blocks), state, setting
+    return replace(step, blocks=blocks), state, setting
 
 
 def released(step: PrivateSum, sums: Floats, counts: Floats) -> ReleasedSum:

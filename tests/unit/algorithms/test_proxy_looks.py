@@ -41,10 +41,11 @@ N = 10_000
 def look(noise: float, d: int = 2) -> PrivateSum:
     """A look of 10,000 rows at one noise for all arrays."""
     public = public_of(d, 3, N)
-    planned = look_round(Setting(public, derive_plan(public, ProxyOptions()), ProxyOptions()), 1)
+    parts, planned = look_round(Setting(public, derive_plan(public, ProxyOptions()), ProxyOptions()), 1)
     sensitivity = Sensitivity(Norm.L2, 1.0, PrivacyUnit.RECORD)
-    return planned.with_noise(
-        tuple(Block(part.name, part.shape, sensitivity, NoiseShape.GAUSSIAN, noise, 1.0) for part in planned.parts)
+    return replace(
+        planned,
+        blocks=tuple(Block(part.name, part.shape, sensitivity, NoiseShape.GAUSSIAN, noise, 1.0) for part in parts),
     )
 
 
@@ -206,10 +207,11 @@ def test_one_round_that_looks_for_the_location_by_hand(noise: float) -> None:
     """Centre by James and Stein, variance by precision with the prior, as in a look; the noise is in squared clips."""
     public = public_of(2, 3, N)
     options = ProxyOptions()
-    planned = location_round(Setting(public, derive_plan(public, options), options))
+    parts, planned = location_round(Setting(public, derive_plan(public, options), options))
     sensitivity = Sensitivity(Norm.L2, 1.0, PrivacyUnit.RECORD)
-    step = planned.with_noise(
-        tuple(Block(part.name, part.shape, sensitivity, NoiseShape.GAUSSIAN, noise, 1.0) for part in planned.parts)
+    step = replace(
+        planned,
+        blocks=tuple(Block(part.name, part.shape, sensitivity, NoiseShape.GAUSSIAN, noise, 1.0) for part in parts),
     )
     clip, mean, square = options.location_clip * math.sqrt(2.0), np.array([0.3, 0.1]), 0.5
     values = np.concatenate([mean * N, [square * N]])
@@ -231,10 +233,11 @@ def test_a_servers_points_say_something_of_the_shape_too(given: bool, monkeypatc
         proxy_rounds, "shrink_to_server", lambda matrix, rows, noise: asked.append(rows) or (matrix, noise)
     )
     public, options = public_of(2, 3, N), ProxyOptions()
-    planned = proxy_rounds.covariance_round(Setting(public, derive_plan(public, options), options))
+    parts, planned = proxy_rounds.covariance_round(Setting(public, derive_plan(public, options), options))
     sensitivity = Sensitivity(Norm.L2, 1.0, PrivacyUnit.RECORD)
-    step = planned.with_noise(
-        tuple(Block(part.name, part.shape, sensitivity, NoiseShape.GAUSSIAN, 1.0, 1.0) for part in planned.parts)
+    step = replace(
+        planned,
+        blocks=tuple(Block(part.name, part.shape, sensitivity, NoiseShape.GAUSSIAN, 1.0, 1.0) for part in parts),
     )
     state = first_state(
         **{CENTRE: np.array([0.5, 0.0]), SPREAD: np.array([0.25]), EXTENT: np.array([1.0]), "seed": np.ones(1)}

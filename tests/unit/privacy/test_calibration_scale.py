@@ -18,14 +18,7 @@ from flwr_dpkmeans.privacy import calibration
 from flwr_dpkmeans.privacy.accounting import compose_epsilon
 from flwr_dpkmeans.privacy.calibration import calibrate_scale, first_private, gaussian_noise_multiplier
 from flwr_dpkmeans.privacy.noise import Closeness, discrete_gaussian_closeness
-from flwr_dpkmeans.privacy.release import (
-    Event,
-    ExactRelease,
-    GaussianRelease,
-    LaplaceRelease,
-    PureRelease,
-    SampledGaussianRelease,
-)
+from flwr_dpkmeans.privacy.release import Event, ExactRelease, GaussianRelease, PureRelease
 
 Plan = Callable[[float], Sequence[Event]]
 
@@ -45,17 +38,17 @@ def drawn(scale: float) -> list[Event]:
 
 
 def pure(scale: float) -> list[Event]:
-    return [LaplaceRelease("sums", 1.5 * scale), PureRelease("choice", 0.5 / scale)]
+    return [PureRelease("sums", 1.0 / (1.5 * scale)), PureRelease("choice", 0.5 / scale)]
 
 
 def mixed(scale: float) -> list[Event]:
-    return [*gaussian(scale), LaplaceRelease("sums", 1.5 * scale), LaplaceRelease("counts", 2.0 * scale)]
+    return [*gaussian(scale), PureRelease("sums", 1.0 / (1.5 * scale)), PureRelease("counts", 1.0 / (2.0 * scale))]
 
 
 def sampled(scale: float) -> list[Event]:
     return [
-        SampledGaussianRelease(
-            f"round {index}", (1.5 + index) * scale, 0.1, Closeness(1e-3 / scale, 2e-3 / scale, 1e-12)
+        GaussianRelease(
+            f"round {index}", (1.5 + index) * scale, Closeness(1e-3 / scale, 2e-3 / scale, 1e-12), sampling_rate=0.1
         )
         for index in range(3)
     ]

@@ -16,23 +16,23 @@ from support.numerical import pld_epsilon
 from flwr_dpkmeans.errors import LocalMisuseError, PlanError
 from flwr_dpkmeans.privacy import losses
 from flwr_dpkmeans.privacy.accounting import compose_epsilon
-from flwr_dpkmeans.privacy.noise import Closeness
+from flwr_dpkmeans.privacy.noise import SAME, Closeness
 from flwr_dpkmeans.privacy.release import (
     Event,
     ExactRelease,
     GaussianRelease,
-    LaplaceRelease,
     PureRelease,
-    SampledGaussianRelease,
     dominating_release,
     joint_sampled_release,
 )
 
-Sampled = SampledGaussianRelease
+
+def sampled_release(name: str, multiplier: float, rate: float, closeness: Closeness = SAME) -> GaussianRelease:
+    return GaussianRelease(name, multiplier, closeness, rate)
 
 
 def rounds(multiplier: float, rate: float, count: int, slack: float = 0.0) -> list[Event]:
-    return [Sampled(f"round {index}", multiplier, rate, Closeness(additive=slack)) for index in range(count)]
+    return [sampled_release(f"round {index}", multiplier, rate, Closeness(additive=slack)) for index in range(count)]
 
 
 @functools.lru_cache(maxsize=1)
@@ -119,7 +119,7 @@ def test_price_agrees_with_the_pld_accountant_on_its_own_grid() -> None:
 
 
 def test_everybody_included_is_the_gaussian_release() -> None:
-    for others in ([], [GaussianRelease("sums", 3.0)], [LaplaceRelease("counts", 4.0)]):
+    for others in ([], [GaussianRelease("sums", 3.0)], [PureRelease("counts", 0.25)]):
         sampled = [*rounds(2.0, 1.0, 3, 1e-10), *others]
         plain = [*(GaussianRelease(f"round {index}", 2.0, Closeness(additive=1e-10)) for index in range(3)), *others]
         assert compose_epsilon(sampled, 1e-6) == compose_epsilon(plain, 1e-6)
@@ -164,7 +164,7 @@ def test_slack_simply_adds_up(slack: float) -> None:
 def test_log_ratios_of_sampled_noise_are_paid_in_full() -> None:
     """Both the smaller delta and the log-ratios, by any rule: sampled, and with Gaussian and pure releases beside."""
     clean = rounds(1.5, 0.1, 3)
-    drawn = [Sampled(f"round {index}", 1.5, 0.1, Closeness(0.01, 0.02)) for index in range(3)]
+    drawn = [sampled_release(f"round {index}", 1.5, 0.1, Closeness(0.01, 0.02)) for index in range(3)]
     for others in ([], [GaussianRelease("sums", 4.0)], [PureRelease("choice", 0.3)]):
         paid = compose_epsilon([*clean, *others], 1e-6 * math.exp(-0.03)) + 0.09
         assert compose_epsilon([*drawn, *others], 1e-6) == pytest.approx(paid, rel=1e-12)
@@ -205,7 +205,7 @@ def test_arrays_under_one_draw_are_one_release() -> None:
     both = 0.9 * np.multiply.outer(absent, absent) + 0.1 * np.multiply.outer(shifted, shifted)
     exact = larger_divergence(np.multiply.outer(absent, absent), both, step**2, 1.0)
     assert exact <= compose_delta([joint], 1.0) <= 1.01 * exact
-    separate = [Sampled(part.name, part.noise_multiplier, 0.1) for part in parts]
+    separate = [sampled_release(part.name, part.noise_multiplier, 0.1) for part in parts]
     assert compose_delta(separate, 1.0) < 0.9 * exact  # two coins would promise more than one coin keeps
 
 
@@ -221,12 +221,12 @@ def test_a_dominating_release_is_the_strongest_and_the_coarsest_of_all() -> None
     assert found.closeness == Closeness(0.1, 0.3, 1e-15)
     joint = [[joint_sampled_release("round", part, 0.2)] for part in gaussians]
     sampled = dominating_release(joint)
-    assert isinstance(sampled, Sampled)
+    assert sampled.sampling_rate < 1.0
     assert (sampled.sampling_rate, sampled.closeness) == (0.2, found.closeness)
     for releases, one in ((gaussians, found), (joint, sampled)):
         for first, second in itertools.product(releases, repeat=2):
             assert compose_epsilon([*first, *second], 1e-5) <= compose_epsilon([one, one], 1e-5)
-    for bad, words in (([[LaplaceRelease("l", 1.0)]], "not Gaussian"), ([[]], "not Gaussian"), ([], "rates")):
+    for bad, words in (([[PureRelease("l", 1.0)]], "not Gaussian"), ([[]], "not Gaussian"), ([], "rates")):
         with pytest.raises(LocalMisuseError, match=words):
             dominating_release(bad)
     with pytest.raises(LocalMisuseError, match=r"rates \[0.1, 0.2\]"):
@@ -246,7 +246,7 @@ def test_unsupported_parts_are_named() -> None:
 
 def test_a_rate_above_one_is_refused() -> None:
     with pytest.raises(LocalMisuseError, match=r"sampling_rate is 1\.5.*at most 1"):
-        Sampled("sums", 1.0, 1.5)
+        sampled_release("sums", 1.0, 1.5)
 
 
 def test_a_failure_of_the_numerical_accountant_is_an_error_not_a_price(monkeypatch: pytest.MonkeyPatch) -> None:

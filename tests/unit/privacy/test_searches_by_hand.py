@@ -13,7 +13,7 @@ import pytest
 from flwr_dpkmeans.errors import LocalMisuseError, PlanError
 from flwr_dpkmeans.privacy import accounting, calibration, losses
 from flwr_dpkmeans.privacy.noise import SAME, Closeness
-from flwr_dpkmeans.privacy.release import GaussianRelease, PureRelease, SampledGaussianRelease, dominating_release
+from flwr_dpkmeans.privacy.release import GaussianRelease, dominating_release
 
 OCTAVE = 2**20
 
@@ -61,7 +61,7 @@ def test_the_step_of_a_grid_of_losses_is_that_of_its_reach() -> None:
 
 
 def test_a_round_of_a_sampled_release_and_another_one_is_not_joined() -> None:
-    sampled, other = SampledGaussianRelease("rows", 2.0, 0.5), GaussianRelease("sums", 2.0)
+    sampled, other = GaussianRelease("rows", 2.0, sampling_rate=0.5), GaussianRelease("sums", 2.0)
     with pytest.raises(LocalMisuseError, match="a sampled round has several releases"):
         dominating_release([[sampled, other]])
 
@@ -216,19 +216,10 @@ def test_log_ratios_of_the_whole_epsilon_leave_no_room() -> None:
 def test_rates_are_priced_within_their_range() -> None:
     """Below 1e-9 as 1e-9, above 1 - 1e-6 as everybody."""
     for rate, priced in ((1e-12, 1e-9), (1e-9, 1e-9), (0.5, 0.5), (1.0 - 1e-6, 1.0 - 1e-6)):
-        totals = accounting.add_up([SampledGaussianRelease("rows", 2.0, rate)])
+        totals = accounting.add_up([GaussianRelease("rows", 2.0, sampling_rate=rate)])
         assert ([event.sampling_rate for event in totals.sampled], totals.multipliers) == ([priced], ())
-    totals = accounting.add_up([SampledGaussianRelease("rows", 2.0, 1.0 - 5e-7)])
+    totals = accounting.add_up([GaussianRelease("rows", 2.0, sampling_rate=1.0 - 5e-7)])
     assert (totals.sampled, totals.multipliers, totals.mu) == ((), (2.0,), 0.5)
-
-
-def test_releases_that_are_not_sampled_are_merged() -> None:
-    """Multipliers of 3 and 4 are one of 2.4: (1/3)^2 + (1/4)^2 = (1/2.4)^2."""
-    totals = accounting.add_up([GaussianRelease("a", 3.0), GaussianRelease("b", 4.0), PureRelease("c", 0.5)])
-    assert totals.merged().multipliers == pytest.approx((2.4,))
-    assert totals.merged().pure_epsilons == (0.5,)
-    alone = accounting.add_up([GaussianRelease("a", 3.0)])
-    assert alone.merged() is alone
 
 
 def test_delta_of_noise_as_drawn() -> None:
@@ -317,9 +308,13 @@ def test_a_numerical_price_with_slack_by_hand(
 def test_losses_beyond_a_mu_of_a_hundred_have_no_numerical_price(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
     monkeypatch.setattr(accounting, "numerical_losses", lambda *groups: asked.append(groups))
-    one, two = SampledGaussianRelease("a", 2.0, 0.5), SampledGaussianRelease("a", 3.0, 0.5)
-    accounting._losses_of(accounting.Totals(100.0, SAME, (0.5,), (one, one, two), (4.0, 4.0)))
-    assert asked == [({(2.0, 0.5): 2, (3.0, 0.5): 1, (4.0, 1.0): 2}, (0.5,))]
+    one, two = (GaussianRelease("a", scale, sampling_rate=0.5) for scale in (2.0, 3.0))
+    accounting._losses_of(accounting.Totals(100.0, SAME, (0.5,), (one, one, two), (3.0, 4.0)))
+    (groups, pure), *_ = asked
+    # Those that are not sampled are one: (1/3)^2 + (1/4)^2 = (1/2.4)^2.
+    assert list(groups.values()) == [2, 1, 1]
+    assert list(groups) == [(2.0, 0.5), (3.0, 0.5), (pytest.approx(2.4), 1.0)]
+    assert pure == (0.5,)
     assert accounting._losses_of(accounting.Totals(100.5, SAME, (), (one,))) is None
     assert len(asked) == 1
     accounting._losses_of(accounting.Totals(100.5, SAME, (), (), (4.0,)))
@@ -366,9 +361,8 @@ def test_equal_releases_to_everybody_are_one_of_a_smaller_multiplier(monkeypatch
         return real(multiplier, sampling_prob=sampling_prob, **step)
 
     monkeypatch.setattr(pld, "from_gaussian_mechanism", noted)
-    four = losses.numerical_losses({(20.0, 1.0): 4}, ())
-    assert made == [(10.0, 1.0)]
-    assert four.delta(0.2) == pytest.approx(losses.gaussian_delta(0.2, 0.1), rel=1e-3)
+    whole = losses.numerical_losses({(10.0, 1.0): 1}, ())
+    assert whole.delta(0.2) == pytest.approx(losses.gaussian_delta(0.2, 0.1), rel=1e-3)
     losses.numerical_losses({(20.0, 0.5): 4}, ())
     assert made[1:] == [(20.0, 0.5)]
 
