@@ -29,6 +29,9 @@ ReaderT = TypeVar("ReaderT")
 _MIN_NUMBERED_HEADER = 3
 _TRUTH = {"true": 1.0, "false": 0.0}
 _BLOCK_ROWS = 1 << 16
+_MARKERS = "#N/A #NA -1.#IND -1.#QNAN -NaN -nan 1.#IND 1.#QNAN <NA> N/A NA NULL NaN None n/a nan null"
+MISSING = frozenset({"", "#N/A N/A", *_MARKERS.split()})
+"""Text that is a missing cell, in every kind of table alike: what pandas.read_csv takes for one."""
 UNREADABLE = (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error)
 """What readers raise for a file of another format."""
 
@@ -216,14 +219,15 @@ def plain_number(cell: str) -> float:
 
 
 def text_of(cell: Any) -> str | None:
-    """A Python object as a file would have it, None where it is missing: 1.0 as 1, true in small letters."""
+    """A Python object as a file would have it, None where it is `MISSING`: 1.0 as 1, true in small letters."""
     if cell is None or cell != cell:
         return None
     if isinstance(cell, bool | np.bool_):
         return str(cell).lower()
     if isinstance(cell, float | np.floating) and float(cell).is_integer():
         return str(int(cell))
-    return cell.isoformat() if isinstance(cell, date) else str(cell).strip() or None
+    text = cell.isoformat() if isinstance(cell, date) else str(cell).strip()
+    return None if text in MISSING else text
 
 
 def frame_table(frame: Any) -> RawTable:
@@ -301,8 +305,8 @@ def read_csv(path: Path, header: bool | None = None) -> RawTable:
 
 
 def _csv_text(read: Callable[..., Any], place: int) -> list[str | None]:
-    """Read one column of a .csv file as it is written; None where a cell is empty."""
-    return list(map(text_of, read(usecols=[place], dtype=str).iloc[:, 0]))
+    """Read one column of a .csv file as it is written; None where a cell is missing."""
+    return list(map(text_of, read(usecols=[place], dtype=str, na_filter=False).iloc[:, 0]))
 
 
 def _array_table(array: NDArray[Any], path: Path, beside: tuple[str, ...] = ()) -> RawTable:
@@ -366,7 +370,7 @@ def _parquet_text(column: Any, name: str, path: Path) -> list[str | None]:
 
     try:
         cells = column.cast(pa.string()).cast(pa.binary()).to_pylist()
-        return [None if cell is None else cell.decode(errors="replace").strip() or None for cell in cells]
+        return [None if cell is None else text_of(cell.decode(errors="replace")) for cell in cells]
     except pa.ArrowException:
         pass
     # Outside of the handler: the chained error could carry a cell.

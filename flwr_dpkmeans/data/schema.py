@@ -119,6 +119,8 @@ class Column(_Stated):
         ):
             if needed != (getattr(self, key) not in (None, ())):
                 raise ValueError(f"{why}, so {key} must {'be given: add it' if needed else 'not be: leave it out'}")
+        if gaps := [value for value in self.values if text_of(value) is None]:
+            raise ValueError(f"values has {gaps[0]!r}, which is a missing cell in all tables: rename it there and here")
         if len({_written(value) for value in self.values}) < len(self.values):
             raise ValueError(f'values {list(self.values)} are not all different, as 1, "1" and 1.0: leave one out')
         if not (math.isfinite(_width(self)) and _width(self) > 0.0):

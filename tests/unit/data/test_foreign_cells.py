@@ -1,0 +1,53 @@
+"""Cells as strangers write them: each door reads them alike, or refuses them with a sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from flwr_dpkmeans.data.readers import MISSING, open_table, table_blocks
+from flwr_dpkmeans.data.schema import Schema
+from flwr_dpkmeans.data.tables import load_by_schema
+from flwr_dpkmeans.errors import ConfigurationError
+
+NUMBER = {"kind": "number", "bounds": (0, 100)}
+WARD = {"kind": "category", "values": ["A", "B"]}
+
+
+def doors(cells: Any, column: dict[str, Any], folder: Path) -> list[list[Any]]:
+    """What a notebook, a node's .csv and .parquet files, and `predict` make of a column: None for a missing cell."""
+    schema = Schema(columns={"v": column, "row": {"kind": "number", "bounds": (0, 1000)}})
+    frame = pd.DataFrame({"v": cells, "row": range(len(cells))})
+    frame.to_csv(folder / "t.csv", index=False)
+    frame.to_parquet(folder / "t.parquet")
+    files = [folder / "t.csv", folder / "t.parquet"]
+    found = [schema.encode(frame).points, *(load_by_schema(file, schema).points for file in files)]
+    found += [np.concatenate([schema.encode(block).points for block in table_blocks(file, True)]) for file in files]
+    whole = [dict(zip(points[:, -1].tolist(), points[:, :-1].tolist(), strict=True)) for points in found]
+    return [[one.get(float(row)) for row in range(len(frame))] for one in whole]
+
+
+def test_markers_of_missing_cells_are_those_of_pandas() -> None:
+    from pandas._libs.parsers import STR_NA_VALUES
+
+    assert MISSING == STR_NA_VALUES
+
+
+@pytest.mark.parametrize("column", [NUMBER, WARD, {"kind": "date", "bounds": ("2020-01-01", "2021-01-01")}])
+def test_a_marker_is_a_missing_cell_in_every_door(column: dict[str, Any], tmp_path: Path) -> None:
+    markers = [*sorted(MISSING), None, " NA "]
+    assert doors(markers, column, tmp_path) == [[None] * len(markers)] * 5
+    # By an index of its own, as `partition_column` and a draft read text: alike in all files.
+    for file in ("t.csv", "t.parquet"):
+        assert open_table(tmp_path / file).columns[0].text() == [None] * len(markers)
+
+
+@pytest.mark.parametrize("value", ["NA", "None", "", " n/a"])
+def test_no_category_has_a_marker_as_a_value(value: str) -> None:
+    with pytest.raises(ConfigurationError, match="is a missing cell in all tables: rename it there and here"):
+        Schema(columns={"v": {"kind": "category", "values": ["A", value]}})
