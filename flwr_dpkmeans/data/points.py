@@ -135,6 +135,8 @@ def as_array(points: object) -> NDArray[Any]:
         # Only numbers can be marked as missing; other types are refused afterwards in any case.
         return np.where(np.ma.getmaskarray(points), np.nan, plain) if plain.dtype.kind in "biuf" else plain
     if hasattr(points, "to_numpy"):
+        if any(str(kind) == "category" for kind in np.atleast_1d(getattr(points, "dtypes", ""))):
+            points = points.astype(object)  # type: ignore[attr-defined]  # pandas makes its gaps the least integer
         return np.asarray(points.to_numpy())
     if hasattr(points, "toarray"):
         raise DataError(

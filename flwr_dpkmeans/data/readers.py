@@ -250,7 +250,7 @@ def frame_table(frame: Any) -> RawTable:
 def _frame_column(name: str, series: Any) -> RawColumn:
     """Numbers as they are, all else cell by cell."""
     is_number = isinstance(series.dtype, np.dtype) and series.dtype.kind in "biuf"
-    cells = series if is_number else series.astype(object).where(series.notna(), None)
+    cells = series.to_numpy() if is_number else series.astype(object).where(series.notna(), None)
     return RawColumn.of_cells(name, cells, series.to_numpy(dtype=np.float64) if is_number else None)
 
 
@@ -369,8 +369,10 @@ def _parquet_text(column: Any, name: str, path: Path) -> list[str | None]:
     import pyarrow as pa
 
     try:
-        cells = column.cast(pa.string()).cast(pa.binary()).to_pylist()
-        return [None if cell is None else text_of(cell.decode(errors="replace")) for cell in cells]
+        # Durations, and what others have made of numbers, would be numbers of nobody knows which unit.
+        if not pa.types.is_duration(column.type) and not isinstance(column.type, pa.BaseExtensionType):
+            cells = column.cast(pa.string()).cast(pa.binary()).to_pylist()
+            return [None if cell is None else text_of(cell.decode(errors="replace")) for cell in cells]
     except pa.ArrowException:
         pass
     # Outside of the handler: the chained error could carry a cell.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +9,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from flwr_dpkmeans.data.points import validate_points
 from flwr_dpkmeans.data.readers import MISSING, open_table, table_blocks
 from flwr_dpkmeans.data.schema import Schema
-from flwr_dpkmeans.data.tables import load_by_schema
-from flwr_dpkmeans.errors import ConfigurationError
+from flwr_dpkmeans.data.tables import Layout, load_by_schema, load_declared
+from flwr_dpkmeans.errors import ConfigurationError, DataError
 
 NUMBER = {"kind": "number", "bounds": (0, 100)}
 WARD = {"kind": "category", "values": ["A", "B"]}
@@ -51,3 +51,30 @@ def test_a_marker_is_a_missing_cell_in_every_door(column: dict[str, Any], tmp_pa
 def test_no_category_has_a_marker_as_a_value(value: str) -> None:
     with pytest.raises(ConfigurationError, match="is a missing cell in all tables: rename it there and here"):
         Schema(columns={"v": {"kind": "category", "values": ["A", value]}})
+
+
+def test_a_gap_in_a_pandas_category_of_numbers_is_no_number() -> None:
+    """Beside a column of integers pandas itself makes the least integer of it."""
+    frame = pd.DataFrame({"v": pd.Categorical([10, 20, None]), "row": [0, 1, 2]})
+    with pytest.raises(DataError, match=r"1 rows with a missing or infinite value .*'v'"):
+        validate_points(frame)
+    assert validate_points(frame[:2]).tolist() == [[10.0, 0.0], [20.0, 1.0]]
+
+
+@pytest.mark.parametrize("cells", [pd.to_timedelta([1, 2], unit="D"), pd.period_range("2020-03", periods=2, freq="M")])
+def test_durations_and_foreign_types_are_no_numbers_of_some_unit(cells: Any, tmp_path: Path) -> None:
+    file = tmp_path / "t.parquet"
+    pd.DataFrame({"v": cells}).to_parquet(file)
+    for column in (NUMBER, WARD):
+        schema = Schema(columns={"v": column})
+        with pytest.raises(DataError, match=r"'v' of .* holds neither numbers nor text"):
+            load_by_schema(file, schema)
+    with pytest.raises(DataError, match=r"'v' of .* holds neither numbers nor text"):
+        load_declared(file, Layout(("v",)))
+    assert schema.encode(pd.DataFrame({"v": cells})).rows.size == 0
+
+
+def test_short_floats_are_one_value_of_a_category_in_every_door(tmp_path: Path) -> None:
+    column = {"kind": "category", "values": [0.1, 0.2]}
+    cells = np.array([0.1, 0.2, 0.3], dtype=np.float32)
+    assert doors(cells, column, tmp_path) == [[[1.0, 0.0], [0.0, 1.0], None]] * 5
