@@ -32,7 +32,9 @@ from flwr_dpkmeans.log import placed_logger
 
 _logger = placed_logger("flwr_dpkmeans.data")
 _EPOCH = datetime(1970, 1, 1)
-_NUMBER = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?(e[+-]\d+)?|true|false", re.ASCII | re.IGNORECASE)
+_NUMBER = re.compile(r"-?(0|[1-9]\d{0,14})(\.\d+)?(e[+-]\d+)?|true|false", re.ASCII | re.IGNORECASE)
+_MOST_EXACT = 2**53
+"""Two longer whole numbers may be one float: in a category they are text."""
 _MOST_CLIPPED, _MANY = 0.01, 0.1
 """Parts of a column's cells whose owner is warned: clipped ones, missing ones."""
 _ONE_HOT_UNIT = 2.0
@@ -155,7 +157,8 @@ class Column(_Stated):
             import pandas as pd
 
             written = {_written(one): place for place, one in enumerate(self.values)}
-            numeric = {float(one): place for place, one in enumerate(self.values) if not isinstance(one, str)}
+            stated = {place: one for place, one in enumerate(self.values) if not isinstance(one, str)}
+            numeric = {float(one): place for place, one in stated.items() if abs(one) < _MOST_EXACT}
             codes, found = pd.factorize(np.array(cells.text(), dtype=object))
             places = [written.get(_written(cell), numeric.get(plain_number(cell), -1)) for cell in found]
             # The last row is for gaps, and for what is no value.
