@@ -298,8 +298,9 @@ def read_csv(path: Path, header: bool | None = None) -> RawTable:
                 f"{read.keywords['sep']!r}."
             ) from error
     columns = [
-        _csv_column(str(name).strip() if header else f"x{place}", frame.iloc[:, place], partial(_csv_text, read, place))
-        for place, name in enumerate(frame.columns)
+        # Not pandas' own names, which tell equal ones apart.
+        _csv_column(name if header else f"x{place}", frame.iloc[:, place], partial(_csv_text, read, place))
+        for place, name in enumerate(first_row)
     ]
     return RawTable(path, tuple(columns[1:] if header and _has_index(first_row) else columns), named=header)
 
@@ -520,7 +521,6 @@ def _csv_blocks(path: Path, header: bool | None) -> Iterator[RawTable]:
         for frame in chunks:
             if not isinstance(frame.index, pd.RangeIndex):
                 raise ValueError("rows are longer than the first")
-            # Not pandas' own names, which tell equal ones apart.
             yield replace(frame_table(frame.set_axis(first_row, axis=1) if named else frame), named=named)
 
 

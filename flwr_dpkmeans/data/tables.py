@@ -103,7 +103,7 @@ def load_table(
     if text:
         say_once(logging.WARNING, f"{raw.path}: left out {', '.join(map(repr, text))}, which hold no numbers.")
     numeric = [column for column in kept if column.values is not None]
-    names = tuple(column.name for column in numeric) if raw.named else ()
+    names = require_names([column.name for column in numeric], len(numeric)) if raw.named else ()
     return Table(_points(numeric, raw.path), names, values, raw.labels(label_column))
 
 

@@ -12,7 +12,7 @@ import pytest
 from flwr_dpkmeans.data.points import validate_points
 from flwr_dpkmeans.data.readers import MISSING, open_table, table_blocks
 from flwr_dpkmeans.data.schema import Schema
-from flwr_dpkmeans.data.tables import Layout, load_by_schema, load_declared
+from flwr_dpkmeans.data.tables import Layout, load_by_schema, load_declared, load_table
 from flwr_dpkmeans.errors import ConfigurationError, DataError
 
 NUMBER = {"kind": "number", "bounds": (0, 100)}
@@ -78,3 +78,21 @@ def test_short_floats_are_one_value_of_a_category_in_every_door(tmp_path: Path) 
     column = {"kind": "category", "values": [0.1, 0.2]}
     cells = np.array([0.1, 0.2, 0.3], dtype=np.float32)
     assert doors(cells, column, tmp_path) == [[[1.0, 0.0], [0.0, 1.0], None]] * 5
+
+
+def test_long_whole_numbers_of_a_category_are_told_apart(tmp_path: Path) -> None:
+    """As floats, 2^53 and 2^53 + 1 are one."""
+    cells = [2**53, 2**53 + 1, 2**53 + 2]
+    column = {"kind": "category", "values": [2**53 + 1, 2**53 + 2]}
+    assert doors(cells, column, tmp_path) == [[None, [1.0, 0.0], [0.0, 1.0]]] * 5
+    column["values"] = ["9007199254740993", "9007199254740994"]
+    assert doors(cells, column, tmp_path) == [[None, [1.0, 0.0], [0.0, 1.0]]] * 5
+
+
+def test_two_columns_of_one_name_are_refused_in_simulation_too(tmp_path: Path) -> None:
+    file = tmp_path / "t.csv"
+    file.write_text("v,w, v\n1,2,3\n4,5,6\n")
+    for columns in ((), ("v", "w")):
+        with pytest.raises(DataError, match="2 of 3 columns have the name 'v'"):
+            load_table(file, header=True, columns=columns)
+    assert load_table(file, header=True, columns=("w",)).points.tolist() == [[2.0], [5.0]]
