@@ -231,12 +231,17 @@ def text_of(cell: Any) -> str | None:
 
 
 def frame_table(frame: Any) -> RawTable:
-    """The columns of a data frame (pandas, polars, pyarrow, or anything with the interchange), or of a mapping."""
+    """The columns of a mapping or a data frame: pandas, polars, and what has an Arrow stream or the interchange."""
     import pandas as pd
 
     if isinstance(frame, Mapping):
         frame = pd.DataFrame(dict(frame))
     if not isinstance(frame, pd.DataFrame):
+        if hasattr(frame, "__arrow_c_stream__"):
+            import pyarrow as pa
+
+            # polars' own has texts that Arrow can take apart.
+            return _raw_parquet(frame.to_arrow() if hasattr(frame, "to_arrow") else pa.table(frame), Path())
         if not hasattr(frame, "to_pandas") and not hasattr(frame, "__dataframe__"):
             raise DataError(
                 f"the table is of type {type(frame).__name__}, but a schema tells columns by name: give a data frame, "
@@ -377,8 +382,9 @@ def _parquet_text(column: Any, name: str, path: Path) -> list[str | None]:
     except pa.ArrowException:
         pass
     # Outside of the handler: the chained error could carry a cell.
+    of = f" of {str(path)!r}" if path.name else ""
     raise DataError(
-        f"the column {name!r} of {str(path)!r} holds neither numbers nor text, but rows can be split, or encoded, "
+        f"the column {name!r}{of} holds neither numbers nor text, but rows can be split, or encoded, "
         "by these only: write the column as text."
     )
 

@@ -294,7 +294,7 @@ class Schema(_Stated):
         Parameters
         ----------
         table : data frame, mapping of columns, RawTable or Encoded
-            pandas, polars, pyarrow or anything with the dataframe interchange; columns in any order.
+            pandas, polars, pyarrow or anything with an Arrow stream or the interchange; columns in any order.
 
         Raises
         ------
