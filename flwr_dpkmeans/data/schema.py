@@ -313,7 +313,7 @@ class Schema(_Stated):
             )
         own = raw.one_each([column.name for column in self.columns], "the schema")
         blocks, left_out_by = list[NDArray[np.float64]](), np.full(raw.n_rows, -1)
-        lacking, clipped = dict[str, int](), list[str]()
+        lacking, unread, clipped = dict[str, int](), dict[str, int](), list[str]()
         for place, (column, cells) in enumerate(zip(self.columns, own, strict=True)):
             block = column.read(cells)
             gaps = np.isnan(block[:, 0])
@@ -324,24 +324,25 @@ class Schema(_Stated):
                 left_out_by[gaps & (left_out_by < 0)] = place
             elif gaps.any():
                 block[gaps] = column.stand_in()
-            lacking |= {column.name: int(gaps.sum())} if gaps.any() else {}
+            if gaps.any():
+                lacking[column.name], unread[column.name] = int(gaps.sum()), cells.n_unread(gaps)
             blocks.append(np.clip(block, low, high))
         kept = left_out_by < 0
-        self._tell(raw, lacking, clipped, int(kept.sum()))
+        self._tell(raw, lacking, unread, clipped, int(kept.sum()))
         return Encoded(self, np.ascontiguousarray(np.concatenate(blocks, axis=1)[kept]), left_out_by)
 
     @staticmethod
-    def _tell(raw: RawTable, lacking: Mapping[str, int], clipped: Sequence[str], n_kept: int) -> None:
+    def _tell(
+        raw: RawTable, lacking: Mapping[str, int], unread: Mapping[str, int], clipped: Sequence[str], n_kept: int
+    ) -> None:
         """Say in this party's own log how many rows have gaps: it is a private number."""
         if lacking:
-            counts = ", ".join(f"{name!r} {n}" for name, n in lacking.items())
-            left_out = raw.n_rows - n_kept
-            said = f"{raw}: of {raw.n_rows} rows, cells are missing in {counts}; {left_out} rows left out"
+            counts, others = (", ".join(f"{name!r} {n}" for name, n in of.items() if n) for of in (lacking, unread))
+            said = f"{raw}: of {raw.n_rows} rows, cells are missing in {counts}; {raw.n_rows - n_kept} rows left out"
+            said += f"; of these cells, spelt as nothing that the column may hold: {others}" if others else ""
             most = max(lacking.values())
-            loud = (
-                logging.ERROR if most == raw.n_rows else logging.WARNING if most > _MANY * raw.n_rows else logging.INFO
-            )
-            say_once(loud, said)
+            loud = logging.WARNING if others or most > _MANY * raw.n_rows else logging.INFO
+            say_once(logging.ERROR if most == raw.n_rows else loud, said)
         if clipped:
             say_once(logging.WARNING, f"{raw}: over 1% of the cells lie outside the bounds of {', '.join(clipped)}")
 

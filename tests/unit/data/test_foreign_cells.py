@@ -11,7 +11,7 @@ import pytest
 
 from flwr_dpkmeans.data.points import validate_points
 from flwr_dpkmeans.data.readers import MISSING, open_table, table_blocks
-from flwr_dpkmeans.data.schema import Schema
+from flwr_dpkmeans.data.schema import Schema, say_once
 from flwr_dpkmeans.data.tables import Layout, load_by_schema, load_declared, load_table
 from flwr_dpkmeans.errors import ConfigurationError, DataError
 
@@ -96,3 +96,27 @@ def test_two_columns_of_one_name_are_refused_in_simulation_too(tmp_path: Path) -
         with pytest.raises(DataError, match="2 of 3 columns have the name 'v'"):
             load_table(file, header=True, columns=columns)
     assert load_table(file, header=True, columns=("w",)).points.tolist() == [[2.0], [5.0]]
+
+
+@pytest.mark.parametrize("door", ["frame", "csv", "parquet", "predict"])
+def test_cells_that_cannot_be_read_are_counted_beside_missing_ones(
+    door: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Few of them too are a warning: large numbers written as "1,200" would else be left out without a word."""
+    cells = ["1,200", "5", "", "NA"] + ["7"] * 96
+    frame = pd.DataFrame({"v": cells, "ward": ["A", "", "a", "A"] + ["B"] * 96, "clean": ["5"] * 100})
+    schema = Schema(columns={"v": NUMBER, "ward": WARD, "clean": NUMBER})
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    frame.to_parquet(tmp_path / "t.parquet")
+    say_once.cache_clear()
+    with caplog.at_level("INFO", logger="flwr_dpkmeans"):
+        if door == "frame":
+            schema.encode(frame)
+        elif door == "predict":
+            list(map(schema.encode, table_blocks(tmp_path / "t.csv", True)))
+        else:
+            load_by_schema(tmp_path / f"t.{door}", schema)
+    (line,) = [record for record in caplog.records if "cells are missing" in record.message]
+    assert "of 100 rows, cells are missing in 'v' 3, 'ward' 2; 4 rows left out" in line.message
+    assert line.message.endswith("; of these cells, spelt as nothing that the column may hold: 'v' 1, 'ward' 1")
+    assert line.levelname == "WARNING"
