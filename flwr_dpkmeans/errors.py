@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import itertools
 import math
 import numbers
-import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -99,12 +99,11 @@ class CommandLine(argparse.ArgumentParser):
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """As its base; the options of a command's actions are looked at by those actions' own parsers."""
-        words = list(sys.argv[1:] if args is None else args)
-        for word in [] if self._subparsers else words[: words.index("--") if "--" in words else None]:
+        for word in () if self._subparsers else itertools.takewhile("--".__ne__, args or ()):
             name = word.partition("=")[0]
             if name.startswith("--") and not any(one.startswith(name) for one in self._option_string_actions):
                 self.error(f"there is no option {name}: {nearest(name, self._option_string_actions)}")
-        return super().parse_known_args(words, namespace)
+        return super().parse_known_args(args, namespace)
 
     def error(self, message: str) -> NoReturn:
         """One sentence, where to read more, and code 2."""

@@ -43,7 +43,7 @@ def validate_points(points: object, n_features: int | None = None) -> NDArray[np
         )
     if array.shape[1] == 0:
         raise DataError(f"X has 0 feature(s) (shape={array.shape}) while a minimum of 1 is required: add a column.")
-    labels = _columns_of(points) or range(array.shape[1])
+    labels = list(getattr(points, "column_names", ()) or getattr(points, "columns", range(array.shape[1])))
     values = np.ascontiguousarray(_as_real(array, labels), dtype=np.float64)
     bad_rows = ~np.isfinite(values).all(axis=1)
     if bad_rows.any():
@@ -55,14 +55,10 @@ def validate_points(points: object, n_features: int | None = None) -> NDArray[np
     return values
 
 
-def _columns_of(points: object) -> list[object]:
-    """What a data frame calls its columns; pyarrow's `columns` are their cells."""
-    return list(getattr(points, "column_names", ()) or getattr(points, "columns", ()))
-
-
 def frame_columns(points: object) -> tuple[str, ...]:
     """Names of a data frame's columns, as scikit-learn reads them; empty for arrays and for numbered columns."""
-    names = _columns_of(points)
+    # pyarrow's `columns` are their cells.
+    names = list(getattr(points, "column_names", ()) or getattr(points, "columns", ()))
     n_texts = sum(isinstance(name, str) for name in names)
     if 0 < n_texts < len(names):
         raise DataError(

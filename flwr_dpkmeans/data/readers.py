@@ -59,12 +59,6 @@ class RawColumn:
             return self.values
         return np.array([math.nan if cell is None else plain_number(cell) for cell in self.text()], dtype=float)
 
-    def n_unread(self, gaps: NDArray[np.bool_]) -> int:
-        """How many of the cells that were read as `gaps`, (n_rows,), hold something, as far as that is known."""
-        if self.values is not None:
-            return self.n_unparsable
-        return sum(cell is not None for cell, gap in zip(self.text(), gaps, strict=True) if gap)
-
 
 @dataclass(frozen=True, eq=False)
 class RawTable:
@@ -225,10 +219,7 @@ def plain_number(cell: str) -> float:
 
 
 def numbers_in(rows: list[list[str]]) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Numbers of cells, each for itself, and how many of each column hold something else.
-
-    At once and faster, where all are plain ones.
-    """
+    """Numbers of cells, each for itself (faster where all are plain), and how many of each column hold others."""
     others = np.zeros(len(rows[0]), dtype=np.int64)
     try:
         if not any("_" in cell for cells in rows for cell in cells):

@@ -33,8 +33,6 @@ from flwr_dpkmeans.log import placed_logger
 _logger = placed_logger("flwr_dpkmeans.data")
 _EPOCH = datetime(1970, 1, 1)
 _NUMBER = re.compile(r"-?(0|[1-9]\d{0,14})(\.\d+)?(e[+-]\d+)?|true|false", re.ASCII | re.IGNORECASE)
-_MOST_EXACT = 2**53
-"""Two longer whole numbers may be one float: in a category they are text."""
 _MOST_CLIPPED, _MANY = 0.01, 0.1
 """Parts of a column's cells whose owner is warned: clipped ones, missing ones."""
 _ONE_HOT_UNIT = 2.0
@@ -158,7 +156,7 @@ class Column(_Stated):
 
             written = {_written(one): place for place, one in enumerate(self.values)}
             stated = {place: one for place, one in enumerate(self.values) if not isinstance(one, str)}
-            numeric = {float(one): place for place, one in stated.items() if abs(one) < _MOST_EXACT}
+            numeric = {float(one): place for place, one in stated.items() if abs(one) < 2**53}  # others as text
             codes, found = pd.factorize(np.array(cells.text(), dtype=object))
             places = [written.get(_written(cell), numeric.get(plain_number(cell), -1)) for cell in found]
             # The last row is for gaps, and for what is no value.
@@ -325,7 +323,9 @@ class Schema(_Stated):
             elif gaps.any():
                 block[gaps] = column.stand_in()
             if gaps.any():
-                lacking[column.name], unread[column.name] = int(gaps.sum()), cells.n_unread(gaps)
+                spelt = [] if cells.values is not None else [cells.text()[row] for row in np.flatnonzero(gaps)]
+                lacking[column.name] = int(gaps.sum())
+                unread[column.name] = cells.n_unparsable + len(spelt) - spelt.count(None)
             blocks.append(np.clip(block, low, high))
         kept = left_out_by < 0
         self._tell(raw, lacking, unread, clipped, int(kept.sum()))

@@ -23,7 +23,6 @@ from flwr_dpkmeans.results.writer import write_whole
 
 PLAN_FILE = "plan.json"
 PICTURE_FILE = "plan.png"
-PUBLIC = "public"
 _QUICK_SEEDS = 5
 _SHAPE = ("n_examples", "n_features", "n_clients", "target_excess", "spread", "private_count")
 _CONFIG_OPTIONS = (
@@ -58,12 +57,9 @@ def _parser() -> CommandLine:
         description="Forecast noise, accuracy, messages and minutes of a run from its public shape.",
     )
     add = parser.add_argument
-    add(
-        *("--n-examples", "--n"),
-        type=count_or_public,
-        required=True,
-        help="rows of all clients together; a guess is enough; 'public': as many as the file of --like has",
-    )
+    size = parser.add_mutually_exclusive_group(required=True).add_argument
+    size("--n-examples", "--n", type=int, help="rows of all clients together; a guess is enough")
+    size("--count-rows", action="store_true", help="their number is public, and that of the file of --like")
     add("--n-features", "--d", type=int, default=0, help="columns; default: those of a schema, of bounds, or of --like")
     add("--like", metavar="FILE", help="a table whose columns' names and kinds are read, and nothing else")
     add("--n-clusters", "--k", type=int, default=10, help="clusters (10)")
@@ -116,11 +112,6 @@ def _forecast(options: argparse.Namespace) -> Forecast:
         return make_forecast(request, lambda done, total: progress.update(task, completed=done, total=total))
 
 
-def count_or_public(said: str) -> int | str:
-    """A number of rows; the name is in argparse's sentence."""
-    return said if said == PUBLIC else int(said)
-
-
 def _read_shape(options: argparse.Namespace) -> None:
     """Take names and kinds of a table's columns, and how many rows it has only where that is said to be public."""
     raw, schema = open_table(options.like), schema_of(options.bounds)
@@ -130,9 +121,9 @@ def _read_shape(options: argparse.Namespace) -> None:
     if not named:
         options.n_features = len(raw.columns) - len(text)
         said += f"; {options.n_features} are numbers" + (f", others take a schema: {listed(text)}" if text else "")
-    if options.n_examples == PUBLIC:
+    if options.count_rows:
         if options.private_count:
-            raise ConfigurationError("n_examples is 'public', but private_count says that it is not: leave one out.")
+            raise ConfigurationError("count_rows says that N is public, and private_count that not: leave one out.")
         options.n_examples = raw.n_rows
         said += f"; the number of rows, {raw.n_rows}"
     print(f"read of {raw}: {said}; nothing else", file=sys.stderr)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from flwr_dpkmeans.algorithms import algorithm_entry
 from flwr_dpkmeans.errors import BudgetError, LocalMisuseError, listed
 from flwr_dpkmeans.planner.present import as_html, as_text, draw_forecast
 from flwr_dpkmeans.planner.request import DEFAULT_SPREAD, PlanningRequest
@@ -152,7 +153,6 @@ class AlgorithmForecast:
     """What to expect of one algorithm; what is None is unknown, or does not apply to its releases."""
 
     algorithm: str
-    title: str
     trust: str
     epsilon: float
     """Cost of a run without dropouts."""
@@ -268,16 +268,9 @@ def _forecast_one(request: PlanningRequest, name: str, plan: Plan, simulator: Si
     scaled = None if noise is None else noise.per_coordinate(units)
     smallest = None if noise is None else noise.smallest_cluster(spread)
     by_epsilon, by_n_clusters = simulator.by_epsilon(name), simulator.by_n_clusters(name)
-
-    def at_epsilon(value: float) -> Excess | None:
-        return simulator.excess(name, value, request.n_clusters)
-
-    def at_n_clusters(value: int) -> Excess | None:
-        return simulator.excess(name, request.epsilon, value)
-
+    at, k, target = partial(simulator.excess, name, request.epsilon), request.n_clusters, request.target_excess
     return AlgorithmForecast(
         algorithm=name,
-        title=algorithm_entry(name).title,
         trust=plan.config.trust,
         epsilon=plan.epsilon,
         delta=plan.delta,
@@ -287,11 +280,11 @@ def _forecast_one(request: PlanningRequest, name: str, plan: Plan, simulator: Si
         scaled_noise_per_centroid=scaled,
         excess_of_noise=None if scaled is None else (scaled / spread) ** 2,
         smallest_cluster=smallest,
-        n_clusters_range=n_clusters_for_target(by_n_clusters, at_n_clusters, request.target_excess, request.n_clusters),
-        excess=at_epsilon(request.epsilon),
+        n_clusters_range=n_clusters_for_target(by_n_clusters, at, target, k),
+        excess=at(k),
         excess_by_epsilon=by_epsilon,
         excess_by_n_clusters=by_n_clusters,
-        epsilon_for_target=epsilon_for_target(by_epsilon, at_epsilon, request.target_excess),
+        epsilon_for_target=epsilon_for_target(by_epsilon, lambda epsilon: simulator.excess(name, epsilon, k), target),
         deployment=deployment_of(plan),
     )
 
@@ -346,8 +339,4 @@ def notes_on(request: PlanningRequest, found: Sequence[AlgorithmForecast]) -> tu
 
 def _plain(value: Any) -> Any:
     """Values that strict JSON can hold."""
-    if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    return json.loads(json.dumps(value), parse_constant=lambda _: None)

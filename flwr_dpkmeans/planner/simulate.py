@@ -118,9 +118,9 @@ def _by_schema(schema: Schema, points: Array) -> Array:
 
     Private deviations are taken to be equal parts of the columns' ranges, as those of these rows are.
     """
-    scale = Scale.BOUNDS if schema.scale is Scale.STANDARD else schema.scale
+    columns = tuple(column for column in schema.columns if column.weight)
     rows, place = (points + 1.0) / 2.0, 0
-    for column in schema.columns:
+    for column in columns:
         own = rows[:, place : place + len(column.features)]
         if column.kind is Kind.CATEGORY:
             own[:] = np.eye(own.shape[1])[own.argmax(axis=1)]
@@ -129,7 +129,8 @@ def _by_schema(schema: Schema, points: Array) -> Array:
         own *= column.range[1] - column.range[0]
         own += column.range[0]
         place += own.shape[1]
-    return schema.model_copy(update={"scale": scale}).bounds.scale(rows)
+    scale = Scale.BOUNDS if schema.scale is Scale.STANDARD else schema.scale
+    return Schema(columns=columns, scale=scale).bounds.scale(rows)
 
 
 def scaled_spread(request: PlanningRequest) -> float:

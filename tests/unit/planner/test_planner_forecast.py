@@ -217,7 +217,7 @@ def test_the_schema_is_strict_json(forecast: Forecast) -> None:
     assert plain["request"]["bounds"] == [[-1.0], [1.0]]
     for one in plain["algorithms"]:
         assert set(one) == {
-            *("algorithm", "title", "trust", "epsilon", "delta", "epsilon_worst_case", "max_retries"),
+            *("algorithm", "trust", "epsilon", "delta", "epsilon_worst_case", "max_retries"),
             *("noise_per_centroid", "scaled_noise_per_centroid", "excess_of_noise", "smallest_cluster"),
             *("n_clusters_range", "excess", "excess_by_epsilon", "excess_by_n_clusters", "epsilon_for_target"),
             "deployment",
@@ -320,7 +320,6 @@ FAIR = Excess(0.0994, 0.0021, 0.08, 0.12)
 def one_of(algorithm: str, **changes: Any) -> AlgorithmForecast:
     known: dict[str, Any] = {
         "algorithm": algorithm,
-        "title": "",
         "trust": "oblivious",
         "epsilon": 1.0,
         "delta": 1e-5,
@@ -648,10 +647,13 @@ def test_a_schema_says_the_columns_and_what_stands_in_them(mixed: Path) -> None:
 
 
 def test_private_deviations_are_planned_for(mixed: Path) -> None:
+    weighed = {"n_clusters": 3, "bounds": Schema.load(mixed)}
     mixed.write_text(MIXED.format(scale="standard"))
     for bounds in (str(mixed), Schema.load(mixed)):
         request = PlanningRequest(600, 0, 3, {"n_clusters": 3, "bounds": bounds}, seeds=2, algorithms=("proxy_lloyd",))
         plan = request.draft("proxy_lloyd")
+        drawn = draw_mixture(request, 3, 0).points
+        np.testing.assert_array_equal(drawn, draw_mixture(replace(request, options=weighed), 3, 0).points)
         assert (len(plan.preliminary), plan.settings.standard_columns) == (1, ((1, 1.0), (1, 0.5), (2, 1.0), (1, 1.0)))
 
 
@@ -670,11 +672,11 @@ def test_the_shape_of_a_table_is_read_and_no_more_than_that(
     assert said_of("--n", "900").endswith(
         "names and kinds of columns; 3 are numbers, others take a schema: sex; nothing else\n"
     )
-    assert said_of("--n", "public").endswith("sex; the number of rows, 7; nothing else\n")
+    assert said_of("--count-rows").endswith("sex; the number of rows, 7; nothing else\n")
     assert said_of("--n", "900", "--schema", str(mixed)).endswith("names and kinds of columns; nothing else\n")
     assert [(one.n_examples, one.n_features) for one in asked] == [(900, 3), (7, 3), (900, 5)]
-    with pytest.raises(ConfigurationError, match="private_count says that it is not"):
-        said_of("--n", "public", "--private-count")
+    with pytest.raises(ConfigurationError, match="and private_count that not"):
+        said_of("--count-rows", "--private-count")
     table.write_text("mass,sex,lenght,tagged\n400,F,40,1\n")
     with pytest.raises(ColumnError, match="did you mean 'lenght'"):
         said_of("--n", "900", "--schema", str(mixed))
@@ -695,6 +697,7 @@ def test_the_options_of_the_command_and_their_defaults() -> None:
     assert cli._parser().parse_args(["--n", "900"]).n_features == 0
     named = {"n_examples": 900, "n_features": 4, "n_clusters": 10, "n_clients": 2, "epsilon": 1.0, "algorithm": []}
     named |= {"target_excess": 0.1, "spread": 0.15, "seeds": 20, "quick": False, "json": False, "private_count": False}
+    named["count_rows"] = False
     assert {name: value for name, value in plain.items() if value is not None} == named
     unset = {
         "accuracy",
