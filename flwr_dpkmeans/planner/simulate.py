@@ -138,7 +138,8 @@ def scaled_spread(request: PlanningRequest) -> float:
     if request.schema is None:
         return request.spread
     data = draw_mixture(request, request.n_clusters, int(request.options.get("random_state", 0)))
-    return math.sqrt(optimal_cost(data) / request.n_features)
+    # Radii shrink by steps, so they stay wide of clusters whose rows are all alike.
+    return max(math.sqrt(optimal_cost(data) / request.n_features), request.spread / 10.0)
 
 
 def optimal_cost(data: SyntheticData) -> float:

@@ -635,7 +635,10 @@ def test_a_schema_says_the_columns_and_what_stands_in_them(mixed: Path) -> None:
     assert (length.min() >= 0.0, length.max() <= 50.0, length.std() > 5.0) == (True,) * 3
     assert (mass.min() >= 0.0, mass.max() <= 1000.0, mass.std() > 100.0) == (True,) * 3
     # In the box, mass fills half of its column and the others' full range is 2 long: a cluster's rows are nearer.
-    assert scaled_spread(request) < 0.15
+    assert 0.015 < scaled_spread(request) < 0.15
+    pure = Schema(columns={name: {"kind": "flag"} for name in "ab"})
+    flags = PlanningRequest(600, 0, 3, {"n_clusters": 4, "bounds": pure}, seeds=2, algorithms=("proxy_lloyd",))
+    assert scaled_spread(flags) == 0.015
     found = make_forecast(request)
     assert found.to_dict()["request"]["feature_names"] == list(names)
     noise = dict(zip(names, found.algorithms[0].noise_per_centroid, strict=True))
