@@ -460,6 +460,11 @@ def _read_csv(path: Path) -> Mapping[str, object]:
     with path.open(encoding="utf-8-sig", newline="") as lines:
         rows = [[cell.strip() for cell in row] for row in csv.reader(lines) if any(cell.strip() for cell in row)]
     header = [name.lower() for name in rows[0]] if rows else []
+    if longer := [row for row in rows if len(row) > len(header)]:
+        raise ConfigurationError(
+            f"a row of the bounds file {str(path)!r} has {len(longer[0])} cells, but the first one has {len(header)}: "
+            "write decimal points, and quote names that have commas."
+        )
     columns: dict[str, object] = {}
     for key in ("feature", "lower", "upper"):
         if key not in header:

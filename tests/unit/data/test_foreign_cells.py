@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from flwr_dpkmeans.data.points import validate_points
+from flwr_dpkmeans.data.points import parse_bounds, validate_points
 from flwr_dpkmeans.data.readers import MISSING, open_table, table_blocks
 from flwr_dpkmeans.data.schema import Schema, say_once
 from flwr_dpkmeans.data.tables import Layout, load_by_schema, load_declared, load_table
@@ -120,3 +120,10 @@ def test_cells_that_cannot_be_read_are_counted_beside_missing_ones(
     assert "of 100 rows, cells are missing in 'v' 3, 'ward' 2; 4 rows left out" in line.message
     assert line.message.endswith("; of these cells, spelt as nothing that the column may hold: 'v' 1, 'ward' 1")
     assert line.levelname == "WARNING"
+
+
+@pytest.mark.parametrize("row", ["a,0,1,5", "a,0,1,"])
+def test_a_decimal_comma_in_a_bounds_file_is_not_cut_off(row: str, tmp_path: Path) -> None:
+    (tmp_path / "bounds.csv").write_text(f"feature,lower,upper\n{row}\n")
+    with pytest.raises(ConfigurationError, match="has 4 cells, but the first one has 3: write decimal points"):
+        parse_bounds(tmp_path / "bounds.csv")
