@@ -6,7 +6,7 @@ import pkgutil
 import sys
 from collections.abc import Sequence
 
-from flwr_dpkmeans.errors import DPKMeansError
+from flwr_dpkmeans.errors import DPKMeansError, nearest
 
 COMMANDS = {
     "plan": "flwr_dpkmeans.planner.cli:main",
@@ -26,6 +26,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     if not given or given[0] not in COMMANDS:
         wanted = not given or given[0] not in ("-h", "--help")
+        if wanted and given:
+            print(f"there is no command {given[0]!r}: {nearest(given[0], COMMANDS)}", file=sys.stderr)
         print(
             f"python -m flwr_dpkmeans {' | '.join(COMMANDS)} (each has --help)",
             file=sys.stderr if wanted else sys.stdout,

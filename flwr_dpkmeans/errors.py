@@ -12,12 +12,14 @@ Each message is one sentence with the value, the bound and the mend.
 
 from __future__ import annotations
 
+import argparse
 import difflib
+import itertools
 import math
 import numbers
 from collections.abc import Iterable, Sequence
 from enum import Enum
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
@@ -92,6 +94,22 @@ class RefusalError(PeerError):
 
 class BudgetError(DPKMeansError):
     """The plan costs more than the policy or the ledger of this party allows."""
+
+
+class CommandLine(argparse.ArgumentParser):
+    """A command's options: one that does not exist is told together with the nearest that does."""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """As its base; the options of a command's actions are looked at by those actions' own parsers."""
+        for word in () if self._subparsers else itertools.takewhile("--".__ne__, args or ()):
+            name = word.partition("=")[0]
+            if name.startswith("--") and not any(one.startswith(name) for one in self._option_string_actions):
+                self.error(f"there is no option {name}: {nearest(name, self._option_string_actions)}")
+        return super().parse_known_args(args, namespace)
+
+    def error(self, message: str) -> NoReturn:
+        """One sentence, where to read more, and code 2."""
+        self.exit(2, f"{message} (see {self.prog} --help)\n")
 
 
 def nearest(value: object, valid: Iterable[str]) -> str:

@@ -574,7 +574,7 @@ class FederatedKMeans(_PrivateClustering):
     def plan(
         self,
         n_examples: int,
-        n_features: int,
+        n_features: int | None,
         n_clients: int,
         *,
         target_excess: float = 0.1,
@@ -592,7 +592,7 @@ class FederatedKMeans(_PrivateClustering):
         Parameters
         ----------
         n_examples, n_features, n_clients : int
-            Public shape; a guess is enough.
+            Public shape; a guess is enough. Of features None: those of a schema, or of bounds by column.
         target_excess : float
             Fraction by which the cost may exceed the optimum, for the epsilon that this takes.
         spread : float
@@ -627,7 +627,7 @@ class FederatedKMeans(_PrivateClustering):
             private_count = is_private(declared) or (is_private(bounds) and declared is None)
         for name in ("algorithm", "masking"):
             options.pop(name, None)
-        shape = (n_examples, n_features, n_clients)
+        shape = (n_examples, n_features or 0, n_clients)
         candidates = (algorithms,) if isinstance(algorithms, str) else tuple(algorithms)
         goals = target_excess, spread, seeds
         return make_forecast(PlanningRequest(*shape, options, *goals, private_count, candidates))

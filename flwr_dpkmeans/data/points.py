@@ -38,7 +38,7 @@ def validate_points(points: object) -> NDArray[np.float64]:
         )
     if array.shape[1] == 0:
         raise DataError(f"X has 0 feature(s) (shape={array.shape}) while a minimum of 1 is required: add a column.")
-    labels = list(getattr(points, "columns", range(array.shape[1])))
+    labels = list(getattr(points, "column_names", ()) or getattr(points, "columns", range(array.shape[1])))
     values = np.ascontiguousarray(_as_real(array, labels), dtype=np.float64)
     bad_rows = ~np.isfinite(values).all(axis=1)
     if bad_rows.any():
@@ -52,7 +52,8 @@ def validate_points(points: object) -> NDArray[np.float64]:
 
 def frame_columns(points: object) -> tuple[str, ...]:
     """Names of a data frame's columns, as scikit-learn reads them; empty for arrays and for numbered columns."""
-    names = list(getattr(points, "columns", ()))
+    # pyarrow's `columns` are their cells.
+    names = list(getattr(points, "column_names", ()) or getattr(points, "columns", ()))
     n_texts = sum(isinstance(name, str) for name in names)
     if 0 < n_texts < len(names):
         raise DataError(
@@ -130,6 +131,8 @@ def as_array(points: object) -> NDArray[Any]:
         # Only numbers can be marked as missing; other types are refused afterwards in any case.
         return np.where(np.ma.getmaskarray(points), np.nan, plain) if plain.dtype.kind in "biuf" else plain
     if hasattr(points, "to_numpy"):
+        if any(str(kind) == "category" for kind in np.atleast_1d(getattr(points, "dtypes", ""))):
+            points = points.astype(object)  # type: ignore[attr-defined]  # pandas makes its gaps the least integer
         return np.asarray(points.to_numpy())
     if hasattr(points, "toarray"):
         raise DataError(
@@ -440,6 +443,11 @@ def _read_csv(path: Path) -> Mapping[str, object]:
     with path.open(encoding="utf-8-sig", newline="") as lines:
         rows = [[cell.strip() for cell in row] for row in csv.reader(lines) if any(cell.strip() for cell in row)]
     header = [name.lower() for name in rows[0]] if rows else []
+    if longer := [row for row in rows if len(row) > len(header)]:
+        raise ConfigurationError(
+            f"a row of the bounds file {str(path)!r} has {len(longer[0])} cells, but the first one has {len(header)}: "
+            "write decimal points, and quote names that have commas."
+        )
     columns: dict[str, object] = {}
     for key in ("feature", "lower", "upper"):
         if key not in header:

@@ -29,6 +29,9 @@ ReaderT = TypeVar("ReaderT")
 _MIN_NUMBERED_HEADER = 3
 _TRUTH = {"true": 1.0, "false": 0.0}
 _BLOCK_ROWS = 1 << 16
+_MARKERS = "#N/A #NA -1.#IND -1.#QNAN -NaN -nan 1.#IND 1.#QNAN <NA> N/A NA NULL NaN None n/a nan null"
+MISSING = frozenset({"", "#N/A N/A", *_MARKERS.split()})
+"""Text that is a missing cell, in every kind of table alike: what pandas.read_csv takes for one."""
 UNREADABLE = (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error)
 """What readers raise for a file of another format."""
 
@@ -206,24 +209,44 @@ def plain_number(cell: str) -> float:
     return _TRUTH.get(plain.lower(), number_of(plain))
 
 
+def numbers_in(rows: list[list[str]]) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Numbers of cells, each for itself (faster where all are plain), and how many of each column hold others."""
+    others = np.zeros(len(rows[0]), dtype=np.int64)
+    try:
+        if not any("_" in cell for cells in rows for cell in cells):
+            return np.array(rows, dtype=np.float64), others
+    except ValueError:
+        pass
+    numbers = np.array([list(map(plain_number, cells)) for cells in rows])
+    for row, column in np.argwhere(np.isnan(numbers)).tolist():
+        others[column] += text_of(rows[row][column]) is not None
+    return numbers, others
+
+
 def text_of(cell: Any) -> str | None:
-    """A Python object as a file would have it, None where it is missing: 1.0 as 1, true in small letters."""
+    """A Python object as a file would have it, None where it is `MISSING`: 1.0 as 1, true in small letters."""
     if cell is None or cell != cell:
         return None
     if isinstance(cell, bool | np.bool_):
         return str(cell).lower()
     if isinstance(cell, float | np.floating) and float(cell).is_integer():
         return str(int(cell))
-    return cell.isoformat() if isinstance(cell, date) else str(cell).strip() or None
+    text = cell.isoformat() if isinstance(cell, date) else str(cell).strip()
+    return None if text in MISSING else text
 
 
 def frame_table(frame: Any) -> RawTable:
-    """The columns of a data frame (pandas, polars, pyarrow, or anything with the interchange), or of a mapping."""
+    """The columns of a mapping or a data frame: pandas, polars, and what has an Arrow stream or the interchange."""
     import pandas as pd
 
     if isinstance(frame, Mapping):
         frame = pd.DataFrame(dict(frame))
     if not isinstance(frame, pd.DataFrame):
+        if hasattr(frame, "__arrow_c_stream__"):
+            import pyarrow as pa
+
+            # polars' own has texts that Arrow can take apart.
+            return _raw_parquet(frame.to_arrow() if hasattr(frame, "to_arrow") else pa.table(frame), Path())
         if not hasattr(frame, "to_pandas") and not hasattr(frame, "__dataframe__"):
             raise DataError(
                 f"the table is of type {type(frame).__name__}, but a schema tells columns by name: give a data frame, "
@@ -237,7 +260,7 @@ def frame_table(frame: Any) -> RawTable:
 def _frame_column(name: str, series: Any) -> RawColumn:
     """Numbers as they are, all else cell by cell."""
     is_number = isinstance(series.dtype, np.dtype) and series.dtype.kind in "biuf"
-    cells = series if is_number else series.astype(object).where(series.notna(), None)
+    cells = series.to_numpy() if is_number else series.astype(object).where(series.notna(), None)
     return RawColumn.of_cells(name, cells, series.to_numpy(dtype=np.float64) if is_number else None)
 
 
@@ -285,15 +308,16 @@ def read_csv(path: Path, header: bool | None = None) -> RawTable:
                 f"{read.keywords['sep']!r}."
             ) from error
     columns = [
-        _csv_column(str(name).strip() if header else f"x{place}", frame.iloc[:, place], partial(_csv_text, read, place))
-        for place, name in enumerate(frame.columns)
+        # Not pandas' own names, which tell equal ones apart.
+        _csv_column(name if header else f"x{place}", frame.iloc[:, place], partial(_csv_text, read, place))
+        for place, name in enumerate(first_row)
     ]
     return RawTable(path, tuple(columns[1:] if header and _has_index(first_row) else columns), named=header)
 
 
 def _csv_text(read: Callable[..., Any], place: int) -> list[str | None]:
-    """Read one column of a .csv file as it is written; None where a cell is empty."""
-    return list(map(text_of, read(usecols=[place], dtype=str).iloc[:, 0]))
+    """Read one column of a .csv file as it is written; None where a cell is missing."""
+    return list(map(text_of, read(usecols=[place], dtype=str, na_filter=False).iloc[:, 0]))
 
 
 def _array_table(array: NDArray[Any], path: Path, beside: tuple[RawColumn, ...] = ()) -> RawTable:
@@ -362,13 +386,16 @@ def _parquet_text(column: Any, name: str, path: Path) -> list[str | None]:
     import pyarrow as pa
 
     try:
-        cells = column.cast(pa.string()).cast(pa.binary()).to_pylist()
-        return [None if cell is None else cell.decode(errors="replace").strip() or None for cell in cells]
+        # Durations, and what others have made of numbers, would be numbers of nobody knows which unit.
+        if not pa.types.is_duration(column.type) and not isinstance(column.type, pa.BaseExtensionType):
+            cells = column.cast(pa.string()).cast(pa.binary()).to_pylist()
+            return [None if cell is None else text_of(cell.decode(errors="replace")) for cell in cells]
     except pa.ArrowException:
         pass
     # Outside of the handler: the chained error could carry a cell.
+    of = f" of {str(path)!r}" if path.name else ""
     raise DataError(
-        f"the column {name!r} of {str(path)!r} holds neither numbers nor text, but rows can be split, or encoded, "
+        f"the column {name!r}{of} holds neither numbers nor text, but rows can be split, or encoded, "
         "by these only: write the column as text."
     )
 
@@ -511,7 +538,6 @@ def _csv_blocks(path: Path, header: bool | None) -> Iterator[RawTable]:
         for frame in chunks:
             if not isinstance(frame.index, pd.RangeIndex):
                 raise ValueError("rows are longer than the first")
-            # Not pandas' own names, which tell equal ones apart.
             yield replace(frame_table(frame.set_axis(first_row, axis=1) if named else frame), named=named)
 
 

@@ -32,7 +32,7 @@ from flwr_dpkmeans.log import placed_logger
 
 _logger = placed_logger("flwr_dpkmeans.data")
 _EPOCH = datetime(1970, 1, 1)
-_NUMBER = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?(e[+-]\d+)?|true|false", re.ASCII | re.IGNORECASE)
+_NUMBER = re.compile(r"-?(0|[1-9]\d{0,14})(\.\d+)?(e[+-]\d+)?|true|false", re.ASCII | re.IGNORECASE)
 _MOST_CLIPPED, _MANY = 0.01, 0.1
 """Parts of a column's cells whose owner is warned: clipped ones, missing ones."""
 _ONE_HOT_UNIT = 2.0
@@ -119,6 +119,8 @@ class Column(_Stated):
         ):
             if needed != (getattr(self, key) not in (None, ())):
                 raise ValueError(f"{why}, so {key} must {'be given: add it' if needed else 'not be: leave it out'}")
+        if gaps := [value for value in self.values if text_of(value) is None]:
+            raise ValueError(f"values has {gaps[0]!r}, which is a missing cell in all tables: rename it there and here")
         if len({_written(value) for value in self.values}) < len(self.values):
             raise ValueError(f'values {list(self.values)} are not all different, as 1, "1" and 1.0: leave one out')
         if not (math.isfinite(_width(self)) and _width(self) > 0.0):
@@ -155,7 +157,8 @@ class Column(_Stated):
             import pandas as pd
 
             written = {_written(one): place for place, one in enumerate(self.values)}
-            numeric = {float(one): place for place, one in enumerate(self.values) if not isinstance(one, str)}
+            stated = {place: one for place, one in enumerate(self.values) if not isinstance(one, str)}
+            numeric = {float(one): place for place, one in stated.items() if abs(one) < 2**53}  # others as text
             codes, found = pd.factorize(np.array(cells.text(), dtype=object))
             places = [written.get(_written(cell), numeric.get(plain_number(cell), -1)) for cell in found]
             # The last row is for gaps, and for what is no value.
@@ -332,7 +335,7 @@ class Schema(_Stated):
         Parameters
         ----------
         table : data frame, mapping of columns, RawTable or Encoded
-            pandas, polars, pyarrow or anything with the dataframe interchange; columns in any order.
+            pandas, polars, pyarrow or anything with an Arrow stream or the interchange; columns in any order.
 
         Raises
         ------
@@ -352,7 +355,7 @@ class Schema(_Stated):
             )
         own = raw.one_each([column.name for column in self.columns], "the schema")
         blocks, left_out_by = dict[str, NDArray[np.float64]](), np.full(raw.n_rows, -1)
-        lacking, clipped = dict[str, int](), list[str]()
+        lacking, unread, clipped = dict[str, int](), dict[str, int](), list[str]()
         for place, (column, cells) in enumerate(zip(self.columns, own, strict=True)):
             block = column.read(cells)
             gaps = np.isnan(block[:, 0])
@@ -363,26 +366,29 @@ class Schema(_Stated):
                 left_out_by[gaps & (left_out_by < 0)] = place
             elif gaps.any():
                 block[gaps] = column.stand_in()
-            lacking |= {column.name: int(gaps.sum())} if gaps.any() else {}
+            if gaps.any():
+                spelt = [] if cells.values is not None else [cells.text()[row] for row in np.flatnonzero(gaps)]
+                lacking[column.name] = int(gaps.sum())
+                unread[column.name] = cells.n_unparsable + len(spelt) - spelt.count(None)
             blocks[column.name] = np.clip(block, low, high)
         kept = left_out_by < 0
-        self._tell(raw, lacking, clipped, int(kept.sum()))
+        self._tell(raw, lacking, unread, clipped, int(kept.sum()))
         points = [blocks[one.name] for one in self.clustered.columns]
         beside = [(blocks[one.name] - one.range[0]) / (_width(one) / 2.0) - 1.0 for one in self.profiled]
         return Encoded(self, np.ascontiguousarray(np.concatenate(points + beside, axis=1)[kept]), left_out_by)
 
     @staticmethod
-    def _tell(raw: RawTable, lacking: Mapping[str, int], clipped: Sequence[str], n_kept: int) -> None:
+    def _tell(
+        raw: RawTable, lacking: Mapping[str, int], unread: Mapping[str, int], clipped: Sequence[str], n_kept: int
+    ) -> None:
         """Say in this party's own log how many rows have gaps: it is a private number."""
         if lacking:
-            counts = ", ".join(f"{name!r} {n}" for name, n in lacking.items())
-            left_out = raw.n_rows - n_kept
-            said = f"{raw}: of {raw.n_rows} rows, cells are missing in {counts}; {left_out} rows left out"
+            counts, others = (", ".join(f"{name!r} {n}" for name, n in of.items() if n) for of in (lacking, unread))
+            said = f"{raw}: of {raw.n_rows} rows, cells are missing in {counts}; {raw.n_rows - n_kept} rows left out"
+            said += f"; of these cells, spelt as nothing that the column may hold: {others}" if others else ""
             most = max(lacking.values())
-            loud = (
-                logging.ERROR if most == raw.n_rows else logging.WARNING if most > _MANY * raw.n_rows else logging.INFO
-            )
-            say_once(loud, said)
+            loud = logging.WARNING if others or most > _MANY * raw.n_rows else logging.INFO
+            say_once(logging.ERROR if most == raw.n_rows else loud, said)
         if clipped:
             say_once(logging.WARNING, f"{raw}: over 1% of the cells lie outside the bounds of {', '.join(clipped)}")
 

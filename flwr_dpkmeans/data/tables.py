@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.data.points import require_names
-from flwr_dpkmeans.data.readers import RawColumn, RawTable, cells_of, header_of, open_table, plain_number, read_csv
+from flwr_dpkmeans.data.readers import RawColumn, RawTable, cells_of, header_of, numbers_in, open_table, read_csv
 from flwr_dpkmeans.data.schema import Encoded, Schema, say_once
 from flwr_dpkmeans.errors import ConfigurationError, DataError
 
@@ -103,7 +103,7 @@ def load_table(
     if text:
         say_once(logging.WARNING, f"{raw.path}: left out {', '.join(map(repr, text))}, which hold no numbers.")
     numeric = [column for column in kept if column.values is not None]
-    names = tuple(column.name for column in numeric) if raw.named else ()
+    names = require_names([column.name for column in numeric], len(numeric)) if raw.named else ()
     return Table(_points(numeric, raw.path), names, values, raw.labels(label_column))
 
 
@@ -260,12 +260,12 @@ def _read_csv(path: Path, layout: Layout, numbers: Collection[str], texts: Colle
             names, separator = header_of(lines) if layout.header else (list(layout.columns), ",")
             places = [place for place, name in enumerate(names) if name in numbers and name not in texts]
             written = [place for place, name in enumerate(names) if name in texts]
-            values, cells = _parsed(lines, separator, len(names), places, written)
+            values, unread, cells = _parsed(lines, separator, len(names), places, written)
     except OSError as error:
         raise DataError(
             f"the table {str(path)!r} cannot be read ({type(error).__name__}): check its rights."
         ) from error
-    columns = [RawColumn(names[place], values[:, order]) for order, place in enumerate(places)]
+    columns = [RawColumn(names[place], values[:, order], int(unread[order])) for order, place in enumerate(places)]
     columns += [RawColumn.of_cells(names[place], own) for place, own in zip(written, cells, strict=True)]
     columns += [RawColumn(name, None) for name in names if name not in {*numbers, *texts}]
     return RawTable(path, tuple(columns), named=True)
@@ -273,26 +273,19 @@ def _read_csv(path: Path, layout: Layout, numbers: Collection[str], texts: Colle
 
 def _parsed(
     lines: Iterator[str], separator: str, width: int, places: Sequence[int], written: Sequence[int]
-) -> tuple[NDArray[np.float64], list[list[str]]]:
-    """Numbers, one row for each line, and text, one list for each column that is wanted as it is written.
+) -> tuple[NDArray[np.float64], NDArray[np.int64], list[list[str]]]:
+    """Numbers, one row for each line, how many cells of each column hold something else, and text, one list for each.
 
     Of a line with another number of cells, all are empty.
     """
     blocks, texts = [np.zeros((0, len(places)))], [list[str]() for _ in written]
+    unread = np.zeros(len(places), dtype=int)
     while (places or written) and (block := list(islice(lines, _BLOCK))):
         rows = [cells_of(line.rstrip("\r\n"), separator) for line in block]
         rows = [cells if len(cells) == width else [""] * width for cells in rows]
-        blocks.append(_numbers([[cells[place] for place in places] for cells in rows]))
+        numbers, others = numbers_in([[cells[place] for place in places] for cells in rows])
+        blocks.append(numbers)
+        unread += others
         for text, place in zip(texts, written, strict=True):
             text += [cells[place] for cells in rows]
-    return np.concatenate(blocks), texts
-
-
-def _numbers(rows: list[list[str]]) -> NDArray[np.float64]:
-    """Numbers of cells, each for itself; at once and faster, where all are plain ones."""
-    try:
-        if not any("_" in cell for cells in rows for cell in cells):
-            return np.array(rows, dtype=np.float64)
-    except ValueError:
-        pass
-    return np.array([list(map(plain_number, cells)) for cells in rows])
+    return np.concatenate(blocks), unread, texts

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import datetime
 import ipaddress
 import math
@@ -23,7 +22,7 @@ from cryptography.hazmat.primitives.serialization import load_ssh_private_key
 
 from flwr_dpkmeans.data.schema import Schema
 from flwr_dpkmeans.data.tables import Layout, load_by_schema, load_declared
-from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError
+from flwr_dpkmeans.errors import CommandLine, ConfigurationError, DPKMeansError
 from flwr_dpkmeans.flower import app_guard
 from flwr_dpkmeans.node.guard import NodeSettings
 from flwr_dpkmeans.node.ledger import FileLedger
@@ -39,7 +38,7 @@ _ANSWER_SECONDS = 5.0
 
 def node(arguments: Sequence[str]) -> int:
     """Run the command: 1 if something is wrong; ``start`` does not return, but becomes Flower's program."""
-    parser = argparse.ArgumentParser(prog="python -m flwr_dpkmeans node", description=__doc__)
+    parser = CommandLine(prog="python -m flwr_dpkmeans node", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     for name, text in (
         ("start", "look at everything, then run flower-supernode with the guard, or say what is wrong"),

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from flwr_dpkmeans.data.readers import open_table
 from flwr_dpkmeans.data.schema import draft
-from flwr_dpkmeans.errors import ConfigurationError
+from flwr_dpkmeans.errors import CommandLine, ConfigurationError
 from flwr_dpkmeans.log import printable
 from flwr_dpkmeans.node.ledger import FileLedger, LedgerEntry, LedgerReport, inspect_ledger
 from flwr_dpkmeans.node.node_settings import Identity
@@ -89,7 +89,7 @@ def _parsed(
     name: str, description: str, actions: Mapping[str, str], file: str, arguments: Sequence[str]
 ) -> argparse.Namespace:
     """Read an action and the path of a file."""
-    parser = argparse.ArgumentParser(prog=f"python -m flwr_dpkmeans {name}", description=description)
+    parser = CommandLine(prog=f"python -m flwr_dpkmeans {name}", description=description)
     commands = parser.add_subparsers(dest="action", required=True)
     for action, text in actions.items():
         command = commands.add_parser(action, help=text, description=text)

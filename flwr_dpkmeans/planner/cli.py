@@ -12,7 +12,11 @@ from typing import Any
 from rich.console import Console
 from rich.progress import Progress
 
-from flwr_dpkmeans.errors import DPKMeansError
+from flwr_dpkmeans.algorithms.server_points import is_private
+from flwr_dpkmeans.data.points import read_ranges
+from flwr_dpkmeans.data.readers import open_table
+from flwr_dpkmeans.data.schema import schema_of
+from flwr_dpkmeans.errors import CommandLine, ConfigurationError, DPKMeansError, listed
 from flwr_dpkmeans.planner.forecast import Forecast, make_forecast
 from flwr_dpkmeans.planner.present import TEXT_WIDTH, renderable
 from flwr_dpkmeans.planner.request import DEFAULT_SEEDS, DEFAULT_SPREAD, DEFAULT_TARGET_EXCESS, PlanningRequest
@@ -47,15 +51,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser() -> CommandLine:
     """Options are named as in the configuration."""
-    parser = argparse.ArgumentParser(
+    parser = CommandLine(
         prog="python -m flwr_dpkmeans plan",
-        description="Forecast noise, accuracy, messages and minutes of a run from its public shape; reads no data.",
+        description="Forecast noise, accuracy, messages and minutes of a run from its public shape.",
     )
     add = parser.add_argument
-    add("--n-examples", "--n", type=int, required=True, help="rows of all clients together; a guess is enough")
-    add("--n-features", "--d", type=int, required=True, help="columns")
+    size = parser.add_mutually_exclusive_group(required=True).add_argument
+    size("--n-examples", "--n", type=int, help="rows of all clients together; a guess is enough")
+    size("--count-rows", action="store_true", help="their number is public, and that of the file of --like")
+    add("--n-features", "--d", type=int, default=0, help="columns; default: those of a schema, of bounds, or of --like")
+    add("--like", metavar="FILE", help="a table whose columns' names and kinds are read, and nothing else")
     add("--n-clusters", "--k", type=int, default=10, help="clusters (10)")
     add("--n-clients", "--clients", "--num-clients", type=int, default=2, help="clients (2)")
     add("--epsilon", type=float, default=1.0, help="total over the run (1)")
@@ -64,12 +71,15 @@ def _parser() -> argparse.ArgumentParser:
     add("--trust", help="oblivious, central or distributed; default: each algorithm's own")
     add("--algorithm", nargs="+", default=[], help="candidates; default: all private ones without server data")
     add(
-        "--bounds",
-        help="public bounds, 'low,high' or a file: noise is in their units (default: a fraction of half their range); "
-        "or 'private'",
+        *("--bounds", "--schema"),
+        help="public bounds, 'low,high' or a file, or a schema: noise is in their units (default: a fraction of half "
+        "their range); or 'private'",
     )
     add("--bounds-domain", help="with private bounds: a public range that they lie in")
-    add("--target-excess", type=float, default=DEFAULT_TARGET_EXCESS, help="fraction above the optimal cost (0.1)")
+    goal = parser.add_mutually_exclusive_group().add_argument
+    text = "cost that is wanted, over the non-private optimum's: 1.05 is 5%% above, and which epsilon takes it is said"
+    goal("--accuracy", type=float, metavar="RATIO", help=text)
+    goal("--target-excess", type=float, default=DEFAULT_TARGET_EXCESS, help="the same, less 1 (0.1)")
     add("--spread", type=float, default=DEFAULT_SPREAD, help="clusters' deviation over half the bounds' range (0.15)")
     add("--private-count", action="store_true", help="N is a guess that the run counts privately")
     add("--evaluation", help="none (default) or private: one more round with its share of the budget")
@@ -84,6 +94,12 @@ def _parser() -> argparse.ArgumentParser:
 
 def _forecast(options: argparse.Namespace) -> Forecast:
     """Forecast with a progress bar on a terminal's error stream, so that output stays clean."""
+    if options.accuracy is not None:
+        if not options.accuracy > 1.0:
+            raise ConfigurationError(f"accuracy is {options.accuracy:g}, but it must be above 1: give 1.05.")
+        options.target_excess = round(options.accuracy - 1.0, 12)
+    if options.like is not None:
+        _read_shape(options)
     given: dict[str, Any] = {name: getattr(options, name) for name in _CONFIG_OPTIONS}
     asked: dict[str, Any] = {name: getattr(options, name) for name in _SHAPE}
     seeds = min(options.seeds, _QUICK_SEEDS) if options.quick else options.seeds
@@ -95,6 +111,25 @@ def _forecast(options: argparse.Namespace) -> Forecast:
     with Progress(console=console, transient=True) as progress:
         task = progress.add_task("simulating on synthetic data", total=None)
         return make_forecast(request, lambda done, total: progress.update(task, completed=done, total=total))
+
+
+def _read_shape(options: argparse.Namespace) -> None:
+    """Take names and kinds of a table's columns, and how many rows it has only where that is said to be public."""
+    raw, schema, bounds = open_table(options.like), schema_of(options.bounds), options.bounds
+    named = [] if schema is None else [column.name for column in schema.columns]
+    if schema is None and bounds is not None and not is_private(bounds):
+        named = list(read_ranges(bounds).names)
+    raw.one_each(named, "bounds" if schema is None else "the schema")
+    said, text = "names and kinds of columns", [column.name for column in raw.columns if column.values is None]
+    if not named:
+        options.n_features = len(raw.columns) - len(text)
+        said += f"; {options.n_features} are numbers" + (f", others take a schema: {listed(text)}" if text else "")
+    if options.count_rows:
+        if options.private_count:
+            raise ConfigurationError("count_rows says that N is public, and private_count that not: leave one out.")
+        options.n_examples = raw.n_rows
+        said += f"; the number of rows, {raw.n_rows}"
+    print(f"read of {raw}: {said}; nothing else", file=sys.stderr)
 
 
 def _json(forecast: Forecast) -> str:

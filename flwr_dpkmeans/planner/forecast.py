@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-import bisect
 import itertools
+import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from flwr_dpkmeans.algorithms import algorithm_entry
-from flwr_dpkmeans.errors import BudgetError, LocalMisuseError
+from flwr_dpkmeans.errors import BudgetError, LocalMisuseError, listed
 from flwr_dpkmeans.planner.present import as_html, as_text, draw_forecast
-from flwr_dpkmeans.planner.request import DEFAULT_SPREAD, MOST_CLUSTERS, PlanningRequest
+from flwr_dpkmeans.planner.request import DEFAULT_SPREAD, PlanningRequest
 from flwr_dpkmeans.planner.simulate import (
-    BEYOND_GRID,
     CENTRE_RANGE,
     Curve,
     Excess,
     Simulator,
     epsilon_for_target,
     expected_points,
+    n_clusters_for_target,
+    scaled_spread,
     simulated_size,
 )
 from flwr_dpkmeans.privacy.release import PrivacyUnit
@@ -110,21 +111,6 @@ def noise_in_units(plan: Plan, per_coordinate: float) -> tuple[float, ...]:
     return (widths[0],) if len(set(widths)) == 1 else tuple(widths)
 
 
-def largest_n_clusters(request: PlanningRequest, algorithm: str) -> int:
-    """Largest k, up to 1,000, at which a cluster of half the average size still survives, by bisection; 0: none."""
-    ks = range(1, min(MOST_CLUSTERS, request.n_examples) + 1)
-    return bisect.bisect_left(ks, True, key=lambda k: not half_survives(request, algorithm, k))
-
-
-def half_survives(request: PlanningRequest, algorithm: str, n_clusters: int) -> bool:
-    """Whether a cluster of half the average size survives with k clusters; one that has no plan does not."""
-    try:
-        noise = centroid_noise(request.draft(algorithm, n_clusters=n_clusters), request.spread)
-    except LocalMisuseError:
-        return False
-    return noise is not None and 0.5 * request.units_per_cluster(n_clusters) >= noise.smallest_cluster(request.spread)
-
-
 @dataclass(frozen=True)
 class Deployment:
     """What one run without dropouts sends, and how long it takes."""
@@ -167,7 +153,6 @@ class AlgorithmForecast:
     """What to expect of one algorithm; what is None is unknown, or does not apply to its releases."""
 
     algorithm: str
-    title: str
     trust: str
     epsilon: float
     """Cost of a run without dropouts."""
@@ -185,10 +170,8 @@ class AlgorithmForecast:
     to first order (where it is large, the box and the radius keep the true excess smaller)."""
     smallest_cluster: int | None
     """Rows (client level: clients) from which a cluster survives."""
-    survives: bool | None
-    """Whether an average cluster is that large."""
-    largest_n_clusters: int | None
-    """Largest k at which a cluster of half the average size survives."""
+    n_clusters_range: tuple[int, int] | None
+    """Numbers of clusters, of those that were simulated, whose excess is at most the target; None if it never is."""
     excess: Excess | None
     """Simulated, at the epsilon and k that were asked about."""
     excess_by_epsilon: Curve
@@ -210,7 +193,7 @@ class Forecast:
     algorithms: tuple[AlgorithmForecast, ...]
     left_out: tuple[tuple[str, str], ...]
     notes: tuple[str, ...]
-    version: int = 1
+    version: int = 2
 
     @property
     def recommended(self) -> str:
@@ -219,9 +202,8 @@ class Forecast:
 
     @property
     def n_clusters_range(self) -> tuple[int, int] | None:
-        """Sensible numbers of clusters for the recommended algorithm; None if not even two clusters survive."""
-        most = self.algorithms[0].largest_n_clusters
-        return (2, most) if most is not None and most >= 2 else None
+        """Sensible numbers of clusters for the recommended algorithm: those that meet the target; None if none does."""
+        return self.algorithms[0].n_clusters_range
 
     @property
     def epsilon_for_target(self) -> float | None:
@@ -281,17 +263,14 @@ def make_forecast(request: PlanningRequest, on_step: Callable[[int, int], None] 
 
 
 def _forecast_one(request: PlanningRequest, name: str, plan: Plan, simulator: Simulator) -> AlgorithmForecast:
-    noise, units = centroid_noise(plan, request.spread), request.units_per_cluster()
+    spread, units = scaled_spread(request), request.units_per_cluster()
+    noise = centroid_noise(plan, spread)
     scaled = None if noise is None else noise.per_coordinate(units)
-    smallest = None if noise is None else noise.smallest_cluster(request.spread)
-    by_epsilon = simulator.by_epsilon(name)
-
-    def at_epsilon(value: float) -> Excess | None:
-        return simulator.excess(name, value, request.n_clusters)
-
+    smallest = None if noise is None else noise.smallest_cluster(spread)
+    by_epsilon, by_n_clusters = simulator.by_epsilon(name), simulator.by_n_clusters(name)
+    at, k, target = partial(simulator.excess, name, request.epsilon), request.n_clusters, request.target_excess
     return AlgorithmForecast(
         algorithm=name,
-        title=algorithm_entry(name).title,
         trust=plan.config.trust,
         epsilon=plan.epsilon,
         delta=plan.delta,
@@ -299,14 +278,13 @@ def _forecast_one(request: PlanningRequest, name: str, plan: Plan, simulator: Si
         max_retries=plan.config.max_retries,
         noise_per_centroid=() if scaled is None else noise_in_units(plan, scaled),
         scaled_noise_per_centroid=scaled,
-        excess_of_noise=None if scaled is None else (scaled / request.spread) ** 2,
+        excess_of_noise=None if scaled is None else (scaled / spread) ** 2,
         smallest_cluster=smallest,
-        survives=None if smallest is None else units >= smallest,
-        largest_n_clusters=None if noise is None else largest_n_clusters(request, name),
-        excess=at_epsilon(request.epsilon),
+        n_clusters_range=n_clusters_for_target(by_n_clusters, at, target, k),
+        excess=at(k),
         excess_by_epsilon=by_epsilon,
-        excess_by_n_clusters=simulator.by_n_clusters(name),
-        epsilon_for_target=epsilon_for_target(by_epsilon, at_epsilon, request.target_excess),
+        excess_by_n_clusters=by_n_clusters,
+        epsilon_for_target=epsilon_for_target(by_epsilon, lambda epsilon: simulator.excess(name, epsilon, k), target),
         deployment=deployment_of(plan),
     )
 
@@ -319,9 +297,9 @@ def notes_on(request: PlanningRequest, found: Sequence[AlgorithmForecast]) -> tu
         f"Gaussian clusters of equal size with a deviation of {request.spread:g} per coordinate, their centres uniform "
         f"within {CENTRE_RANGE:g} of the middle (fractions of half the range between the bounds). Real data differ: "
         "use the forecast to compare, not to promise.",
-        f"A cluster survives if the noise on its centroid is at most {request.spread:g} (the same unit) in each "
-        "coordinate and its noisy count is three deviations above zero; k is sensible up to where clusters of half the "
-        "average size survive.",
+        f"A cluster is told from noise if that on its centroid is at most {request.spread:g} (the same unit) in each "
+        "coordinate and its noisy count is three deviations above zero; results mark smaller ones, however good their "
+        "centroids are.",
     ]
     if size.repeats > 1:
         each, drawn = ("row", size.n_rows) if request.unit is PrivacyUnit.RECORD else ("client", size.n_parts)
@@ -333,38 +311,32 @@ def notes_on(request: PlanningRequest, found: Sequence[AlgorithmForecast]) -> tu
         notes.append("The number of rows is counted privately: one more round trip, and its share of the budget.")
     if "bounds" not in request.options:
         notes.append("No bounds were given: noise is given as a fraction of half the range that they will have.")
-    if request.options.get("private_bounds"):
+    if request.schema is not None:
+        notes.append(
+            "Synthetic rows follow the schema: a category has its nearest value, a flag is 0 or 1, and columns differ "
+            "by weight as its scale says; private deviations are taken to be equal parts of the columns' ranges."
+        )
+    elif request.options.get("private_bounds"):
         notes.append(
             "Bounds are found privately, at a share of the budget: noise is given as a fraction of half the range that "
             "will be found, and the simulation takes the found box as right."
         )
     best = found[0]
+    if request.feature_names and len(best.noise_per_centroid) > 1:
+        pairs = zip(request.feature_names, best.noise_per_centroid, strict=True)
+        notes.append(f"Noise on a centroid, in units: {listed(f'{name} {noise:.3g}' for name, noise in pairs)}.")
     limit = math.nan if best.excess is None else best.excess.mean + best.excess.standard_error
     close = [one.algorithm for one in found[1:] if one.excess is not None and one.excess.mean <= limit]
     if close:
         notes.append(f"Within the simulation's standard error as good as {best.algorithm}: {', '.join(close)}.")
-    if best.epsilon_for_target is None and best.excess_by_epsilon:
-        largest = best.excess_by_epsilon[-1][0] * BEYOND_GRID
-        notes.append(
-            f"Not even epsilon {largest:g} brings {best.algorithm!r} within {request.target_excess:.0%} of the optimum."
-        )
     if best.excess is not None and best.excess_of_noise is not None and best.excess_of_noise < 0.1 * best.excess.mean:
         notes.append(
             "Most of the excess does not come from the last release's noise but from the start and the few rounds: a "
             "larger epsilon helps as far as it buys more rounds."
-        )
-    if best.largest_n_clusters is not None and not half_survives(request, best.algorithm, request.n_clusters):
-        fewer = f"at most {best.largest_n_clusters} clusters or " if best.largest_n_clusters >= 2 else ""
-        notes.append(
-            f"With {request.n_clusters} clusters those of half the average size drown: choose {fewer}a larger epsilon."
         )
     return (*notes, *plan_cautions(request.draft(best.algorithm)))
 
 
 def _plain(value: Any) -> Any:
     """Values that strict JSON can hold."""
-    if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    return json.loads(json.dumps(value), parse_constant=lambda _: None)

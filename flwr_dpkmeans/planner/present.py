@@ -11,7 +11,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from flwr_dpkmeans.planner.request import MOST_CLUSTERS
+from flwr_dpkmeans.planner.simulate import MOST_EPSILON
 from flwr_dpkmeans.privacy.release import PrivacyUnit
 from flwr_dpkmeans.privacy.report import html_table
 from flwr_dpkmeans.results.picture import new_figure, png_of
@@ -75,19 +75,19 @@ def _rows(forecast: Forecast) -> list[tuple[str, ...]]:
     average = f"{request.units_per_cluster():,.0f} {things}"
     found = forecast.algorithms
     deployments = [one.deployment for one in found]
-    retries = found[0].max_retries
+    retries, target = found[0].max_retries, f"{100.0 * request.target_excess:.3g}%"
     best = " (best)" if len(found) > 1 else ""
     return [
         ("", *(one.algorithm + (best if one.algorithm == forecast.recommended else "") for one in found)),
         ("expected excess cost, ± standard error", *(_excess(one.excess) for one in found)),
         ("  of which noise of the last release", *(_noise_part(one) for one in found)),
         (
-            f"epsilon for an excess of {request.target_excess:.0%}",
+            f"epsilon for an excess of {target}",
             *(_shown(one.epsilon_for_target, ".2g", "out of reach") for one in found),
         ),
         (f"noise per centroid coordinate, {average}", *(_noise(one) for one in found)),
-        (f"smallest cluster that survives, {things}", *(_shown(one.smallest_cluster, ",") for one in found)),
-        ("largest k that the noise allows", *(_largest(one.largest_n_clusters) for one in found)),
+        (f"smallest cluster told from noise, {things}", *(_shown(one.smallest_cluster, ",") for one in found)),
+        (f"k with an excess of {target}", *(_ks(one.n_clusters_range) for one in found)),
         (f"epsilon with all retries ({retries})", *(_worst(one.epsilon_worst_case) for one in found)),
         ("delta", *(f"{one.delta:.3g}" for one in found)),
         ("iterations, round trips", *(f"{sent.n_rounds}, {sent.n_round_trips}" for sent in deployments)),
@@ -102,14 +102,17 @@ def _rows(forecast: Forecast) -> list[tuple[str, ...]]:
 
 def _answer(forecast: Forecast) -> str:
     """The recommendation in three sentences."""
-    request, allowed, needed = forecast.request, forecast.n_clusters_range, forecast.epsilon_for_target
-    sensible = "No number of clusters is sensible at this budget: raise epsilon or add data."
-    if allowed is not None:
-        sensible = f"Sensible k, as far as noise goes: {allowed[0]} to {_largest(allowed[1])}."
-    reached = f"An excess of {request.target_excess:.0%} is out of its reach."
+    request, needed = forecast.request, forecast.epsilon_for_target
+    asked = f"{100.0 * request.target_excess:.3g}%"
+    tried = [int(k) for k, _ in forecast.algorithms[0].excess_by_n_clusters]
+    of = f" of {tried[0]} to {tried[-1]} that were tried" if tried else ""
+    sensible = f"No k{of} stays within {asked} of the optimum: raise epsilon or add data."
+    if forecast.n_clusters_range is not None:
+        sensible = f"Sensible k,{of}: {_ks(forecast.n_clusters_range)} (within {asked} of the optimum)."
+    reached = f"No epsilon up to {MOST_EPSILON:g} brings k = {request.n_clusters} within {asked}"
     if needed is not None:
-        reached = f"For an excess of {request.target_excess:.0%} it needs epsilon {needed:.2g}."
-    return f"Recommended: {forecast.recommended}. {sensible} {reached}"
+        reached = f"With k = {request.n_clusters}, epsilon {needed:.2g} brings it within {asked}"
+    return f"Recommended: {forecast.recommended}. {sensible} {reached}, by this forecast on drawn data."
 
 
 def _excess(excess: Excess | None) -> str:
@@ -141,8 +144,8 @@ def _noise(one: AlgorithmForecast) -> str:
     return f"{low:.3g}" if low == high else f"{low:.3g} to {high:.3g}"
 
 
-def _largest(value: int | None) -> str:
-    return f"{MOST_CLUSTERS:,} or more" if value == MOST_CLUSTERS else _shown(value, ",")
+def _ks(allowed: tuple[int, int] | None) -> str:
+    return "none" if allowed is None else " to ".join(map(str, sorted(set(allowed))))
 
 
 def _worst(value: float) -> str:

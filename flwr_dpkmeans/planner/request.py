@@ -13,6 +13,7 @@ from typing import Any
 from flwr_dpkmeans.algorithms import algorithm_entry, clusterings
 from flwr_dpkmeans.algorithms.server_points import is_private, resolve_bounds
 from flwr_dpkmeans.data.points import Bounds
+from flwr_dpkmeans.data.schema import Schema, schema_of
 from flwr_dpkmeans.errors import ConfigurationError, member
 from flwr_dpkmeans.options import own_options, parse_run, schema_settings
 from flwr_dpkmeans.privacy.release import NoiseShape, PrivacyUnit
@@ -24,8 +25,6 @@ from flwr_dpkmeans.sums.task import Run, ServerData, Task
 DEFAULT_TARGET_EXCESS = 0.1
 DEFAULT_SPREAD = 0.15
 DEFAULT_SEEDS = 20
-MOST_CLUSTERS = 1_000
-"""Largest k that is looked at."""
 _MOST_SEEDS = 1_000
 _SCALED_BOX = ((-1.0,), (1.0,))
 
@@ -44,10 +43,11 @@ class PlanningRequest:
     n_examples: int
     """A guess is enough for this and the next two: nothing is read from data."""
     n_features: int
+    """0: as many as a schema, or bounds by column, have."""
     n_clients: int
     options: Mapping[str, Any] = field(hash=False)
     """Options of a run by flat names, `n_clusters` at least: each candidate gets what it has, and one must have each.
-    ``bounds`` may be ``"private"``, with a ``bounds_domain``; without bounds the plan is for the scaled box."""
+    ``bounds`` may be a schema, or ``"private"``, with a ``bounds_domain``; without, the plan is for the scaled box."""
     target_excess: float = DEFAULT_TARGET_EXCESS
     """Fraction by which the cost may exceed the optimum."""
     spread: float = DEFAULT_SPREAD
@@ -59,8 +59,24 @@ class PlanningRequest:
     """Whether N is a guess that the run counts privately, with `count_share` of the budget; else it is declared."""
     algorithms: tuple[str, ...] = ()
     """Candidates; empty: every private one that fits the unit and starts without server data."""
+    schema: Schema | None = field(default=None, init=False)
+    """What stood in place of bounds."""
+    feature_names: tuple[str, ...] = field(default=(), init=False)
+    """Where a schema, or bounds by name, have them."""
 
     def __post_init__(self) -> None:
+        given = {name: value for name, value in self.options.items() if value is not None}
+        domain = given.pop("bounds_domain", None)
+        if is_private(given.get("bounds")):
+            given["private_bounds"] = True
+        if "bounds" in given or domain is not None:
+            bounds, names, _ = resolve_bounds(given.get("bounds"), None, domain)
+            object.__setattr__(self, "schema", schema_of(given.get("bounds")))
+            object.__setattr__(self, "feature_names", names)
+            given |= schema_settings(self.schema)
+            given["bounds"] = (bounds.lower, bounds.upper)
+            if self.n_features == 0 and (names or len(bounds.lower) > 1):
+                object.__setattr__(self, "n_features", len(bounds.lower))
         for name, *limits in (
             ("n_examples", 3, 10_000),
             ("n_features", 1, 8),
@@ -72,14 +88,6 @@ class PlanningRequest:
         _require_between("spread", self.spread, 1.0, DEFAULT_SPREAD)
         for name in self.algorithms:
             require_forecastable(name)
-        given = {name: value for name, value in self.options.items() if value is not None}
-        domain = given.pop("bounds_domain", None)
-        if is_private(given.get("bounds")):
-            given["private_bounds"] = True
-        if "bounds" in given or domain is not None:
-            bounds, _, _ = resolve_bounds(given.get("bounds"), None, domain)
-            given |= schema_settings(given.get("bounds"))
-            given["bounds"] = (bounds.lower, bounds.upper)
         object.__setattr__(self, "options", MappingProxyType(given))
         # Every option is checked here, by the same sentences as a run's.
         for name in self.candidates():
@@ -158,7 +166,8 @@ class PlanningRequest:
             "bounds": [list(side) for side in settings.bounds] if "bounds" in self.options else None,
         }
         assumed = {name: getattr(self, name) for name in ("target_excess", "spread", "seeds", "private_count")}
-        return {**shape, **asked, **assumed, "private_bounds": settings.private_bounds}
+        names = list(self.feature_names)
+        return {**shape, **asked, **assumed, "private_bounds": settings.private_bounds, "feature_names": names}
 
 
 def require_forecastable(name: str) -> None:

@@ -14,6 +14,7 @@ from functools import cache, lru_cache, partial
 import numpy as np
 from numpy.typing import NDArray
 
+from flwr_dpkmeans.data.schema import Kind, Scale, Schema
 from flwr_dpkmeans.errors import BudgetError, LocalMisuseError
 from flwr_dpkmeans.kmeans.lloyd import cost_per_point, round_to_grid
 from flwr_dpkmeans.planner.request import PlanningRequest
@@ -35,8 +36,8 @@ _MOST_BYTES = 256_000_000
 _SMALLEST_COST = 2.0**-32
 
 _FACTORS = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
-BEYOND_GRID = 8.0
-"""Times the curve's largest epsilon: where the search gives up."""
+MOST_EPSILON = 100.0
+"""Where the search gives up, unless the curve itself goes beyond."""
 _DOUBLINGS = 6
 _BISECTIONS = 4
 """Of a factor of two: the answer is within 2^(1/16), or 4%, which is finer than the simulation's own spread."""
@@ -106,8 +107,39 @@ def draw_mixture(request: PlanningRequest, n_clusters: int, seed: int) -> Synthe
     generator = np.random.default_rng([seed, n_clusters, d])
     centres = generator.uniform(-CENTRE_RANGE, CENTRE_RANGE, (n_clusters, d))
     labels = generator.integers(0, n_clusters, size.n_rows)
-    points = centres[labels] + generator.normal(0.0, request.spread, (size.n_rows, d))
-    return SyntheticData(round_to_grid(np.clip(points, -1.0, 1.0)), centres, size)
+    points = np.clip(centres[labels] + generator.normal(0.0, request.spread, (size.n_rows, d)), -1.0, 1.0)
+    if request.schema is not None:
+        points, centres = (_by_schema(request.schema, each) for each in (points, centres))
+    return SyntheticData(round_to_grid(points), centres, size)
+
+
+def _by_schema(schema: Schema, points: Array) -> Array:
+    """What rows in [-1, 1]^d become under a schema: flags are 0 or 1, a category has one value, columns their weights.
+
+    Private deviations are taken to be equal parts of the columns' ranges, as those of these rows are.
+    """
+    columns = tuple(column for column in schema.columns if column.weight)
+    rows, place = (points + 1.0) / 2.0, 0
+    for column in columns:
+        own = rows[:, place : place + len(column.features)]
+        if column.kind is Kind.CATEGORY:
+            own[:] = np.eye(own.shape[1])[own.argmax(axis=1)]
+        elif column.kind is Kind.FLAG:
+            own.round(out=own)
+        own *= column.range[1] - column.range[0]
+        own += column.range[0]
+        place += own.shape[1]
+    scale = Scale.BOUNDS if schema.scale is Scale.STANDARD else schema.scale
+    return Schema(columns=columns, scale=scale).bounds.scale(rows)
+
+
+def scaled_spread(request: PlanningRequest) -> float:
+    """Deviation of a synthetic cluster's rows per scaled coordinate: under a schema, columns fill a part of the box."""
+    if request.schema is None:
+        return request.spread
+    data = draw_mixture(request, request.n_clusters, int(request.options.get("random_state", 0)))
+    # Radii shrink by steps, so they stay wide of clusters whose rows are all alike.
+    return max(math.sqrt(optimal_cost(data) / request.n_features), request.spread / 10.0)
 
 
 def optimal_cost(data: SyntheticData) -> float:
@@ -217,34 +249,44 @@ def expected_points(request: PlanningRequest, n_candidates: int) -> int:
     return n_candidates * (len(_FACTORS) + len(n_clusters_grid(request)) + _BISECTIONS)
 
 
+def n_clusters_for_target(
+    known: Curve, excess_at: Callable[[int], Excess | None], target: float, asked: int
+) -> tuple[int, int] | None:
+    """Smallest and largest k, around the `asked` one or the nearest that does, with a mean excess of at most `target`.
+
+    From a curve; above its largest k that does, by bisection to within a tenth. None if no point of it does.
+    """
+    good = [int(k) for k, excess in known if excess.mean <= target]
+    bad = [int(k) for k, excess in known if excess.mean > target]
+    if not good:
+        return None
+    near = min(good, key=lambda k: abs(k - asked))
+    low, high = max((k for k in bad if k < near), default=0), min((k for k in bad if k > near), default=max(good) + 1)
+    low, most = min(k for k in good if k > low), max(k for k in good if k < high)
+    while high - most > max(1, most // 10):
+        excess = excess_at(middle := (most + high) // 2)
+        most, high = (middle, high) if excess is not None and excess.mean <= target else (most, middle)
+    return low, most
+
+
 def epsilon_for_target(known: Curve, excess_at: Callable[[float], Excess | None], target: float) -> float | None:
     """Smallest epsilon with a mean excess of at most `target`, by bisection of its logarithm, from an ascending curve.
 
-    None if even eight times the largest known epsilon is not enough, or nothing is known.
+    From a 64th of the smallest known one to `MOST_EPSILON`; None if nothing is known, or nothing is enough.
     """
 
     def enough(epsilon: float) -> bool:
         excess = excess_at(epsilon)
         return excess is not None and excess.mean <= target
 
-    if not known:
+    epsilons = [epsilon for epsilon, _ in known]
+    if not epsilons:
         return None
-    met = next((index for index, (_, excess) in enumerate(known) if excess.mean <= target), None)
-    if met is None:
-        low, high = known[-1][0], known[-1][0] * BEYOND_GRID
-        if not enough(high):
-            return None
-    elif met == 0:
-        low = high = known[0][0]
-        for _ in range(_DOUBLINGS):
-            low /= 2.0
-            if not enough(low):
-                break
-            high = low
-        if low == high:
-            return high
-    else:
-        low, high = known[met - 1][0], known[met][0]
+    tried = sorted({epsilons[0] / 2.0**_DOUBLINGS, *epsilons, max(MOST_EPSILON, epsilons[-1])})
+    place = next((place for place, epsilon in enumerate(tried) if enough(epsilon)), None)
+    if place is None or place == 0:
+        return None if place is None else tried[0]
+    low, high = tried[place - 1 : place + 1]
     for _ in range(math.ceil(_BISECTIONS + math.log2(math.log2(high / low)))):
         middle = math.sqrt(low * high)
         low, high = (low, middle) if enough(middle) else (middle, high)

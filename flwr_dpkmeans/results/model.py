@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -21,7 +20,7 @@ from flwr_dpkmeans.algorithms.cluster_profile import Figure
 from flwr_dpkmeans.data.points import Bounds, as_array, frame_columns, require_names
 from flwr_dpkmeans.data.readers import RawTable, frame_table, locate_file, table_blocks
 from flwr_dpkmeans.data.schema import Schema
-from flwr_dpkmeans.errors import DataError, LocalMisuseError
+from flwr_dpkmeans.errors import CommandLine, DataError, LocalMisuseError
 from flwr_dpkmeans.kmeans.lloyd import nearest_centroids, round_to_grid, row_blocks
 from flwr_dpkmeans.log import printable
 from flwr_dpkmeans.privacy.report import PrivacyReport, counts_deviation
@@ -207,7 +206,7 @@ class Model:
 
 def predict(arguments: Sequence[str]) -> int:
     """Write label, distance and margin of each row of a table: whole or not at all."""
-    parser = argparse.ArgumentParser(
+    parser = CommandLine(
         prog="python -m flwr_dpkmeans predict",
         description="Label the rows of a table by a model; columns are found by name, in any order and among others.",
     )

@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from flwr_dpkmeans.data.readers import MISSING
+
 PROFILE_FILE, FEDERATED_PROFILE_FILE = "profile.csv", "federated_profile.csv"
 _QUANTILES = [0.05, 0.25, 0.5, 0.75, 0.95]
 _COMMONEST = 5
-_MISSING = ("", "na", "n/a", "nan", "null", "none")
 
 
 def profile(table: Any, labels: NDArray[np.int64], n_clusters: int) -> Any:
@@ -66,4 +67,4 @@ def _words(cells: Any) -> Any:
     if cells.dtype.kind in "biuf":
         return cells
     words = cells.astype(object).where(cells.notna(), None).map(str, na_action="ignore").str.strip()
-    return words.mask(words.str.lower().isin(_MISSING))
+    return words.mask(words.isin(MISSING))

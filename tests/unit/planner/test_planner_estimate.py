@@ -15,14 +15,7 @@ from flwr_dpkmeans.algorithms.lloyd_family import GLloyd
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.flower.engines import InProcessGrid
 from flwr_dpkmeans.planner import forecast
-from flwr_dpkmeans.planner.forecast import (
-    CentroidNoise,
-    centroid_noise,
-    deployment_of,
-    half_survives,
-    largest_n_clusters,
-    noise_in_units,
-)
+from flwr_dpkmeans.planner.forecast import CentroidNoise, centroid_noise, deployment_of, noise_in_units
 from flwr_dpkmeans.planner.request import PlanningRequest
 from flwr_dpkmeans.privacy.release import Block, NoiseShape, Norm, PrivacyUnit, Sensitivity
 from flwr_dpkmeans.sums.plan import Plan, PlannedRound
@@ -101,28 +94,6 @@ def test_a_cluster_survives_noise_on_its_centroid_and_on_its_count() -> None:
     assert CentroidNoise(30.0, 4.0, relative=True).smallest_cluster(0.2) == 150
     # Three deviations of the count's noise.
     assert CentroidNoise(0.3, 40.0, relative=True).smallest_cluster(0.2) == 120
-
-
-@pytest.mark.parametrize("algorithm", ["fastlloyd", "glloyd", "sulloyd"])
-def test_more_clusters_survive_with_more_rows(algorithm: str) -> None:
-    most = [largest_n_clusters(request_of(n, max_iter=3), algorithm) for n in (100, 1_000, 4_000)]
-    assert most == sorted(most)
-    assert most[0] < most[-1]
-
-
-def test_the_largest_k_is_where_half_an_average_cluster_drowns() -> None:
-    request = request_of(2_000)
-    most = largest_n_clusters(request, "fastlloyd")
-    noise = centroid_noise(request.draft("fastlloyd", n_clusters=most))
-    assert noise is not None
-    # Half of an average cluster is just enough.
-    assert 0.9 <= noise.smallest_cluster(request.spread) / (2_000 / most / 2.0) <= 1.0
-    assert half_survives(request, "fastlloyd", most)
-    assert not half_survives(request, "fastlloyd", most + 1)
-
-
-def test_nothing_survives_a_tiny_budget() -> None:
-    assert largest_n_clusters(request_of(50, epsilon=0.01), "fastlloyd") == 0
 
 
 def test_average_clusters() -> None:
@@ -301,6 +272,7 @@ def test_what_a_request_says_of_itself() -> None:
         "seeds": 2,
         "private_count": False,
         "private_bounds": False,
+        "feature_names": [],
     }
     assert request_of(900, bounds=None).to_dict()["bounds"] is None
     with pytest.raises(ConfigurationError, match="bounds are not 'private'"):
@@ -347,23 +319,3 @@ def test_noise_of_residuals_is_in_radii_of_a_cluster() -> None:
     residuals = centroid_noise(plan_with("residual_sums", NoiseShape.GAUSSIAN), 0.25)
     assert residuals is not None
     assert residuals == CentroidNoise(pytest.approx(4.0 * 0.25 * math.sqrt(3.0)), 6.0, relative=True)
-
-
-def test_half_a_cluster_that_just_survives(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Half of 900 / 2 rows is 225."""
-    request = request_of(900)
-    for least, survives in ((225.0, True), (226.0, False)):
-        monkeypatch.setattr(forecast, "centroid_noise", lambda *asked, at=least: CentroidNoise(at * 0.15, 0.0, True))
-        assert half_survives(request, "glloyd", 2) is survives
-    monkeypatch.setattr(forecast, "centroid_noise", lambda *asked: None)
-    assert not half_survives(request, "glloyd", 2)
-    assert largest_n_clusters(request, "glloyd") == 0
-    monkeypatch.setattr(forecast, "half_survives", lambda request, algorithm, k: k <= 30)
-    assert largest_n_clusters(request, "glloyd") == 30
-    monkeypatch.setattr(forecast, "half_survives", lambda *asked: True)
-    assert [largest_n_clusters(request_of(n), "glloyd") for n in (900, 1_001)] == [900, 1_000]
-
-
-def test_clusters_that_have_no_plan_do_not_survive() -> None:
-    assert not half_survives(request_of(900, epsilon=1_000.0), "glloyd", 901)
-    assert half_survives(request_of(900, epsilon=1_000.0), "glloyd", 2)

@@ -1,0 +1,97 @@
+"""Frames that are not pandas': polars, pyarrow, whatever has an Arrow stream, in each door that takes frames."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from support.flat import flat_estimator
+
+from flwr_dpkmeans.data.schema import Schema
+from flwr_dpkmeans.errors import DataError
+from flwr_dpkmeans.results.model import Model
+
+N = 60
+SCHEMA = Schema(
+    columns={
+        "age": {"kind": "number", "bounds": (0, N)},
+        "id": {"kind": "category", "values": [2**53 + 1, 7], "missing": "centre"},
+        "sex": {"kind": "category", "values": ["F", "M"], "missing": "centre"},
+        "on": {"kind": "date", "bounds": ("2020-01-01", "2020-03-01")},
+        "night": {"kind": "flag", "missing": "centre"},
+    }
+)
+FRAME = pd.DataFrame(
+    {
+        "note": ["x"] * N,
+        "night": pd.array([True, False, None] * 20, dtype="boolean"),
+        "on": pd.date_range("2020-01-01", periods=N).date,
+        "sex": ["F", "M ", "NA"] * 20,
+        "id": pd.array([2**53 + 1, 7, None] * 20, dtype="Int64"),
+        "age": np.arange(float(N)),
+    }
+)
+
+
+class Stream:
+    """Nothing but an Arrow stream."""
+
+    def __init__(self, table: pa.Table) -> None:
+        self._table = table
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        return self._table.__arrow_c_stream__(requested_schema)
+
+
+def _polars(frame: pd.DataFrame) -> Any:
+    polars = pytest.importorskip("polars")
+    table = polars.from_pandas(frame)
+    return table.with_columns(polars.col("sex").cast(polars.Categorical)) if "sex" in frame else table
+
+
+Maker = Callable[[pd.DataFrame], Any]
+MAKERS: list[Maker] = [pa.Table.from_pandas, lambda frame: Stream(pa.Table.from_pandas(frame)), _polars]
+
+
+@pytest.mark.parametrize("make", MAKERS, ids=["pyarrow", "stream", "polars"])
+def test_a_schema_reads_every_frame_alike(make: Maker, tmp_path: Path) -> None:
+    points = SCHEMA.encode(FRAME).points
+    assert points[:3].tolist() == [
+        [0.0, 1.0, 0.0, 1.0, 0.0, 18262.0, 1.0],
+        [1.0, 0.0, 1.0, 0.0, 1.0, 18263.0, 0.0],
+        [2.0, 0.5, 0.5, 0.5, 0.5, 18264.0, 0.5],
+    ]
+    np.testing.assert_array_equal(SCHEMA.encode(make(FRAME)).points, points)
+    with pytest.raises(DataError, match="no columns named 'age'"):
+        SCHEMA.encode(make(FRAME.rename(columns={"age": "Age"})))
+    fits = []
+    for table in (FRAME, make(FRAME)):
+        model = flat_estimator(2, bounds=SCHEMA, engine="direct", noise="seeded", random_state=1, max_iter=2)
+        fits.append(model.fit([table, FRAME]))
+    np.testing.assert_array_equal(fits[0].cluster_centers_, fits[1].cluster_centers_)
+    np.testing.assert_array_equal(fits[1].predict(make(FRAME)), fits[0].predict(FRAME))
+    np.testing.assert_array_equal(
+        Model.load(fits[1].save(tmp_path / "m.json")).predict(make(FRAME)), fits[0].predict(FRAME)
+    )
+
+
+@pytest.mark.parametrize("make", [pa.Table.from_pandas, _polars], ids=["pyarrow", "polars"])
+def test_columns_are_matched_by_name_without_a_schema(make: Maker) -> None:
+    """pyarrow's `columns` are cells, not names: without these, tables in another order were taken by position."""
+    numbers = FRAME[["age"]].assign(mass=500.0 - FRAME["age"])
+
+    def centers(*tables: Any) -> Any:
+        model = flat_estimator(2, bounds=(0, 500), engine="direct", noise="seeded", random_state=1, max_iter=2)
+        return model.fit(list(tables)).cluster_centers_
+
+    expected = centers(numbers, numbers)
+    np.testing.assert_array_equal(centers(make(numbers), make(numbers[["mass", "age"]])), expected)
+    with pytest.raises(DataError, match="have no column 'mass'"):
+        centers(make(numbers), make(numbers.rename(columns={"mass": "weight"})))
+    with pytest.raises(DataError, match="the first such feature is 'mass'"):
+        centers(make(numbers), make(numbers.assign(mass=np.nan)))

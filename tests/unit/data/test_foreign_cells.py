@@ -1,0 +1,129 @@
+"""Cells as strangers write them: each door reads them alike, or refuses them with a sentence."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from flwr_dpkmeans.data.points import parse_bounds, validate_points
+from flwr_dpkmeans.data.readers import MISSING, open_table, table_blocks
+from flwr_dpkmeans.data.schema import Schema, say_once
+from flwr_dpkmeans.data.tables import Layout, load_by_schema, load_declared, load_table
+from flwr_dpkmeans.errors import ConfigurationError, DataError
+
+NUMBER = {"kind": "number", "bounds": (0, 100)}
+WARD = {"kind": "category", "values": ["A", "B"]}
+
+
+def doors(cells: Any, column: dict[str, Any], folder: Path) -> list[list[Any]]:
+    """What a notebook, a node's .csv and .parquet files, and `predict` make of a column: None for a missing cell."""
+    schema = Schema(columns={"v": column, "row": {"kind": "number", "bounds": (0, 1000)}})
+    frame = pd.DataFrame({"v": cells, "row": range(len(cells))})
+    frame.to_csv(folder / "t.csv", index=False)
+    frame.to_parquet(folder / "t.parquet")
+    files = [folder / "t.csv", folder / "t.parquet"]
+    found = [schema.encode(frame).points, *(load_by_schema(file, schema).points for file in files)]
+    found += [np.concatenate([schema.encode(block).points for block in table_blocks(file, True)]) for file in files]
+    whole = [dict(zip(points[:, -1].tolist(), points[:, :-1].tolist(), strict=True)) for points in found]
+    return [[one.get(float(row)) for row in range(len(frame))] for one in whole]
+
+
+def test_markers_of_missing_cells_are_those_of_pandas() -> None:
+    from pandas._libs.parsers import STR_NA_VALUES
+
+    assert MISSING == STR_NA_VALUES
+
+
+@pytest.mark.parametrize("column", [NUMBER, WARD, {"kind": "date", "bounds": ("2020-01-01", "2021-01-01")}])
+def test_a_marker_is_a_missing_cell_in_every_door(column: dict[str, Any], tmp_path: Path) -> None:
+    markers = [*sorted(MISSING), None, " NA "]
+    assert doors(markers, column, tmp_path) == [[None] * len(markers)] * 5
+    # By an index of its own, as `partition_column` and a draft read text: alike in all files.
+    for file in ("t.csv", "t.parquet"):
+        assert open_table(tmp_path / file).columns[0].text() == [None] * len(markers)
+
+
+@pytest.mark.parametrize("value", ["NA", "None", "", " n/a"])
+def test_no_category_has_a_marker_as_a_value(value: str) -> None:
+    with pytest.raises(ConfigurationError, match="is a missing cell in all tables: rename it there and here"):
+        Schema(columns={"v": {"kind": "category", "values": ["A", value]}})
+
+
+def test_a_gap_in_a_pandas_category_of_numbers_is_no_number() -> None:
+    """Beside a column of integers pandas itself makes the least integer of it."""
+    frame = pd.DataFrame({"v": pd.Categorical([10, 20, None]), "row": [0, 1, 2]})
+    with pytest.raises(DataError, match=r"1 rows with a missing or infinite value .*'v'"):
+        validate_points(frame)
+    assert validate_points(frame[:2]).tolist() == [[10.0, 0.0], [20.0, 1.0]]
+
+
+@pytest.mark.parametrize("cells", [pd.to_timedelta([1, 2], unit="D"), pd.period_range("2020-03", periods=2, freq="M")])
+def test_durations_and_foreign_types_are_no_numbers_of_some_unit(cells: Any, tmp_path: Path) -> None:
+    file = tmp_path / "t.parquet"
+    pd.DataFrame({"v": cells}).to_parquet(file)
+    for column in (NUMBER, WARD):
+        schema = Schema(columns={"v": column})
+        with pytest.raises(DataError, match=r"'v' of .* holds neither numbers nor text"):
+            load_by_schema(file, schema)
+    with pytest.raises(DataError, match=r"'v' of .* holds neither numbers nor text"):
+        load_declared(file, Layout(("v",)))
+    assert schema.encode(pd.DataFrame({"v": cells})).rows.size == 0
+
+
+def test_short_floats_are_one_value_of_a_category_in_every_door(tmp_path: Path) -> None:
+    column = {"kind": "category", "values": [0.1, 0.2]}
+    cells = np.array([0.1, 0.2, 0.3], dtype=np.float32)
+    assert doors(cells, column, tmp_path) == [[[1.0, 0.0], [0.0, 1.0], None]] * 5
+
+
+def test_long_whole_numbers_of_a_category_are_told_apart(tmp_path: Path) -> None:
+    """As floats, 2^53 and 2^53 + 1 are one."""
+    cells = [2**53, 2**53 + 1, 2**53 + 2]
+    column = {"kind": "category", "values": [2**53 + 1, 2**53 + 2]}
+    assert doors(cells, column, tmp_path) == [[None, [1.0, 0.0], [0.0, 1.0]]] * 5
+    column["values"] = ["9007199254740993", "9007199254740994"]
+    assert doors(cells, column, tmp_path) == [[None, [1.0, 0.0], [0.0, 1.0]]] * 5
+
+
+def test_two_columns_of_one_name_are_refused_in_simulation_too(tmp_path: Path) -> None:
+    file = tmp_path / "t.csv"
+    file.write_text("v,w, v\n1,2,3\n4,5,6\n")
+    for columns in ((), ("v", "w")):
+        with pytest.raises(DataError, match="2 of 3 columns have the name 'v'"):
+            load_table(file, header=True, columns=columns)
+    assert load_table(file, header=True, columns=("w",)).points.tolist() == [[2.0], [5.0]]
+
+
+@pytest.mark.parametrize("door", ["frame", "csv", "parquet", "predict"])
+def test_cells_that_cannot_be_read_are_counted_beside_missing_ones(
+    door: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Few of them too are a warning: large numbers written as "1,200" would else be left out without a word."""
+    cells = ["1,200", "5", "", "NA"] + ["7"] * 96
+    frame = pd.DataFrame({"v": cells, "ward": ["A", "", "a", "A"] + ["B"] * 96, "clean": ["5"] * 100})
+    schema = Schema(columns={"v": NUMBER, "ward": WARD, "clean": NUMBER})
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    frame.to_parquet(tmp_path / "t.parquet")
+    say_once.cache_clear()
+    with caplog.at_level("INFO", logger="flwr_dpkmeans"):
+        if door == "frame":
+            schema.encode(frame)
+        elif door == "predict":
+            list(map(schema.encode, table_blocks(tmp_path / "t.csv", True)))
+        else:
+            load_by_schema(tmp_path / f"t.{door}", schema)
+    (line,) = [record for record in caplog.records if "cells are missing" in record.message]
+    assert "of 100 rows, cells are missing in 'v' 3, 'ward' 2; 4 rows left out" in line.message
+    assert line.message.endswith("; of these cells, spelt as nothing that the column may hold: 'v' 1, 'ward' 1")
+    assert line.levelname == "WARNING"
+
+
+@pytest.mark.parametrize("row", ["a,0,1,5", "a,0,1,"])
+def test_a_decimal_comma_in_a_bounds_file_is_not_cut_off(row: str, tmp_path: Path) -> None:
+    (tmp_path / "bounds.csv").write_text(f"feature,lower,upper\n{row}\n")
+    with pytest.raises(ConfigurationError, match="has 4 cells, but the first one has 3: write decimal points"):
+        parse_bounds(tmp_path / "bounds.csv")

@@ -1,0 +1,48 @@
+"""Misspelt commands and options are named together with the nearest that there is, by every command alike."""
+
+from __future__ import annotations
+
+import pytest
+
+from flwr_dpkmeans.__main__ import COMMANDS, main
+from flwr_dpkmeans.errors import CommandLine
+
+
+@pytest.mark.parametrize(
+    ("command", "wrong", "right"),
+    [
+        ("plan --epsilonn 1", "--epsilonn", "--epsilon"),
+        ("plan --n 9 --acuracy=1.05", "--acuracy", "--accuracy"),
+        ("predict model.json rows.csv --ouput labels.csv", "--ouput", "--output"),
+        ("node check --ap-ps NODE.toml", "--ap-ps", "--apps"),
+        ("options --tml", "--tml", "--toml"),
+        ("ledger show --hlp", "--hlp", "--help"),
+        ("identity new --hlep", "--hlep", "--help"),
+        ("schema draft --elp", "--elp", "--help"),
+    ],
+)
+def test_a_misspelt_option_is_named(command: str, wrong: str, right: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(command.split())
+    assert ended.value.code == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith(f"there is no option {wrong}: did you mean '{right}'? (see ")
+    assert err.count("\n") == 1
+
+
+def test_a_misspelt_command_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["paln"]) == 2
+    assert capsys.readouterr().err.startswith("there is no command 'paln': did you mean 'plan'?\n")
+    assert main([]) == 2
+    assert capsys.readouterr().err.startswith(f"python -m flwr_dpkmeans {next(iter(COMMANDS))} | ")
+
+
+def test_what_is_right_passes() -> None:
+    parser = CommandLine(prog="p")
+    parser.add_argument("--long-name")
+    parser.add_argument("rest", nargs="*")
+    for words in (["--long-name", "1"], ["--long-name=1"], ["--long", "1"]):
+        assert parser.parse_args(words).long_name == "1"
+    # What follows "--" is no option, however it looks.
+    assert parser.parse_args(["--", "--lng"]).rest == ["--lng"]
