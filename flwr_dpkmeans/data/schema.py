@@ -354,8 +354,7 @@ class Schema(_Stated):
                 shares = np.clip(own, 0.0, 1.0).tolist()
                 shown[column.name] = [dict(zip(map(str, column.values), row, strict=True)) for row in shares]
             elif column.kind is Kind.DATE:
-                days = np.floor(own[:, 0]).clip(-700_000, 2_900_000).tolist()
-                shown[column.name] = [(_EPOCH + timedelta(one)).date().isoformat() for one in days]
+                shown[column.name] = list(map(date_of, own[:, 0]))
             else:
                 values = np.clip(own[:, 0], 0.0, 1.0) if column.kind is Kind.FLAG else own[:, 0]
                 shown[column.name] = values.tolist()
@@ -406,6 +405,11 @@ def days_of(text: str) -> float:
         return (when - (_EPOCH if when.tzinfo is None else _EPOCH.replace(tzinfo=UTC))) / timedelta(days=1)
     except ValueError:
         return math.nan
+
+
+def date_of(days: float) -> str:
+    """The ISO 8601 date that so many days after 1970 begin."""
+    return (_EPOCH + timedelta(min(max(math.floor(days), -700_000), 2_900_000))).date().isoformat()
 
 
 def draft(table: RawTable) -> str:

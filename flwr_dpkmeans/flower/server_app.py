@@ -70,17 +70,17 @@ def report_result(strategy: PrivateKMeans, result: KMeansResult, folder: Path, r
     """Write what the server may know and print the absolute paths of all files."""
     first_only, schema = run_config.get("output-files") == OutputFiles.FIRST, schema_of(run_config.get("bounds"))
     report = result.privacy or strategy.run.report
-    _log_lines(report)
-    if result.evaluation is not None:
-        _log_lines(result.evaluation)
     server, plan, clusters = folder / "server", strategy.run.plan, strategy.run.clusters
     if clusters is None:
+        _log_lines(report)
         paths = write_report(server, report)
     else:
         if getattr(plan.task, "choose_n_clusters", False):
             logger.info("k = %d was chosen, of at most %d", len(clusters.centroids), strategy.config.n_clusters)
         names = plan.config.feature_names
-        paths = write_result(server, plan, clusters, report, names, result.evaluation, schema=schema)
+        paths = write_result(
+            server, plan, clusters, report, names, schema, show=_log_lines, evaluation=result.evaluation
+        )
     logger.info("files of the server:")
     for path in paths:
         logger.info("  %s", path)

@@ -149,6 +149,18 @@ class NodeGuard(Guard):
         self._admit(plan, cost_of(plan), past)
         return past
 
+    def spent(self, plan: Plan) -> str:
+        """What all runs on this data set may have cost by now, and what is left: for this node's own eyes."""
+        unit, most = plan.settings.unit.value, self.settings.policy.max_epsilon_total
+        past = self.settings.ledger.past(self.data_id, unit)
+        left = (
+            "this node's policy sets no limit" if math.isinf(most) else f"{max(0.0, most - past.epsilon):.4g} is left"
+        )
+        return (
+            f"This party's ledger charges all runs of unit {unit!r} on data set {printable(self.data_id, 200)!r}, this "
+            f"one with all of its retries included, epsilon {past.epsilon:.4g} and delta {past.delta:.3g}; {left}."
+        )
+
     def _admit(self, plan: Plan, epsilon: float, past: Past) -> None:
         """Hold a plan of some cost against the policy, beside what other runs have cost."""
         policy = self.settings.policy

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-PROFILE_FILE = "profile.csv"
 _QUANTILES = [0.05, 0.25, 0.5, 0.75, 0.95]
 _COMMONEST = 5
 _MISSING = ("", "na", "n/a", "nan", "null", "none")
