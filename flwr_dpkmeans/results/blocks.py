@@ -168,19 +168,19 @@ def _block_markdown(block: Block) -> str:
 
 def as_text(blocks: Iterable[Block]) -> str:
     """Blocks for a console, without colours; pictures are left out."""
-    shown: list[RenderableType] = []
+    lines: list[str] = []
     for block in blocks:
         if isinstance(block, Table):
-            shown += [Text(block.caption), *(_text_table(band) for band in block.bands(TEXT_WIDTH))]
+            lines += [block.caption, console_text(*map(_text_table, block.bands(TEXT_WIDTH)))]
         elif not isinstance(block, Picture):
-            shown.append(Text(_told(f"WARNING: {block.sentence}" if isinstance(block, Caution) else block)))
-    return console_text(*shown)
+            lines.append(_told(f"WARNING: {block.sentence}" if isinstance(block, Caution) else block))
+    return "\n".join(lines)
 
 
 def console_text(*shown: RenderableType) -> str:
     """The same as on a terminal, without colours."""
     console = Console(file=(buffer := io.StringIO()), width=TEXT_WIDTH, color_system=None)
-    console.print(*shown, sep="\n")
+    console.print(*shown)
     return "\n".join(line.rstrip() for line in buffer.getvalue().splitlines())
 
 

@@ -217,32 +217,38 @@ def _draw_epsilon(axis: Any, report: PrivacyReport) -> None:
         if line.attempt not in tried:
             tried.append(line.attempt)
         costs[str(line.round_index) + "'" * tried.index(line.attempt)] = line.epsilon_so_far
-    # Rounds before the first one have names, which are too long for ticks.
-    named = {
-        f"{line.round_index}: {line.round_name}": None for line in report.releases if Plan.discovers(line.round_index)
-    }
-    explained = [", ".join(named), "' marks a repeated attempt"] if named else ["' marks a repeated attempt"]
-    axis.set_xlabel(f"epsilon so far, by round ({'; '.join(explained)})")
+    axis.set_xlabel("epsilon so far")
     axis.set_title("Budget by round", fontsize=10)
     axis.set_yticks([])
     finite = [cost for cost in costs.values() if math.isfinite(cost)]
     if not finite:
         axis.text(0.5, 0.5, "no noise was added: epsilon is infinite", ha="center", transform=axis.transAxes)
         return
-    axis.axvline(report.epsilon_requested, color=_ORANGE, linestyle="--", label="epsilon asked for")
-    whole, before = 1.05 * max(report.epsilon_requested, *finite), 0.0
+    beyond = 1.05 if len(finite) == len(costs) else 1.3
+    whole, before = beyond * max(report.epsilon_requested, *finite), 0.0
     for place, (name, cost) in enumerate(costs.items()):
-        # What was released without noise has no finite cost: it lies beyond the end.
-        width = cost - before if math.isfinite(cost) else whole - before
-        shade = "white" if not math.isfinite(cost) else (_GREEN, _PALE)[place % 2]
-        axis.barh(0.0, width, left=before, height=1.0, color=shade, edgecolor="black", linewidth=0.6)
-        label = name if math.isfinite(cost) else f"{name}: infinite"
-        if width > _CHARACTER * (1 + len(label)) * whole:
-            axis.text(before + width / 2.0, 0.0, label, ha="center", va="center", fontsize=7)
-        before = min(before + width, whole)
+        # What was released without noise has no finite cost: it reaches beyond the end.
+        ends, label, shade = max(cost, before), name, (_GREEN, _PALE)[place % 2]
+        if math.isinf(cost):
+            ends, label, shade = 1.5 * whole, f"{name}: infinite", "white"
+        axis.barh(0.0, ends - before, left=before, height=1.0, color=shade, edgecolor="black", linewidth=0.6)
+        if min(ends, whole) - before > _CHARACTER * (1 + len(label)) * whole:
+            axis.text((before + min(ends, whole)) / 2.0, 0.0, label, ha="center", va="center", fontsize=7)
+        before = ends
+        if math.isinf(cost):
+            break
+    axis.axvline(report.epsilon_requested, color=_ORANGE, linestyle="--", label="epsilon asked for")
     axis.set_xlim(0.0, whole)
-    axis.set_ylim(-1.5, 2.5)
+    axis.set_ylim(-2.0, 2.0)
     axis.legend(loc="upper left", fontsize=8)
+    # Rounds before the first one have names, which are too long for the strip.
+    named = [f"{line.round_index}: {line.round_name}" for line in report.releases if Plan.discovers(line.round_index)]
+    told = [
+        "numbers are rounds",
+        *dict.fromkeys(named),
+        *["' marks a repeated attempt"] * any("'" in it for it in costs),
+    ]
+    axis.text(0.02, 0.05, textwrap.fill("; ".join(told), _TICK_CHARACTERS), fontsize=8, transform=axis.transAxes)
 
 
 def _set_ticks(axis: Any, places: Sequence[int], labels: Sequence[str]) -> None:
