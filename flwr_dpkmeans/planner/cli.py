@@ -14,9 +14,8 @@ from rich.progress import Progress
 
 from flwr_dpkmeans.errors import DPKMeansError
 from flwr_dpkmeans.planner.forecast import Forecast, make_forecast
-from flwr_dpkmeans.planner.present import renderable
+from flwr_dpkmeans.planner.present import TEXT_WIDTH, renderable
 from flwr_dpkmeans.planner.request import DEFAULT_SEEDS, DEFAULT_SPREAD, DEFAULT_TARGET_EXCESS, PlanningRequest
-from flwr_dpkmeans.results.blocks import TEXT_WIDTH
 from flwr_dpkmeans.results.writer import write_whole
 
 PLAN_FILE = "plan.json"

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
+import io
 import math
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Group, RenderableType
+from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from flwr_dpkmeans.planner.request import MOST_CLUSTERS
 from flwr_dpkmeans.privacy.release import PrivacyUnit
 from flwr_dpkmeans.privacy.report import html_table
-from flwr_dpkmeans.results.blocks import console_text
 from flwr_dpkmeans.results.picture import new_figure, png_of
 
 if TYPE_CHECKING:
     from flwr_dpkmeans.planner.forecast import AlgorithmForecast, Forecast
     from flwr_dpkmeans.planner.simulate import Curve, Excess
 
+TEXT_WIDTH = 110
 _UNKNOWN = "unknown"
 # Okabe and Ito's palette for any kind of colour vision; markers and dashes tell lines apart in grey.
 _COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00")
@@ -31,7 +32,9 @@ _FLOOR = 1e-3
 
 def as_text(forecast: Forecast) -> str:
     """The same as on a terminal, without colours."""
-    return console_text(renderable(forecast))
+    buffer = io.StringIO()
+    Console(file=buffer, width=TEXT_WIDTH, color_system=None).print(renderable(forecast))
+    return "\n".join(line.rstrip() for line in buffer.getvalue().splitlines())
 
 
 def as_html(forecast: Forecast) -> str:

@@ -1,104 +1,49 @@
-"""What a page says, as blocks, and the three ways to show them: HTML, Markdown and text.
-
-Whatever a sentence, a name or a cell holds stays text in each of them.
-"""
+"""What a page says, as blocks, and how they are shown: as HTML, as Markdown, and as the same text on a console."""
 
 from __future__ import annotations
 
 import base64
-import io
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
 from html import escape
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from rich.box import SIMPLE_HEAD
-from rich.console import Console, RenderableType
-from rich.table import Table as RichTable
-from rich.text import Text
 
 from flwr_dpkmeans.log import printable
 from flwr_dpkmeans.privacy.report import html_table
 
-TEXT_WIDTH = 110
-_PAGE_WIDTH = 160
-"""Characters of a table that fit across a printed page."""
-_LONGEST_CELL = 2000
+CAUTION = "WARNING: "
+"""How a sentence begins that is one."""
+_LONGEST = 2000
 _STEPS = 3
 """Of shading, to either side."""
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~&!])")
-_HEAD = (
-    '<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
-    # Nothing is loaded, whatever stands in the page.
-    "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; "
-    'img-src data:">'
-)
 
 
-@dataclass(frozen=True, eq=False)
-class Table:
-    """Rows of text, each with a head."""
+class Table(NamedTuple):
+    """Rows of text whose first cells are their heads."""
 
     caption: str
     rows: Sequence[Sequence[str]]
-    """The first cell of each is its head."""
     head: Sequence[str] = ()
     """Of each column."""
     shades: NDArray[np.float64] | None = None
-    """(n_rows, n_columns), from -1 to 1, NaN for none: how cells are shaded, which only repeats what they say."""
-    splits: bool = False
-    """Whether a table that is too wide may become several."""
-
-    def bands(self, width: int) -> Iterator[Table]:
-        """The same, as tables that are at most so many characters wide, or have one column."""
-        if not self.splits:
-            yield self
-            return
-        first, *widths = (2 + max(map(len, column)) for column in zip(self.head, *self.rows, strict=True))
-        start, stop = 1, 1
-        while stop <= len(widths):
-            room = width - first - widths[stop - 1]
-            stop += 1
-            while stop <= len(widths) and (room := room - widths[stop - 1]) >= 0:
-                stop += 1
-            head, *rows = ((row[0], *row[start:stop]) for row in (self.head, *self.rows))
-            yield replace(self, head=head, rows=rows, shades=_columns(self.shades, start - 1, stop - 1))
-            start = stop
+    """(n_rows, n_columns), from -1 to 1, NaN for none: how cells of numbers are shaded, which repeats what they say."""
 
 
-def _columns(shades: NDArray[np.float64] | None, start: int, stop: int) -> NDArray[np.float64] | None:
-    return None if shades is None else shades[:, start:stop]
-
-
-@dataclass(frozen=True)
-class Caution:
-    """A warning."""
-
-    sentence: str
-
-
-@dataclass(frozen=True)
-class Picture:
-    """A PNG that is also a file beside the page."""
+class Picture(NamedTuple):
+    """A PNG that is also a file beside the page; `about` is for whoever does not see it."""
 
     name: str
     about: str
-    """What it shows, for whoever does not see it."""
     content: bytes
 
 
-Block = str | Table | Caution | Picture
-
-
-@dataclass(frozen=True)
-class Page:
-    """A title, and sections with theirs."""
-
-    title: str
-    sections: Sequence[tuple[str, Sequence[Block]]]
+Block = str | Table | Picture
+Section = tuple[str, Sequence[Block]]
 
 
 def number_text(value: float) -> str:
@@ -106,98 +51,73 @@ def number_text(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000.0 else f"{value:.3g}"
 
 
-def as_html(page: Page) -> bytes:
-    """One page that loads nothing."""
-    title, style = escape(printable(page.title)), Path(__file__).with_name("page.css").read_text(encoding="utf-8")
-    sections = [f"<section><h2>{escape(name)}</h2>\n{blocks_html(blocks)}</section>" for name, blocks in page.sections]
-    head = f"{_HEAD}<title>{title}</title>\n<style>\n{style}</style></head>\n"
-    return f"{head}<body><main><h1>{title}</h1>\n{''.join(sections)}</main></body></html>\n".encode()
+def as_html(title: str, sections: Sequence[Section]) -> bytes:
+    """One page that loads nothing, whatever stands in it."""
+    frame, style = (Path(__file__).with_name(f"report.{kind}").read_text(encoding="utf-8") for kind in ("html", "css"))
+    body = [f"<section><h2>{escape(name)}</h2>\n{blocks_html(blocks)}</section>\n" for name, blocks in sections]
+    parts = {"TITLE": escape(_told(title)), "STYLE": style, "BODY": "".join(body)}
+    return re.sub("{(TITLE|STYLE|BODY)}", lambda found: parts[found[1]], frame).encode()
 
 
-def blocks_html(blocks: Iterable[Block]) -> str:
-    """Blocks for a page, or a notebook, which has no style of ours."""
-    return "".join(f"{_block_html(block)}\n" for block in blocks)
+def blocks_html(blocks: Sequence[Block]) -> str:
+    """Blocks for a page, or for a notebook, which has no style of ours."""
+    return "\n".join(map(_block_html, blocks))
 
 
 def _block_html(block: Block) -> str:
-    if isinstance(block, Table):
-        return "".join(_table_html(band) for band in block.bands(_PAGE_WIDTH))
     if isinstance(block, Picture):
         content = base64.b64encode(block.content).decode()
         return f'<img alt="{escape(block.about)}" src="data:image/png;base64,{content}">'
-    if isinstance(block, Caution):
-        return f'<p class="caution"><strong>Warning:</strong> {escape(_told(block.sentence))}</p>'
-    return f"<p>{escape(_told(block))}</p>"
+    if isinstance(block, str):
+        kind = ' class="caution"' if block.startswith(CAUTION) else ""
+        return f"<p{kind}>{escape(_told(block))}</p>"
+    shades = () if block.shades is None else [list(map(_shade, row)) for row in block.shades]
+    head, *rows = [list(map(_told, row)) for row in (block.head, *block.rows)]
+    caption = block.caption + ("; orange is above the mean of all centres, blue below" if shades else "")
+    kind = "numbers" if shades else "words" if head else "facts"
+    region = f'<div class="{kind}" role="region" aria-label="{escape(caption)}" tabindex="0">'
+    return f"{region}{html_table(rows, head, caption, shades)}</div>"
 
 
-def _table_html(table: Table) -> str:
-    """A table in a region that scrolls, also by keys."""
-    classes = [] if table.shades is None else [list(map(_class_of, row)) for row in table.shades]
-    rows = [list(map(_told, row)) for row in table.rows]
-    caption = table.caption + ("; orange is above the mean of all centres, blue below" if classes else "")
-    inner = html_table(rows, list(map(_told, table.head)), caption, classes)
-    kind = "facts" if not table.head else "numbers" if table.splits else "words"
-    return f'<div class="{kind}" role="region" aria-label="{escape(table.caption)}" tabindex="0">{inner}</div>'
+def _shade(value: float) -> str:
+    """The class of a cell."""
+    step = 0 if np.isnan(value) else round(_STEPS * value)
+    return f"{'up' if step > 0 else 'down'}{abs(step)}" if step else ""
 
 
-def _class_of(shade: float) -> str:
-    step = 0 if np.isnan(shade) else round(_STEPS * shade)
-    return "" if step == 0 else f"{'up' if step > 0 else 'down'}{abs(step)}"
-
-
-def as_markdown(page: Page) -> bytes:
+def as_markdown(title: str, sections: Sequence[Section]) -> bytes:
     """The same for whatever reads Markdown; pictures are the files beside it."""
-    lines = [f"# {_marked(page.title)}"]
-    for name, blocks in page.sections:
-        lines += [f"## {_marked(name)}", *(_block_markdown(block) for block in blocks)]
-    return ("\n\n".join(lines) + "\n").encode()
-
-
-def _block_markdown(block: Block) -> str:
-    if isinstance(block, Table):
-        head = block.head or [""] * len(block.rows[0])
-        rule = ["---"] * len(head)
-        rows = [list(map(_marked, row)) for row in (head, *block.rows)]
-        return f"{_marked(block.caption)}\n\n" + "\n".join(
-            f"| {' | '.join(row)} |" for row in (rows[0], rule, *rows[1:])
-        )
-    if isinstance(block, Picture):
-        return f"![{_marked(block.about)}]({block.name})"
-    return f"> **Warning:** {_marked(block.sentence)}" if isinstance(block, Caution) else _marked(block)
-
-
-def as_text(blocks: Iterable[Block]) -> str:
-    """Blocks for a console, without colours; pictures are left out."""
-    lines: list[str] = []
-    for block in blocks:
-        if isinstance(block, Table):
-            lines += [block.caption, console_text(*map(_text_table, block.bands(TEXT_WIDTH)))]
-        elif not isinstance(block, Picture):
-            lines.append(_told(f"WARNING: {block.sentence}" if isinstance(block, Caution) else block))
-    return "\n".join(lines)
-
-
-def console_text(*shown: RenderableType) -> str:
-    """The same as on a terminal, without colours."""
-    console = Console(file=(buffer := io.StringIO()), width=TEXT_WIDTH, color_system=None)
-    console.print(*shown)
-    return "\n".join(line.rstrip() for line in buffer.getvalue().splitlines())
-
-
-def _text_table(table: Table) -> RichTable:
-    shown = RichTable(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 0))
-    for place, head in enumerate(table.head):
-        shown.add_column(Text(_told(head)), justify="right" if place else "left", overflow="fold")
-    for row in table.rows:
-        shown.add_row(*(Text(_told(cell)) for cell in row))
-    return shown
+    texts = [f"# {_marked(title)}", *(f"## {name}\n\n{as_text(blocks, _marked)}" for name, blocks in sections)]
+    return ("\n\n".join(texts) + "\n").encode()
 
 
 def _told(text: str) -> str:
     """Text without control characters: names of columns are a file's."""
-    return printable(text, _LONGEST_CELL)
+    return printable(text, _LONGEST)
 
 
 def _marked(text: str) -> str:
     """Text that Markdown takes as it is."""
     return _SPECIAL.sub(r"\\\1", _told(text))
+
+
+def as_text(blocks: Sequence[Block], told: Callable[[str], str] = _told) -> str:
+    """Blocks for a console; with ``told=_marked`` for Markdown."""
+    texts = []
+    for block in blocks:
+        if isinstance(block, str):
+            texts.append(told(block))
+        elif isinstance(block, Table):
+            texts += [told(block.caption), _table_text(block, told)]
+        elif told is _marked:
+            texts.append(f"![{told(block.about)}]({block.name})")
+    return "\n\n".join(texts)
+
+
+def _table_text(table: Table, told: Callable[[str], str]) -> str:
+    rows = [list(map(told, row)) for row in (table.head or [""] * len(table.rows[0]), *table.rows)]
+    aligned = table.shades is not None
+    widths = [max(map(len, cells)) if aligned else 0 for cells in zip(*rows, strict=True)]
+    head, *others = [[cell.ljust(widths[0]), *map(str.rjust, cells, widths[1:])] for cell, *cells in rows]
+    rule = [":" + "-" * max(2, widths[0] - 1), *("-" * max(2, width - 1) + ":" * aligned for width in widths[1:])]
+    return "\n".join(f"| {' | '.join(row)} |" for row in (head, rule, *others))

@@ -21,8 +21,8 @@ from flwr_dpkmeans.algorithms.measure import EvaluationResult
 from flwr_dpkmeans.algorithms.server_points import squared_unit
 from flwr_dpkmeans.errors import LocalMisuseError
 from flwr_dpkmeans.privacy.report import EVALUATION_ROUND, PrivacyReport
-from flwr_dpkmeans.results.blocks import Page, as_html, as_markdown, as_text
-from flwr_dpkmeans.results.page import PICTURE_FILE, page_of, registry_record, summary
+from flwr_dpkmeans.results.blocks import as_html, as_markdown, as_text
+from flwr_dpkmeans.results.page import PICTURE_FILE, page_of, registry_record, summary, title_of
 
 if TYPE_CHECKING:
     from flwr_dpkmeans.results.model import Model
@@ -110,7 +110,7 @@ def result_files(result: RunResult) -> dict[str, bytes]:
         files[CURVE_FILE] = draw_cost_curve(costs, len(model.scaled), report)
     if result.profile is not None:
         files[PROFILE_FILE] = str(result.profile.to_csv(index=False)).encode()
-    return files | _report_files(report, metrics, page_of(report, result, files[PICTURE_FILE]))
+    return files | _report_files(report, metrics, result, files[PICTURE_FILE])
 
 
 def _archive(arrays: Mapping[str, Any]) -> bytes:
@@ -120,21 +120,24 @@ def _archive(arrays: Mapping[str, Any]) -> bytes:
     return buffer.getvalue()
 
 
-def _report_files(report: PrivacyReport, metrics: dict[str, Any], page: Page) -> dict[str, bytes]:
+def _report_files(
+    report: PrivacyReport, metrics: dict[str, Any], result: RunResult | None = None, picture: bytes = b""
+) -> dict[str, bytes]:
     """What every party may have; a run that is not private is none of the registry's."""
+    page = title_of(report), page_of(report, result, picture)
     files = {
         REPORT_FILE: report.to_json().encode(),
         METRICS_FILE: (json.dumps(metrics, indent=2, allow_nan=False) + "\n").encode(),
-        PAGE_FILE: as_html(page),
-        TEXT_FILE: as_markdown(page),
+        PAGE_FILE: as_html(*page),
+        TEXT_FILE: as_markdown(*page),
     }
-    return files | ({RECORD_FILE: registry_record(report)} if report.is_private else {})
+    return files | ({RECORD_FILE: registry_record(report, result)} if report.is_private else {})
 
 
 def write_report(folder: Path, report: PrivacyReport, arrays: Mapping[str, Any] | None = None) -> list[Path]:
     """Write the report and its metrics, which every party may have, with the arrays of a task that is no clustering."""
     files = {} if arrays is None else {ARRAYS_FILE: _archive(arrays)}
-    return write_folder(folder, files | _report_files(report, metrics_of(report), page_of(report)))
+    return write_folder(folder, files | _report_files(report, metrics_of(report)))
 
 
 def metrics_of(
