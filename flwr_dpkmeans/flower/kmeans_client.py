@@ -22,6 +22,7 @@ from flwr_dpkmeans.errors import LocalMisuseError
 from flwr_dpkmeans.log import placed_logger, where_raised
 from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.results.model import Model
+from flwr_dpkmeans.results.page import CONSOLE, summary
 from flwr_dpkmeans.results.profile import as_frame
 from flwr_dpkmeans.results.writer import RunResult, require_writable, result_files, write_folder, write_report
 from flwr_dpkmeans.sums.draft import build_algorithm
@@ -256,10 +257,11 @@ def write_result(
     Returns absolute paths; `show` is told first what a console may print.
     """
     if "centroids" not in state.arrays:
+        show(str(report))
         return write_report(folder, report, plan.task.result(plan, state).arrays)
     model = Model(state.centroids, state.counts, Bounds(*plan.bounds), report, names, schema)
     curve, radius = state.extras.get(COST_CURVE), state.extras.get(RADIUS)
     known |= {"scaled_costs": curve, "radius": None if radius is None else float(radius[0]), "profile": profile(model)}
     result = RunResult(model, report, state.movements, **known)
-    show(result.text())
+    show(summary(model, report, CONSOLE, result.evaluation))
     return write_folder(folder, result_files(result))

@@ -153,12 +153,10 @@ class NodeGuard(Guard):
         """What all runs on this data set may have cost by now, and what is left: for this node's own eyes."""
         unit, most = plan.settings.unit.value, self.settings.policy.max_epsilon_total
         past = self.settings.ledger.past(self.data_id, unit)
-        left = (
-            "this node's policy sets no limit" if math.isinf(most) else f"{max(0.0, most - past.epsilon):.4g} is left"
-        )
+        left = "" if math.isinf(most) else f"; epsilon {max(0.0, most - past.epsilon):.4g} is left by its policy"
         return (
-            f"This party's ledger charges all runs of unit {unit!r} on data set {printable(self.data_id, 200)!r}, this "
-            f"one with all of its retries included, epsilon {past.epsilon:.4g} and delta {past.delta:.3g}; {left}."
+            f"By this party's ledger, runs of unit {unit!r} on data set {self.data_id!r} may have cost epsilon "
+            f"{past.epsilon:.4g} and delta {past.delta:.3g} in all, this one included{left}."
         )
 
     def _admit(self, plan: Plan, epsilon: float, past: Past) -> None:

@@ -144,7 +144,7 @@ class PrivacyReport:
 
     def _repr_html_(self) -> str:
         """What a notebook shows: the same as `str`."""
-        return html_table([("run", self.line), *self._facts(), self._more])
+        return html_table([("run", self.line), *self._facts()])
 
     @property
     def line(self) -> str:
@@ -153,13 +153,8 @@ class PrivacyReport:
         cost = f"epsilon {_show(self.epsilon)} at delta {self.delta:.3g} per {self.unit}"
         return f"{head}: {cost}; {self.algorithm}, {self.n_clients} clients, trust {self.trust!r}, {self.noise} noise"
 
-    @property
-    def _more(self) -> tuple[str, str]:
-        """What a short text leaves out, and where it is."""
-        return "more", f"{len(self.assumptions)} assumptions, {len(self.releases)} releases: print(report.details())"
-
     def _facts(self) -> list[tuple[str, str]]:
-        """Everything but assumptions and releases, with a word for each."""
+        """Everything but assumptions and releases, with a word for each, and last where these are."""
         asked, most = _show(self.epsilon_requested), _show(self.epsilon_worst_case)
         cost = f"epsilon {_show(self.epsilon)} at delta {self.delta:.3g}"
         cohort, known = f"{self.n_clients} clients, {self.n_attempts} aggregations", self.n_examples or "unknown"
@@ -170,15 +165,16 @@ class PrivacyReport:
             ("cohort", f"{cohort}, N = {known} ({self.n_examples_source})"),
             *([] if self.provenance is None else [("from", str(self.provenance))]),
             *(("WARNING", warning) for warning in self.warnings),
+            ("more", f"{len(self.assumptions)} assumptions, {len(self.releases)} releases: print(report.details())"),
         ]
 
     def __str__(self) -> str:
         """Some lines for people."""
-        return "\n".join([self.line, *(f"  {word:<11} {text}" for word, text in (*self._facts(), self._more))])
+        return "\n".join([self.line, *(f"  {word:<11} {text}" for word, text in self._facts())])
 
     def details(self) -> str:
         """All of it as text: also what is assumed, and the noise of every release."""
-        facts = [*self._facts(), *(("assumes", assumption) for assumption in self.assumptions)]
+        facts = [*self._facts()[:-1], *(("assumes", assumption) for assumption in self.assumptions)]
         lines = [self.line, *(f"  {word:<11} {text}" for word, text in facts)]
         lines.append(f"  releases    round/attempt  {'array':<18}  sensitivity     noise                epsilon so far")
         for line in self.releases:
@@ -190,21 +186,12 @@ class PrivacyReport:
         return "\n".join(lines)
 
 
-def html_table(
-    rows: Iterable[Sequence[str]], head: Sequence[str] = (), caption: str = "", classes: Sequence[Sequence[str]] = ()
-) -> str:
-    """A table for a notebook or page; the first cell of each row is its head, the other cells may have a class."""
-    lines = [f"<caption>{escape(caption)}</caption>"] if caption else []
-    if head:
-        lines += ["<thead><tr>", *(f'<th scope="col">{escape(cell)}</th>' for cell in head), "</tr></thead>"]
-    left = "" if head else ' style="text-align: left"'
-    for place, (first, *cells) in enumerate(rows):
-        names = classes[place] if classes else [""] * len(cells)
-        lines.append(f'<tr><th scope="row"{left}>{escape(first)}</th>')
-        for cell, name in zip(cells, names, strict=True):
-            style = f' class="{name}"' if name else left
-            lines.append(f"<td{style}>{escape(cell)}</td>")
-        lines.append("</tr>")
+def html_table(rows: Iterable[Sequence[str]]) -> str:
+    """A small table for a notebook; the first cell of each row is its head."""
+    lines = []
+    for head, *cells in rows:
+        others = "".join(f'<td style="text-align: left">{escape(cell)}</td>' for cell in cells)
+        lines.append(f'<tr><th scope="row" style="text-align: left">{escape(head)}</th>{others}</tr>')
     return f"<table>{''.join(lines)}</table>"
 
 

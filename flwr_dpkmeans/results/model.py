@@ -24,8 +24,7 @@ from flwr_dpkmeans.errors import DataError, LocalMisuseError
 from flwr_dpkmeans.kmeans.lloyd import nearest_centroids, round_to_grid, row_blocks
 from flwr_dpkmeans.log import printable
 from flwr_dpkmeans.privacy.report import PrivacyReport, counts_deviation
-from flwr_dpkmeans.results.blocks import as_text, blocks_html, number_text
-from flwr_dpkmeans.results.page import summary
+from flwr_dpkmeans.results.page import CONSOLE, HTML, number_text, summary
 from flwr_dpkmeans.results.profile import as_frame, profile
 from flwr_dpkmeans.results.writer import write_whole
 from flwr_dpkmeans.sums.statement import LOCAL
@@ -103,10 +102,10 @@ class Model:
 
     def __str__(self) -> str:
         """What the clusters are, what it cost, and warnings, for a console."""
-        return as_text(summary(self, self.privacy))
+        return summary(self, self.privacy, CONSOLE)
 
     def _repr_html_(self) -> str:
-        return blocks_html(summary(self, self.privacy))
+        return summary(self, self.privacy, HTML)
 
     def predict(self, X: ArrayLike) -> NDArray[np.int64]:
         """Labels, (n_rows,), as `FederatedKMeans.predict` gives them: -1 where a schema leaves the row out.

@@ -1,13 +1,15 @@
 """What is told of a run: a summary for consoles and notebooks, a page for each party, and a record for the registry.
 
-The words are in ``page.toml``; `flwr_dpkmeans.results.blocks` shows them.
+Here are the numbers; the words are in ``templates``: each once, for all forms, which have the same macros. Whatever a
+name or a cell holds stays text.
 """
 
 from __future__ import annotations
 
-import json
+import base64
 import math
-import tomllib
+import re
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,189 +17,180 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from flwr_dpkmeans.log import printable
 from flwr_dpkmeans.privacy.report import PrivacyReport, counts_deviation, faint_clusters, utc_now
-from flwr_dpkmeans.results.blocks import CAUTION, Block, Picture, Section, Table, number_text
 from flwr_dpkmeans.sums.trust import TRUST_MODELS
 
 if TYPE_CHECKING:
     from flwr_dpkmeans.results.model import Model
     from flwr_dpkmeans.results.writer import RunResult
 
-PICTURE_FILE = "summary.png"
-_IN_CONSOLE, _ON_PAGE = 8, 200
+HTML, MARKDOWN, CONSOLE = "html", "markdown", "console"
+"""Forms; a console gets Markdown in which nothing is escaped."""
+_IN_CONSOLE, _ON_PAGE = 10, 200
 """Columns and clusters that a table has at most."""
 _SIDE_BY_SIDE = 10
-"""Clusters that a printed page has room for."""
+_LONGEST = 10_000
 _CLEAR = 3.0
 """Centres that are so many times their noise apart are told apart."""
 _SUMS = ("residual_sums", "relative_sums", "clipped_sums", "sums", "means")
 _LARGEST_EXPONENT = 700.0
 
 
-def summary(model: Model, report: PrivacyReport, evaluation: object = None) -> list[Block]:
+Table = tuple[str, Sequence[Sequence[str]], Sequence[str], Sequence[Sequence[int]]]
+"""Caption; rows, whose first cells are their heads; heads of columns; of numbers how the other cells are shaded, from
+-3 to 3, which repeats what they say."""
+
+
+@lru_cache(maxsize=3)
+def _environment(form: str) -> Any:
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+    from markupsafe import Markup
+
+    def finished(value: object) -> object:
+        """A value without control characters, and without what the form would take for more than text."""
+        text = value if isinstance(value, Markup) else printable(value, _LONGEST)
+        if form == HTML or isinstance(value, Markup):
+            return text
+        return Markup(re.sub(r"([\\`*_{}\[\]<>#|~&!])", r"\\\1", text) if form == MARKDOWN else text)
+
+    loader = FileSystemLoader(Path(__file__).with_name("templates"))
+    found = Environment(
+        loader=loader,
+        autoescape=True,
+        finalize=finished,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    # Widths of columns whose cells stand below each other.
+    found.globals["columns"] = lambda rows: [max(map(len, cells)) for cells in zip(*rows, strict=True)]
+    return found
+
+
+def rendered(template: str, form: str, **values: Any) -> str:
+    """A template in one of the forms; lines that its tags leave empty are not in it."""
+    found = _environment(form)
+    macros = found.get_template("html.j2" if form == HTML else "markdown.j2")
+    text = found.get_template(template).render(values | {"format": macros})
+    return re.sub(r"\n{3,}", "\n\n", str(text)).strip("\n") + "\n"
+
+
+def number_text(value: float) -> str:
+    """Three digits, or all before the point."""
+    return f"{value:,.0f}" if abs(value) >= 1000.0 else f"{value:.3g}"
+
+
+def summary(model: Model, report: PrivacyReport, form: str, evaluation: object = None) -> str:
     """The clusters as a table, what an evaluation found, one line of privacy, and warnings."""
-    measured = [] if evaluation is None else [str(evaluation)]
-    cautions = [CAUTION + sentence for sentence in report.warnings]
-    return [*_centres(model, _IN_CONSOLE), *measured, report.line, *cautions]
+    centres = _centres(model, _IN_CONSOLE)
+    return rendered("summary.j2", form, centres=centres, report=report, evaluation=evaluation)
 
 
-def title_of(report: PrivacyReport) -> str:
-    """Of a party's page."""
-    origin = report.provenance
-    return f"Private run of {report.algorithm}" + (f": run {origin.run_id}, for {origin.party}" if origin else "")
-
-
-def page_of(report: PrivacyReport, result: RunResult | None = None, picture: bytes = b"") -> list[Section]:
+def page(form: str, report: PrivacyReport, result: RunResult | None = None, picture: bytes = b"") -> bytes:
     """All that one party may read of a run; `result` where it may know the clusters, with their `picture`."""
-    words, values = _words(), _values(report, result)
-    said = {name: text.format(**values) for name, text in words.items() if isinstance(text, str)}
-    clusters: list[Section] = [("The clusters", [said["clusters"]])]
-    if result is not None:
-        shown = Picture(PICTURE_FILE, said["picture"], picture)
-        clusters = [
-            # A released profile of the clusters, which all parties may see, belongs before the party's own.
-            (
-                "The clusters",
-                [*_centres(result.model, _ON_PAGE), shown, *_measured(result), *_own_profile(result, said)],
-            ),
-            ("How sure they are", _sureness(result, said)),
-        ]
-    sees = _facts("Who sees what", _shape_of_trust(report), values) if _shape_of_trust(report) else said["own"]
+    from markupsafe import Markup
+
     origin = {} if report.provenance is None else report.provenance.to_dict() | {"digest": report.provenance.digest}
-    known = [(name, ", ".join(it) if isinstance(it, list) else it) for name, it in origin.items() if it]
-    return [
-        ("What was asked", [report.line, _facts("The run", words["asked"], values)]),
-        *clusters,
-        ("Who could learn what", [said["meaning" if report.is_private else "nobody"], sees, report.guarantee]),
-        ("Privacy card", [_facts("In the order of NIST SP 800-226", words["card"], values)]),
-        ("What was spent, and what is left", [said["spent"], (result and result.spent) or said["no-ledger"]]),
-        ("Warnings", [CAUTION + sentence for sentence in report.warnings] or ["None."]),
-        ("Where this comes from", [Table("Identification", known or [("run", "unknown")])]),
-    ]
+    values = {
+        "factor": math.exp(min(report.epsilon, _LARGEST_EXPONENT)),
+        "known": [(name, ", ".join(it) if isinstance(it, list) else it) for name, it in origin.items() if it],
+        "picture": Markup(base64.b64encode(picture).decode()),
+        "centres": [] if result is None else _centres(result.model, _ON_PAGE),
+        "own_profile": [] if result is None or result.profile is None else _own_profile(result.profile),
+        "sureness": [] if result is None else _sureness(result),
+        "scale": "" if result is None else _scale(result.model),
+        "evaluation": result and result.evaluation,
+        "spent": result and result.spent,
+    }
+    return rendered("page.j2", form, **values, **_told(report, result)).encode()
 
 
 def registry_record(report: PrivacyReport, result: RunResult | None = None) -> bytes:
     """A draft, as JSON, for the public registry of deployments of differential privacy."""
-    record = _filled(_words()["record"], _values(report, result))
-    loss = {"epsilon": report.epsilon, "delta": report.delta}
-    record["deployment"]["privacy_loss"]["privacy_parameters"] = loss
-    return (json.dumps(record | {"tier": 2}, indent=1) + "\n").encode()
+    date = ((report.provenance and report.provenance.finished) or utc_now())[:10]
+    return rendered("record.j2", HTML, date=date, **_told(report, result)).encode()
 
 
-@lru_cache(maxsize=1)
-def _words() -> dict[str, Any]:
-    return tomllib.loads(Path(__file__).with_name("page.toml").read_text(encoding="utf-8"))
-
-
-def _filled(words: Any, values: dict[str, Any]) -> Any:
-    """Words with their values, in whatever they are nested."""
-    if isinstance(words, dict):
-        return {name: _filled(one, values) for name, one in words.items()}
-    return [_filled(one, values) for one in words] if isinstance(words, list) else words.format(**values)
-
-
-def _facts(caption: str, words: dict[str, str], values: dict[str, Any]) -> Table:
-    return Table(caption, [(name, text) for name, text in _filled(words, values).items() if text])
-
-
-def _values(report: PrivacyReport, result: RunResult | None) -> dict[str, Any]:
-    """What braces in the words may name."""
-    origin, known = report.provenance, "unknown" if report.n_examples is None else f"{report.n_examples:,}"
+def _told(report: PrivacyReport, result: RunResult | None) -> dict[str, Any]:
+    """What both the page and the record speak of."""
     kinds = [line.noise for line in report.releases]
     noises = ", ".join(f"{kinds.count(kind)} with {kind} noise" for kind in dict.fromkeys(kinds))
     source = "OpenDP's discrete samplers" if report.noise == "secure" else f"a {report.noise} generator"
-    alone = _shape_of_trust(report) is _words()["sees"]["alone"]
-    return {
-        "report": report,
-        "sees": _words()["sees"],
-        "factor": math.exp(min(report.epsilon, _LARGEST_EXPONENT)),
-        "n": f"{known} ({report.n_examples_source})",
-        "k": "" if result is None else str(len(result.model.scaled)),
-        "columns": "" if result is None else _scale(result.model),
-        "mechanism": f"{len(kinds)} arrays of sums: {noises}; noise from {source}.",
-        "assumptions": " ".join(report.assumptions),
-        "run": origin.run_id if origin else "unknown",
-        "date": ((origin and origin.finished) or utc_now())[:10],
-        "product": "Summary statistics" if result is None else "Machine learning model",
-        "model_name": "Central" if alone else "Federated",
-    }
+    mechanism = f"{len(kinds)} arrays of sums: {noises}; noise from {source}."
+    model, trust = result and result.model, TRUST_MODELS.get(report.trust)
+    return {"report": report, "origin": report.provenance, "model": model, "trust": trust, "mechanism": mechanism}
 
 
 def _scale(model: Model) -> str:
     """How many columns there are, and what they are measured in."""
-    d, (lower, upper) = model.scaled.shape[1], (model.bounds.lower, model.bounds.upper)
-    if model.schema is not None:
-        return f"{d}, of a schema, scale {model.schema.scale.value!r}"
-    same = len(set(lower)) == len(set(upper)) == 1
-    return f"{d}, each between {lower[0]:g} and {upper[0]:g}" if same else f"{d}, each with its own bounds"
+    lower, upper = min(model.bounds.lower), max(model.bounds.upper)
+    told = (
+        f"within {lower:g} to {upper:g}" if model.schema is None else f"of a schema, scale {model.schema.scale.value}"
+    )
+    return f"{model.scaled.shape[1]} columns {told}"
 
 
-def _shape_of_trust(report: PrivacyReport) -> dict[str, str]:
-    """Who sees what, as the trust model says of itself; empty where it is not known here."""
-    model = TRUST_MODELS.get(report.trust)
-    if model is None:
-        return {}
-    shape = "shared" if model.shared_noise else "exact" if model.server_reads else "blinded"
-    return _words()["sees"]["alone" if model.alone else shape]  # type: ignore[no-any-return]
-
-
-def _centres(model: Model, most: int) -> list[Block]:
+def _centres(model: Model, most: int) -> list[Table]:
     """Columns x clusters in units, with sizes, of at most so many; shaded by the difference from all centres' mean."""
-    report, (k, d) = model.privacy, model.scaled.shape
-    places, cells, deviation = model.leading(most), model.shown(), counts_deviation(report)
+    (k, d), deviation = model.scaled.shape, counts_deviation(model.privacy)
+    places, own, cells = model.leading(most), range(min(k, most)), model.shown()
+    faint = faint_clusters(model.counts, model.privacy)
     error = f" ± {number_text(round(deviation, 1))}" if deviation else ""
-    faint = faint_clusters(model.counts, report)
-    differences = (model.scaled - model.scaled.mean(axis=0)).T[places]
-    differences /= np.abs(differences).max(initial=0.0) or 1.0
+    differences = (model.scaled - model.scaled.mean(axis=0)).T[places, : len(own)]
+    steps = np.rint(3.0 * differences / (np.abs(differences).max(initial=0.0) or 1.0)).astype(int)
     cut = [f"{most} of {d} columns, which differ most"] * (d > most) + [f"{most} of {k} clusters"] * (k > most)
     about = "; ".join(["Centres of the clusters in the units of the data, with noise", *cut])
-    tables: list[Block] = []
-    for first in range(0, min(k, most), _SIDE_BY_SIDE):
-        own = range(first, min(k, most, first + _SIDE_BY_SIDE))
-        size = "rows" if report.unit == "record" else "clients"
-        rows = [
-            (f"size ({size})", *(f"{model.counts[j]:,.0f}{error}" for j in own)),
-            ("told from noise", *("mostly noise" if j in faint else "yes" for j in own)),
-            *((model.names[place], *(cells[place][j] for j in own)) for place in places),
-        ]
-        shades = np.vstack([np.full((2, len(own)), np.nan), differences[:, own]])
-        tables.append(Table(about, rows, ("column", *(f"cluster {j}" for j in own)), shades))
-    return tables
+    rows = [
+        (f"size in {model.privacy.unit}s", *(f"{model.counts[j]:,.0f}{error}" for j in own)),
+        ("told from noise", *("mostly noise" if j in faint else "yes" for j in own)),
+        *((model.names[place], *(cells[place][j] for j in own)) for place in places),
+    ]
+    return _side_by_side(about, ["column", *(f"cluster {j}" for j in own)], rows, [[0] * k] * 2 + steps.tolist())
 
 
-def _measured(result: RunResult) -> list[Block]:
-    return [] if result.evaluation is None else [str(result.evaluation)]
+def _side_by_side(
+    about: str, head: Sequence[str], rows: Sequence[Sequence[str]], shades: Sequence[Sequence[int]] = ()
+) -> list[Table]:
+    """A table as several that a printed page has room for."""
+    return [
+        (
+            about,
+            [(row[0], *row[first : first + _SIDE_BY_SIDE]) for row in rows],
+            (head[0], *head[first : first + _SIDE_BY_SIDE]),
+            [row[first - 1 : first - 1 + _SIDE_BY_SIDE] for row in shades],
+        )
+        for first in range(1, len(head), _SIDE_BY_SIDE)
+    ]
 
 
-def _own_profile(result: RunResult, said: dict[str, str]) -> list[Block]:
+def _own_profile(profile: Any) -> list[Table]:
     """The local profile: mean and spread of a cluster's cells, or their commonest value."""
-    if result.profile is None:
-        return []
-    rows: dict[str, list[str]] = {}
-    for one in result.profile.itertuples():
+    rows, heads = dict[str, list[str]](), dict[str, str]()
+    for one in profile.itertuples():
         told = f"{number_text(one.mean)} ± {number_text(one.std)}" if one.count else ""
-        rows.setdefault(f"{one.cluster}: {one.rows:,} rows", []).append(one.commonest.partition("; ")[0] or told)
-    names = dict.fromkeys(result.profile["column"])
-    cells = zip(names, *list(rows.values())[: _ON_PAGE + 1], strict=False)
+        rows.setdefault(one.column, []).append(one.commonest.partition("; ")[0] or told)
+        heads[one.cluster] = f"{one.cluster}: {one.rows:,} rows"
     about = "This party's own rows by cluster: mean ± standard deviation, or the commonest text with its share"
-    return [said["own"], Table(about, list(cells), ("column", *list(rows)[: _ON_PAGE + 1]))]
+    return _side_by_side(
+        about, ["column", *heads.values()], [(name, *cells) for name, cells in rows.items()][:_ON_PAGE]
+    )
 
 
-def _sureness(result: RunResult, said: dict[str, str]) -> list[Block]:
-    """How far noise moves a centre, beside how far the next one is."""
+def _sureness(result: RunResult) -> list[Table]:
+    """How far noise moves a centre, beside how far the next one is; nothing if that is not known."""
     model = result.model
     noise, faint = centre_noise(model, result.radius), set(faint_clusters(model.counts, model.privacy))
     if noise is None:
-        return [said["unsure"]]
-    apart = np.linalg.norm(model.scaled[:, None] - model.scaled, axis=2)
+        return []
+    apart, rows = np.linalg.norm(model.scaled[:, None] - model.scaled, axis=2), []
     np.fill_diagonal(apart, np.inf)
-    rows = []
     for j, other in enumerate(apart.argmin(axis=1)[:_ON_PAGE].tolist()):
         clear = apart[j, other] >= _CLEAR * math.hypot(noise[j], noise[other])
         verdict = "mostly noise" if {j, other} & faint else "told apart" if clear else "too close for the noise"
         rows.append((f"cluster {j}", f"{noise[j]:.2g}", f"{apart[j, other]:.2g}", f"cluster {other}", verdict))
     head = ("cluster", "noise moves the centre by about", "distance to the next centre", "which is", "so they are")
-    return [Table("In the fitted space, where each column's bounds are -1 and 1", rows, head), said["sure"]]
+    return [("In the fitted space, where each column's bounds are -1 and 1", rows, head, ())]
 
 
 def centre_noise(model: Model, radius: float | None = None) -> NDArray[np.float64] | None:

@@ -227,27 +227,22 @@ def _draw_epsilon(axis: Any, report: PrivacyReport) -> None:
     beyond = 1.05 if len(finite) == len(costs) else 1.3
     whole, before = beyond * max(report.epsilon_requested, *finite), 0.0
     for place, (name, cost) in enumerate(costs.items()):
-        # What was released without noise has no finite cost: it reaches beyond the end.
         ends, label, shade = max(cost, before), name, (_GREEN, _PALE)[place % 2]
         if math.isinf(cost):
+            # What was released without noise reaches beyond the end.
             ends, label, shade = 1.5 * whole, f"{name}: infinite", "white"
         axis.barh(0.0, ends - before, left=before, height=1.0, color=shade, edgecolor="black", linewidth=0.6)
         if min(ends, whole) - before > _CHARACTER * (1 + len(label)) * whole:
             axis.text((before + min(ends, whole)) / 2.0, 0.0, label, ha="center", va="center", fontsize=7)
         before = ends
-        if math.isinf(cost):
-            break
     axis.axvline(report.epsilon_requested, color=_ORANGE, linestyle="--", label="epsilon asked for")
     axis.set_xlim(0.0, whole)
     axis.set_ylim(-2.0, 2.0)
     axis.legend(loc="upper left", fontsize=8)
     # Rounds before the first one have names, which are too long for the strip.
     named = [f"{line.round_index}: {line.round_name}" for line in report.releases if Plan.discovers(line.round_index)]
-    told = [
-        "numbers are rounds",
-        *dict.fromkeys(named),
-        *["' marks a repeated attempt"] * any("'" in it for it in costs),
-    ]
+    told = ["numbers are rounds", *dict.fromkeys(named)]
+    told += ["' marks a repeated attempt"] if any("'" in name for name in costs) else []
     axis.text(0.02, 0.05, textwrap.fill("; ".join(told), _TICK_CHARACTERS), fontsize=8, transform=axis.transAxes)
 
 

@@ -21,14 +21,14 @@ from flwr_dpkmeans.algorithms.measure import EvaluationResult
 from flwr_dpkmeans.algorithms.server_points import squared_unit
 from flwr_dpkmeans.errors import LocalMisuseError
 from flwr_dpkmeans.privacy.report import EVALUATION_ROUND, PrivacyReport
-from flwr_dpkmeans.results.blocks import as_html, as_markdown, as_text
-from flwr_dpkmeans.results.page import PICTURE_FILE, page_of, registry_record, summary, title_of
+from flwr_dpkmeans.results.page import HTML, MARKDOWN, page, registry_record
 
 if TYPE_CHECKING:
     from flwr_dpkmeans.results.model import Model
 
 MODEL_FILE = "model.json"
 CENTROIDS_FILE = "centroids.npz"
+PICTURE_FILE = "summary.png"
 REPORT_FILE = "privacy_report.json"
 METRICS_FILE = "metrics.json"
 ARRAYS_FILE = "result.npz"
@@ -60,15 +60,11 @@ class RunResult:
     spent: str = field(default="", repr=False)
     """What the party's ledger says."""
 
-    def text(self) -> str:
-        """What a console shows of it, where it may be known."""
-        return as_text(summary(self.model, self.report, self.evaluation))
-
     @property
     def costs(self) -> NDArray[np.float64] | None:
         """The same in the caller's squared units where all features have one width."""
-        box = self.model.bounds.lower, self.model.bounds.upper
-        return None if self.scaled_costs is None else self.scaled_costs * (squared_unit(box) or 1.0)
+        unit = squared_unit((self.model.bounds.lower, self.model.bounds.upper)) or 1.0
+        return None if self.scaled_costs is None else self.scaled_costs * unit
 
 
 @dataclass(frozen=True)
@@ -124,12 +120,11 @@ def _report_files(
     report: PrivacyReport, metrics: dict[str, Any], result: RunResult | None = None, picture: bytes = b""
 ) -> dict[str, bytes]:
     """What every party may have; a run that is not private is none of the registry's."""
-    page = title_of(report), page_of(report, result, picture)
     files = {
         REPORT_FILE: report.to_json().encode(),
         METRICS_FILE: (json.dumps(metrics, indent=2, allow_nan=False) + "\n").encode(),
-        PAGE_FILE: as_html(*page),
-        TEXT_FILE: as_markdown(*page),
+        PAGE_FILE: page(HTML, report, result, picture),
+        TEXT_FILE: page(MARKDOWN, report, result, picture),
     }
     return files | ({RECORD_FILE: registry_record(report, result)} if report.is_private else {})
 
