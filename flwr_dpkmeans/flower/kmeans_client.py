@@ -180,8 +180,8 @@ class KMeansClient(NumPyClient):
             self.counts_, self.cost_curve_ = state.counts, state.extras.get(COST_CURVE)
             self.evaluation_ = read_evaluation(plan, state, int(config.get("n_clients", plan.n_clients)))
         if self._output_dir is not None:
-            own: dict[str, Any] = {"evaluation": self.evaluation_, "image_shape": self._image_shape}
-            own |= {"spent": str(config.get("spent", ""))}
+            spent: Any = config.get("spent", "")
+            own = {"evaluation": self.evaluation_, "image_shape": self._image_shape, "spent": spent}
             for path in write_result(self._output_dir, plan, state, report, names, self.schema, self._profile, **own):
                 logger.info("wrote %s", path)
         return 0.0, 0, {}

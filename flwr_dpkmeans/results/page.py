@@ -30,12 +30,12 @@ HTML, MARKDOWN, CONSOLE = "html", "markdown", "console"
 _IN_CONSOLE, _ON_PAGE = 10, 200
 """Columns and clusters that a table has at most."""
 _SIDE_BY_SIDE = 10
+"""Columns of numbers that a printed page has room for."""
 _LONGEST = 10_000
 _CLEAR = 3.0
 """Centres that are so many times their noise apart are told apart."""
 _SUMS = ("residual_sums", "relative_sums", "clipped_sums", "sums", "means")
 _LARGEST_EXPONENT = 700.0
-
 
 Table = tuple[str, Sequence[Sequence[str]], Sequence[str], Sequence[Sequence[int]]]
 """Caption; rows, whose first cells are their heads; heads of columns; of numbers how the other cells are shaded, from
@@ -55,14 +55,8 @@ def _environment(form: str) -> Any:
         return Markup(re.sub(r"([\\`*_{}\[\]<>#|~&!])", r"\\\1", text) if form == MARKDOWN else text)
 
     loader = FileSystemLoader(Path(__file__).with_name("templates"))
-    found = Environment(
-        loader=loader,
-        autoescape=True,
-        finalize=finished,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    found = Environment(loader=loader, autoescape=True, finalize=finished, undefined=StrictUndefined)
+    found.trim_blocks = found.lstrip_blocks = True
     # Widths of columns whose cells stand below each other.
     found.globals["columns"] = lambda rows: [max(map(len, cells)) for cells in zip(*rows, strict=True)]
     return found
@@ -198,14 +192,14 @@ def centre_noise(model: Model, radius: float | None = None) -> NDArray[np.float6
 
     To first order in the noise over the count; `radius` is what residuals were divided by. None where it is not known.
     """
-    report, d = model.privacy, model.scaled.shape[1]
-    lines, counts = [line for line in report.releases if line.array in _SUMS], counts_deviation(report)
-    if not lines or counts is None or (lines[-1].array == "residual_sums" and radius is None):
+    report, d, counts = model.privacy, model.scaled.shape[1], counts_deviation(model.privacy)
+    last = next((line for line in reversed(report.releases) if line.array in _SUMS), None)
+    unit = radius if last is not None and last.array == "residual_sums" else 1.0
+    if last is None or counts is None or unit is None:
         return None
-    each = lines[-1].noise_scale * (math.sqrt(2.0) if lines[-1].noise == "laplace" else 1.0)
-    each *= radius if radius is not None and lines[-1].array == "residual_sums" else 1.0
+    each = last.noise_scale * unit * (math.sqrt(2.0) if last.noise == "laplace" else 1.0)
     # A sum that is not relative to its centre moves with the noise of its count, too.
-    beside = counts * np.linalg.norm(model.scaled, axis=1) if lines[-1].array == "sums" else 0.0
+    beside = counts * np.linalg.norm(model.scaled, axis=1) if last.array == "sums" else 0.0
     length: NDArray[np.float64] = np.hypot(each * math.sqrt(d), beside) / np.maximum(model.counts, 1.0)
     # No centre is farther off than the box is wide.
     return np.minimum(length, 2.0 * math.sqrt(d))

@@ -110,7 +110,11 @@ def test_packages_hold_no_private_modes_and_no_leftovers(copies: list[Path]) -> 
     assert {entry.external_attr >> 16 & 0o777 for entry in entries} == {0o644}
     names = {entry.filename for entry in entries}
     assert [name for name in names if "__pycache__" in name] == []
-    kept = [path for kind in ("*.py", "*.md", "*.toml", "*.j2", "*.css", "py.typed") for path in (PROJECT / "flwr_dpkmeans").rglob(kind)]
+    kept = [
+        path
+        for kind in ("*.py", "*.md", "*.toml", "*.j2", "*.css", "py.typed")
+        for path in (PROJECT / "flwr_dpkmeans").rglob(kind)
+    ]
     assert {str(path.relative_to(PROJECT)) for path in kept} <= names
     (sdist,) = copy.glob("dist/*.tar.gz")
     with tarfile.open(sdist) as archive:
