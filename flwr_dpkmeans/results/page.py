@@ -160,15 +160,14 @@ def _side_by_side(
 
 def _own_profile(profile: Any) -> list[Table]:
     """The local profile: mean and spread of a cluster's cells, or their commonest value."""
-    rows, heads = dict[str, list[str]](), dict[str, str]()
+    cells: dict[str, list[str]] = {}
     for one in profile.itertuples():
         told = f"{number_text(one.mean)} ± {number_text(one.std)}" if one.count else ""
-        rows.setdefault(one.column, []).append(one.commonest.partition("; ")[0] or told)
-        heads[one.cluster] = f"{one.cluster}: {one.rows:,} rows"
+        told = one.commonest.partition("; ")[0] or told
+        cells.setdefault(f"{one.cluster}: {one.rows:,} rows", []).append(told)
     about = "This party's own rows by cluster: mean ± standard deviation, or the commonest text with its share"
-    return _side_by_side(
-        about, ["column", *heads.values()], [(name, *cells) for name, cells in rows.items()][:_ON_PAGE]
-    )
+    rows = list(zip(profile["column"], *cells.values(), strict=False))
+    return _side_by_side(about, ["column", *cells], rows[:_ON_PAGE])
 
 
 def _sureness(result: RunResult) -> list[Table]:
