@@ -299,9 +299,9 @@ def utc_now() -> str:
 
 @lru_cache(maxsize=1)
 def sources_hash() -> str:
-    """SHA-256 over names and contents of the files that decide results: modules, and tables of values in TOML.
+    """SHA-256 over names and contents of the files that decide results: modules, and values and words in TOML.
 
-    Not the examples for people (``*.example.toml``) nor what pages look like, which Flower's app may lack.
+    Not the examples for people (``*.example.toml``), which Flower's app does not have.
     """
     found = hashlib.sha256()
     for path in sorted(path for path in _PACKAGE.rglob("*") if path.suffix in (".py", ".toml")):

@@ -1,7 +1,7 @@
 """What is told of a run: a summary for consoles and notebooks, a page for each party, and a record for the registry.
 
-Here are the numbers; the words are in ``templates``: each once, for all forms, which have the same macros. Whatever a
-name or a cell holds stays text.
+Here are the numbers; the words are in ``templates.toml``, each once, for all forms, which have the same macros.
+Whatever a name or a cell holds stays text.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import math
 import re
+import tomllib
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -44,7 +45,7 @@ Table = tuple[str, Sequence[Sequence[str]], Sequence[str], Sequence[Sequence[int
 
 @lru_cache(maxsize=3)
 def _environment(form: str) -> Any:
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+    from jinja2 import DictLoader, Environment, StrictUndefined
     from markupsafe import Markup
 
     def finished(value: object) -> object:
@@ -54,8 +55,8 @@ def _environment(form: str) -> Any:
             return text
         return Markup(re.sub(r"([\\`*_{}\[\]<>#|~&!])", r"\\\1", text) if form == MARKDOWN else text)
 
-    loader = FileSystemLoader(Path(__file__).with_name("templates"))
-    found = Environment(loader=loader, autoescape=True, finalize=finished, undefined=StrictUndefined)
+    templates = tomllib.loads(Path(__file__).with_name("templates.toml").read_text(encoding="utf-8"))
+    found = Environment(loader=DictLoader(templates), autoescape=True, finalize=finished, undefined=StrictUndefined)
     found.trim_blocks = found.lstrip_blocks = True
     # Widths of columns whose cells stand below each other.
     found.globals["columns"] = lambda rows: [max(map(len, cells)) for cells in zip(*rows, strict=True)]

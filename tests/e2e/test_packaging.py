@@ -68,7 +68,7 @@ def test_flwr_build_makes_a_complete_fab(tmp_path: Path) -> None:
     (fab,) = tmp_path.glob("*.fab")
     inside = set(zipfile.ZipFile(fab).namelist())
     package = PROJECT / "flwr_dpkmeans"
-    listed = [*package.rglob("*.py"), *package.rglob("*.j2"), *package.rglob("*.css"), *package.rglob("bundled.toml")]
+    listed = [*package.rglob("*.py"), *(path for path in package.rglob("*.toml") if ".example" not in path.name)]
     shipped = {str(path.relative_to(PROJECT)) for path in listed}
     assert shipped <= inside
     assert "flwr_dpkmeans/data/tables.py" in inside
@@ -110,11 +110,7 @@ def test_packages_hold_no_private_modes_and_no_leftovers(copies: list[Path]) -> 
     assert {entry.external_attr >> 16 & 0o777 for entry in entries} == {0o644}
     names = {entry.filename for entry in entries}
     assert [name for name in names if "__pycache__" in name] == []
-    kept = [
-        path
-        for kind in ("*.py", "*.md", "*.toml", "*.j2", "*.css", "py.typed")
-        for path in (PROJECT / "flwr_dpkmeans").rglob(kind)
-    ]
+    kept = [path for kind in ("*.py", "*.md", "*.toml", "py.typed") for path in (PROJECT / "flwr_dpkmeans").rglob(kind)]
     assert {str(path.relative_to(PROJECT)) for path in kept} <= names
     (sdist,) = copy.glob("dist/*.tar.gz")
     with tarfile.open(sdist) as archive:

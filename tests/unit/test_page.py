@@ -6,6 +6,7 @@ import itertools
 import json
 import math
 import re
+import tomllib
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -220,7 +221,7 @@ def luminance(colour: str) -> float:
 
 def test_every_colour_of_text_stands_out_from_what_is_behind_it() -> None:
     """WCAG 2.1, level AA: 4.5 to 1, light and dark."""
-    style = (Path(page_module.__file__).parent / "templates" / "page.css").read_text()
+    style = tomllib.loads(Path(page_module.__file__).with_name("templates.toml").read_text())["page.css"]
     schemes = [dict(re.findall(r"--([a-z0-9]+): (#[0-9a-f]{6})", one)) for one in style.split("prefers-color-scheme")]
     assert [len(scheme) for scheme in schemes] == [12, 12]
     for scheme in schemes:
