@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from jinja2 import DictLoader, Environment, StrictUndefined
+from markupsafe import Markup
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.log import printable
@@ -45,9 +47,6 @@ Table = tuple[str, Sequence[Sequence[str]], Sequence[str], Sequence[Sequence[int
 
 @lru_cache(maxsize=3)
 def _environment(form: str) -> Any:
-    from jinja2 import DictLoader, Environment, StrictUndefined
-    from markupsafe import Markup
-
     def finished(value: object) -> object:
         """A value without control characters, and without what the form would take for more than text."""
         text = value if isinstance(value, Markup) else printable(value, _LONGEST)
@@ -84,8 +83,6 @@ def summary(model: Model, report: PrivacyReport, form: str, evaluation: object =
 
 def page(form: str, report: PrivacyReport, result: RunResult | None = None, picture: bytes = b"") -> bytes:
     """All that one party may read of a run; `result` where it may know the clusters, with their `picture`."""
-    from markupsafe import Markup
-
     origin = {} if report.provenance is None else report.provenance.to_dict() | {"digest": report.provenance.digest}
     values = {
         "factor": math.exp(min(report.epsilon, _LARGEST_EXPONENT)),
