@@ -20,6 +20,10 @@ from test_results import report_of
 from flwr_dpkmeans import FederatedKMeans
 from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.data.schema import Schema
+from flwr_dpkmeans.node.guard import NodeGuard, NodeSettings
+from flwr_dpkmeans.node.ledger import LedgerEntry, MemoryLedger
+from flwr_dpkmeans.node.policy import ClientPolicy
+from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy import report as report_module
 from flwr_dpkmeans.privacy.report import PrivacyReport, Provenance, ReleaseLine
 from flwr_dpkmeans.results import page as page_module
@@ -28,6 +32,7 @@ from flwr_dpkmeans.results.model import Model
 from flwr_dpkmeans.results.page import CONSOLE, HTML, MARKDOWN, centre_noise, page, registry_record, summary
 from flwr_dpkmeans.results.profile import profile
 from flwr_dpkmeans.results.writer import RunResult, result_files
+from flwr_dpkmeans.sums.draft import draft_plan
 
 HOSTILE = ("<script>alert(1)</script>", '"><img src=x onerror=alert(2)>', "a | b *c* [d](javascript:e)\x1b[2J\n# f")
 SECTIONS = [
@@ -280,6 +285,29 @@ def test_who_sees_what_follows_from_the_trust_model(trust: str, server: str, giv
     assert ("| the server |" in text) is bool(server)
     assert server in text
     assert given in text
+
+
+def test_what_was_spent_and_is_left_is_the_ledgers_and_the_policys() -> None:
+    """Two runs on this data set in this unit, one beside; of a total of 5."""
+    config = parse_config(n_clusters=2, bounds=((0.0,), (1.0,)), n_examples=1000)
+    ledger, plan = MemoryLedger(), draft_plan(config, run_id=4, n_clients=3, seed=1, n_features=2)
+    for run, data, unit, epsilon in (
+        ("1/2", "ward 7", "record", 1.25),
+        ("4/2", "ward 7", "record", 2.5),
+        ("5/2", "ward 8", "record", 9.0),
+        ("6/2", "ward 7", "client", 9.0),
+    ):
+        ledger.charge(LedgerEntry(run, data, "ab", 1, 0, "counts", epsilon, 1e-6, unit))
+    for total, left in (
+        (5.0, "; epsilon 1.25 is left by its policy."),
+        (3.0, "; epsilon 0 is left by its policy."),
+        (math.inf, "."),
+    ):
+        settings = NodeSettings(ClientPolicy(max_epsilon_total=total), ledger, "ward 7")
+        assert NodeGuard(settings, 4, 2, 2, 0.0).spent(plan) == (
+            "By this party's ledger, runs of unit 'record' on data set 'ward 7' may have cost epsilon 3.75 and delta "
+            f"2e-06 in all, this one included{left}"
+        )
 
 
 def test_a_run_that_protects_nobody_says_so_where_epsilon_is_explained() -> None:
