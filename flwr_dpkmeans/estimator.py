@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -43,10 +44,10 @@ from flwr_dpkmeans.options import (
     resolve_n_clusters,
     task_kind,
 )
-from flwr_dpkmeans.privacy.report import CLOSING_ROUNDS, PrivacyReport
+from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.results.model import Model
 from flwr_dpkmeans.results.profile import as_frame
-from flwr_dpkmeans.results.writer import ClusterChoice
+from flwr_dpkmeans.results.writer import ClusterChoice, metrics_of
 from flwr_dpkmeans.sums.draft import require_server_data, require_supported
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import Array, Labels
@@ -303,7 +304,7 @@ class _PrivateClustering(
         self.n_features_in_ = int(width)
         self.n_iter_ = len(state.movements)
         self.evaluation_: EvaluationResult | None = evaluation
-        self.history_ = _history([step for step in steps if not Plan.discovers(step.round_index)], state.movements)
+        self.history_ = _history(report, state.movements) if steps else []
         _name_columns(self, tables.names)
 
 
@@ -639,23 +640,11 @@ class FederatedKMeans(_PrivateClustering):
         return {name: method(own) for name, own in X.items()} if isinstance(X, Mapping) else list(map(method, X))
 
 
-def _history(steps: Sequence[Step], movements: tuple[float, ...]) -> list[dict[str, Any]]:
-    """One entry for each aggregation."""
-    # Rounds before the first Lloyd round, and those that close the run, move nothing.
-    n_after = sum(step.name in CLOSING_ROUNDS for step in steps)
-    n_before = len(steps) - len(movements) - n_after
-    moved_by = (None,) * n_before + movements + (None,) * n_after
-    return [
-        {
-            "round": step.round_index,
-            "name": step.name,
-            "epsilon": step.epsilon,
-            "radius": step.radius,
-            "movement": movement,
-            **{f"noise_{name}": scale for name, scale in step.noise_scales},
-        }
-        for step, movement in zip(steps, moved_by, strict=True)
-    ]
+def _history(report: PrivacyReport, movements: tuple[float, ...]) -> list[dict[str, Any]]:
+    """One entry for each round of the algorithm's own."""
+    rounds = [entry for entry in metrics_of(report, None, movements)["rounds"] if not Plan.discovers(entry["round"])]
+    costs = [math.inf if entry["epsilon"] is None else entry["epsilon"] for entry in rounds]
+    return [{"movement": None} | entry | {"epsilon": cost} for entry, cost in zip(rounds, costs, strict=True)]
 
 
 def _name_columns(model: BaseEstimator, names: tuple[str, ...]) -> None:

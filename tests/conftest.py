@@ -70,6 +70,6 @@ def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """For whole runs whose pictures nobody looks at: each is another text instead, which takes no 0.3 s to draw."""
 
     def told(result: RunResult) -> bytes:
-        return b"\x89PNG " + result.centroids.tobytes() + repr(result.report.provenance).encode()
+        return b"\x89PNG " + result.model.centroids.tobytes() + repr(result.report.provenance).encode()
 
     monkeypatch.setattr("flwr_dpkmeans.results.picture.draw_summary", told)

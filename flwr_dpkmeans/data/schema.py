@@ -406,7 +406,7 @@ class Schema(_Stated):
                 shares = np.clip(own, 0.0, 1.0).tolist()
                 shown[column.name] = [dict(zip(map(str, column.values), row, strict=True)) for row in shares]
             elif column.kind is Kind.DATE:
-                shown[column.name] = list(map(iso_date, own[:, 0].tolist()))
+                shown[column.name] = list(map(iso_date, own[:, 0]))
             else:
                 values = np.clip(own[:, 0], 0.0, 1.0) if column.kind is Kind.FLAG else own[:, 0]
                 shown[column.name] = values.tolist()

@@ -253,7 +253,7 @@ class SecureAggregation:
         guard = NodeGuard(
             settings, context.run_id, context.node_id, stream_number(context), message.metadata.created_at
         )
-        memory, reply = Client(guard, Wrapped(message, context, call_next), recall(context)).handle(request)
+        memory, reply = Client(guard, Wrapped(message, context, call_next, guard), recall(context)).handle(request)
         packet = encode_reply(request.stage, reply)
         remember(context, memory)
         return packet
@@ -269,8 +269,8 @@ secure_aggregation_mod = SecureAggregation(show_logs=show_node_logs)
 class Wrapped:
     """The wrapped client as what computes the statistic of one message; see `flwr_dpkmeans.sums.client.Statistic`."""
 
-    def __init__(self, message: Message, context: Context, call_next: NextCall) -> None:
-        self._message, self._context, self._call_next = message, context, call_next
+    def __init__(self, message: Message, context: Context, call_next: NextCall, guard: NodeGuard) -> None:
+        self._message, self._context, self._call_next, self._guard = message, context, call_next, guard
 
     def describe(self) -> tuple[int, tuple[str, ...], bool, str]:
         """See `flwr_dpkmeans.sums.client.Statistic`."""
@@ -298,6 +298,7 @@ class Wrapped:
     def deliver(self, memory: Memory, report: Callable[[], PrivacyReport]) -> None:
         """Hand the final centroids and the report to the wrapped client."""
         result = {"report": json.dumps(report().to_dict()), "n_clients": len(memory.protocol.cohort.members)}
+        result |= {"spent": self._guard.spent(memory.plan)}
         self._call_with_state("evaluate", memory, {"plan": memory.plan_blob, **result})
 
     def _call_with_state(self, kind: str, memory: Memory, config: dict[str, Any]) -> RecordDict:

@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike
 
 from flwr_dpkmeans.algorithms.cluster_profile import read_profile
 from flwr_dpkmeans.algorithms.measure import COST_CURVE, EvaluationResult, read_evaluation
+from flwr_dpkmeans.algorithms.proxy_plan import RADIUS
 from flwr_dpkmeans.algorithms.server_points import in_box, in_callers_units, plan_bounds
 from flwr_dpkmeans.data.bundled import as_classes
 from flwr_dpkmeans.data.points import Bounds, frame_columns, require_names, validate_labels, validate_points
@@ -21,8 +22,9 @@ from flwr_dpkmeans.data.schema import Schema
 from flwr_dpkmeans.errors import LocalMisuseError
 from flwr_dpkmeans.log import placed_logger, where_raised
 from flwr_dpkmeans.privacy.report import PrivacyReport
-from flwr_dpkmeans.results.model import MODEL_FILE, Model
-from flwr_dpkmeans.results.profile import FEDERATED_PROFILE_FILE, PROFILE_FILE, as_frame
+from flwr_dpkmeans.results.model import Model
+from flwr_dpkmeans.results.page import CONSOLE, summary
+from flwr_dpkmeans.results.profile import as_frame
 from flwr_dpkmeans.results.writer import RunResult, require_writable, result_files, write_folder, write_report
 from flwr_dpkmeans.sums.draft import build_algorithm
 from flwr_dpkmeans.sums.plan import Plan, agreed_names, places_of, schema_agreement
@@ -49,9 +51,8 @@ class KMeansClient(NumPyClient):
     X : array-like, (n_examples, n_features)
         This client's rows, in the caller's units; may be empty, may not have NaN.
     output_dir : path, optional
-        Where ``model.json``, ``centroids.npz``, ``privacy_report.json``, ``metrics.json`` and ``summary.png`` are
-        written, ``cost_curve.png`` if the run chose the number of clusters, and ``federated_profile.csv`` if the schema
-        asks for it; and ``profile.csv``, which is exact.
+        Where ``report.html`` and the files that it is made of are written (``flwr_dpkmeans.results.writer``), and
+        ``profile.csv``, which is exact as parts of the page are.
     image_shape : tuple of int, optional
         Draw centroids as images of this shape.
     feature_names : sequence of str, optional
@@ -163,8 +164,9 @@ class KMeansClient(NumPyClient):
     def evaluate(self, parameters: list[Array], config: dict[str, Scalar]) -> tuple[float, int, dict[str, Scalar]]:
         """Take the result: keep it on this object and write it into ``output_dir``, if there is one.
 
-        `parameters` are as in `fit`; `config` has ``plan`` (bytes), ``report`` (JSON) and ``n_clients`` (int), in the
-        last sum. Returns ``(0.0, 0, {})``: nothing that depends on data is reported back.
+        `parameters` are as in `fit`; `config` has ``plan`` (bytes), ``report`` (JSON), ``n_clients`` (int), in the
+        last sum, and ``spent``, what the ledger says. Returns ``(0.0, 0, {})``: nothing that depends on data is
+        reported back.
         """
         plan = _plan(config)
         state = _state(parameters, config)
@@ -181,20 +183,18 @@ class KMeansClient(NumPyClient):
             self.counts_, self.cost_curve_ = state.counts, state.extras.get(COST_CURVE)
             self.evaluation_ = read_evaluation(plan, state, int(config.get("n_clients", plan.n_clients)))
         if self._output_dir is not None:
-            folder, evaluation, shape = self._output_dir, self.evaluation_, self._image_shape
-            own = self._profile, self.schema
-            for path in write_result(folder, plan, state, report, names, evaluation, shape, *own):
+            spent: Any = config.get("spent", "")
+            own = {"evaluation": self.evaluation_, "image_shape": self._image_shape, "spent": spent}
+            for path in write_result(self._output_dir, plan, state, report, names, self.schema, self._profile, **own):
                 logger.info("wrote %s", path)
         return 0.0, 0, {}
 
-    def _profile(self, model: Model) -> bytes | None:
-        """The file of this client's own rows by cluster; whatever is wrong with the table decides nothing else."""
+    def _profile(self, model: Model) -> Any:
+        """This client's own rows by cluster; whatever is wrong with the table decides nothing else."""
         try:
             if self._table is None:
-                found = replace(model, schema=None).profile(as_frame(self._points, self._feature_names))
-            else:
-                found = model.profile(self._table())
-            return str(found.to_csv(index=False)).encode()
+                return replace(model, schema=None).profile(as_frame(self._points, self._feature_names))
+            return model.profile(self._table())
         except Exception as error:
             logger.warning("no local profile was written: %s", where_raised(error))
             return None
@@ -250,29 +250,22 @@ def write_result(
     state: State,
     report: PrivacyReport,
     names: tuple[str, ...] = (),
-    evaluation: EvaluationResult | None = None,
-    image_shape: tuple[int, ...] | None = None,
-    profile: Callable[[Model], bytes | None] | None = None,
     schema: Schema | None = None,
+    profile: Callable[[Model], Any] = lambda model: None,
+    show: Callable[[str], None] = lambda text: None,
+    **known: Any,
 ) -> list[Path]:
-    """Write what a run found: a clustering with its picture, or a task's own arrays; returns absolute paths."""
+    """Write what a run found: a clustering, with what else is `known` of it, or a task's own arrays.
+
+    Returns absolute paths; `show` is told first what a console may print.
+    """
     if "centroids" not in state.arrays:
+        show(str(report))
         return write_report(folder, report, plan.task.result(plan, state).arrays)
     figures = read_profile(plan, state, schema)
     model = Model(state.centroids, state.counts, Bounds(*plan.bounds), report, names, schema, figures)
-    result = RunResult(
-        in_callers_units(plan, state.centroids),
-        state.counts,
-        state.movements,
-        report,
-        state.centroids,
-        plan.bounds,
-        image_shape,
-        names,
-        evaluation,
-        state.extras.get(COST_CURVE),
-    )
-    files = {MODEL_FILE: model.to_json(), **result_files(result)}
-    files |= {FEDERATED_PROFILE_FILE: str(as_frame(figures).to_csv(index=False)).encode()} if figures else {}
-    own = None if profile is None else profile(model)
-    return write_folder(folder, files if own is None else {**files, PROFILE_FILE: own})
+    curve, radius = state.extras.get(COST_CURVE), state.extras.get(RADIUS)
+    known |= {"scaled_costs": curve, "radius": None if radius is None else float(radius[0]), "profile": profile(model)}
+    result = RunResult(model, report, state.movements, **known)
+    show(summary(model, report, CONSOLE, result.evaluation))
+    return write_folder(folder, result_files(result))

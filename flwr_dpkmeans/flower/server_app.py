@@ -32,7 +32,7 @@ from flwr_dpkmeans.flower.kmeans_client import write_result
 from flwr_dpkmeans.flower.strategy import KMeansResult, PrivateKMeans, Timeouts
 from flwr_dpkmeans.log import LogOptions, Place, event, placed, placed_logger, show_logs
 from flwr_dpkmeans.options import AUTO, DEFAULT_ALGORITHM, Cohort, foreign_table, task_kind
-from flwr_dpkmeans.results.writer import REPORT_FILE, write_report
+from flwr_dpkmeans.results.writer import PAGE_FILE, write_report
 from flwr_dpkmeans.sums.round import Array
 from flwr_dpkmeans.sums.settings import Evaluation as EvaluationKind
 from flwr_dpkmeans.sums.settings import Settings, rule_of
@@ -74,22 +74,22 @@ def report_result(strategy: PrivateKMeans, result: KMeansResult, folder: Path, r
     """Write what the server may know and print the absolute paths of all files."""
     first_only, schema = run_config.get("output-files") == OutputFiles.FIRST, schema_of(run_config.get("bounds"))
     report = result.privacy or strategy.run.report
-    _log_lines(report)
-    if result.evaluation is not None:
-        _log_lines(result.evaluation)
     server, plan, clusters = folder / "server", strategy.run.plan, strategy.run.clusters
     if clusters is None:
+        _log_lines(report)
         paths = write_report(server, report)
     else:
         if getattr(plan.task, "choose_n_clusters", False):
             logger.info("k = %d was chosen, of at most %d", len(clusters.centroids), strategy.config.n_clusters)
         names = plan.config.feature_names
-        paths = write_result(server, plan, clusters, report, names, result.evaluation, schema=schema)
+        paths = write_result(
+            server, plan, clusters, report, names, schema, show=_log_lines, evaluation=result.evaluation
+        )
     logger.info("files of the server:")
     for path in paths:
         logger.info("  %s", path)
     for node in result.node_ids:
-        if not first_only or (folder / f"client-{node}" / REPORT_FILE).is_file():
+        if not first_only or (folder / f"client-{node}" / PAGE_FILE).is_file():
             _log_client_files(folder, node, confirmed=node in result.confirmed)
 
 
@@ -100,13 +100,11 @@ def _log_lines(text: object) -> None:
 
 def _log_client_files(folder: Path, node: int, *, confirmed: bool) -> None:
     """Say where one client's files are: below the run's folder if it shares this disk, else in its own place."""
-    client = folder / f"client-{node}"
+    page = folder / f"client-{node}" / PAGE_FILE
     if not confirmed:
         logger.info("client %d did not confirm its result: look at its log", node)
-    elif (client / REPORT_FILE).is_file():
-        logger.info("files of client %d:", node)
-        for path in sorted(client.iterdir()):
-            logger.info("  %s", path.absolute())
+    elif page.is_file():
+        logger.info("page of client %d, with all files beside it: %s", node, page.absolute())
     else:
         logger.info("client %d has its files in its own output folder (its log says where)", node)
 

@@ -151,6 +151,16 @@ class NodeGuard(Guard):
         self._admit(plan, cost_of(plan), past)
         return past
 
+    def spent(self, plan: Plan) -> str:
+        """What all runs on this data set may have cost by now, and what is left: for this node's own eyes."""
+        unit, most = plan.settings.unit.value, self.settings.policy.max_epsilon_total
+        past = self.settings.ledger.past(self.data_id, unit)
+        left = "" if math.isinf(most) else f"; epsilon {max(0.0, most - past.epsilon):.4g} is left by its policy"
+        return (
+            f"By this party's ledger, runs of unit {unit!r} on data set {self.data_id!r} may have cost epsilon "
+            f"{past.epsilon:.4g} and delta {past.delta:.3g} in all, this one included{left}."
+        )
+
     def _admit(self, plan: Plan, epsilon: float, past: Past) -> None:
         """Hold a plan of some cost against the policy, beside what other runs have cost."""
         policy = self.settings.policy

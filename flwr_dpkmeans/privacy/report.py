@@ -141,22 +141,21 @@ class PrivacyReport:
         return json.dumps(self.to_dict(), indent=2, allow_nan=False) + "\n"
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self._head}, epsilon {_show(self.epsilon)} at delta {self.delta:.3g})"
+        return f"{type(self).__name__}({self.line})"
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: the page for people without its releases."""
-        return html_table(
-            [("run", self._head), *self._facts(), ("releases", f"{len(self.releases)}: print the report")]
-        )
+        """What a notebook shows: the same as `str`."""
+        return html_table([("run", self.line), *self._facts()])
 
     @property
-    def _head(self) -> str:
-        """Whether it is private, and what ran."""
+    def line(self) -> str:
+        """One line: whether it is private, what it cost, and what ran."""
         head = "PRIVATE" if self.is_private else "NOT PRIVATE"
-        return f"{head}: {self.algorithm}, trust model {self.trust!r}, {self.noise} noise"
+        cost = f"epsilon {_show(self.epsilon)} at delta {self.delta:.3g} per {self.unit}"
+        return f"{head}: {cost}; {self.algorithm}, {self.n_clients} clients, trust {self.trust!r}, {self.noise} noise"
 
     def _facts(self) -> list[tuple[str, str]]:
-        """Everything but the releases, with a word for each."""
+        """Everything but assumptions and releases, with a word for each, and last where these are."""
         asked, most = _show(self.epsilon_requested), _show(self.epsilon_worst_case)
         cost = f"epsilon {_show(self.epsilon)} at delta {self.delta:.3g}"
         cohort, known = f"{self.n_clients} clients, {self.n_attempts} aggregations", self.n_examples or "unknown"
@@ -167,12 +166,17 @@ class PrivacyReport:
             ("cohort", f"{cohort}, N = {known} ({self.n_examples_source})"),
             *([] if self.provenance is None else [("from", str(self.provenance))]),
             *(("WARNING", warning) for warning in self.warnings),
-            *(("assumes", assumption) for assumption in self.assumptions),
+            ("more", f"{len(self.assumptions)} assumptions, {len(self.releases)} releases: print(report.details())"),
         ]
 
     def __str__(self) -> str:
-        """A page for people."""
-        lines = [self._head, *(f"  {word:<11} {text}" for word, text in self._facts())]
+        """Some lines for people."""
+        return "\n".join([self.line, *(f"  {word:<11} {text}" for word, text in self._facts())])
+
+    def details(self) -> str:
+        """All of it as text: also what is assumed, and the noise of every release."""
+        facts = [*self._facts()[:-1], *(("assumes", assumption) for assumption in self.assumptions)]
+        lines = [self.line, *(f"  {word:<11} {text}" for word, text in facts)]
         lines.append(f"  releases    round/attempt  {'array':<18}  sensitivity     noise                epsilon so far")
         for line in self.releases:
             noise = f"{line.noise} {line.noise_scale:.4g}" if line.noise != "none" else "none"
@@ -257,7 +261,7 @@ class Provenance:
     app_hash: str = ""
     """SHA-256 of the FAB, which Flower tells the server only; else empty."""
     sources_hash: str = ""
-    """SHA-256 of this package's own sources, the same on every party that ran the same code."""
+    """SHA-256 of this package's own files that decide results, the same on every party that ran the same code."""
     versions: tuple[str, ...] = ()
     """This package, Python, and the libraries that results depend on."""
     cohort: tuple[str, ...] = ()
@@ -296,9 +300,14 @@ def utc_now() -> str:
 
 @lru_cache(maxsize=1)
 def sources_hash() -> str:
-    """SHA-256 over names and contents of this package's modules."""
+    """SHA-256 over names and contents of the files that decide results: modules, and values and words in TOML.
+
+    Not the examples for people (``*.example.toml``), which Flower's app does not have.
+    """
     found = hashlib.sha256()
-    for path in sorted(_PACKAGE.rglob("*.py")):
+    for path in sorted(path for path in _PACKAGE.rglob("*") if path.suffix in (".py", ".toml")):
+        if path.name.endswith(".example.toml"):
+            continue
         content = path.read_bytes()
         found.update(f"{path.relative_to(_PACKAGE).as_posix()}\0{len(content)}\0".encode() + content)
     return found.hexdigest()

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import chain
 from pathlib import Path
@@ -19,17 +19,17 @@ from pydantic import TypeAdapter
 from flwr_dpkmeans.algorithms.cluster_profile import Figure
 from flwr_dpkmeans.data.points import Bounds, as_array, frame_columns, require_names
 from flwr_dpkmeans.data.readers import RawTable, frame_table, locate_file, table_blocks
-from flwr_dpkmeans.data.schema import Schema
+from flwr_dpkmeans.data.schema import Kind, Schema
 from flwr_dpkmeans.errors import CommandLine, DataError, LocalMisuseError
 from flwr_dpkmeans.kmeans.lloyd import nearest_centroids, round_to_grid, row_blocks
 from flwr_dpkmeans.log import printable
 from flwr_dpkmeans.privacy.report import PrivacyReport, counts_deviation
+from flwr_dpkmeans.results.page import CONSOLE, HTML, number_text, summary
 from flwr_dpkmeans.results.profile import as_frame, profile
 from flwr_dpkmeans.results.writer import write_whole
 from flwr_dpkmeans.sums.statement import LOCAL
 
 Array = NDArray[np.float64]
-MODEL_FILE = "model.json"
 _FIGURES: TypeAdapter[tuple[Figure, ...]] = TypeAdapter(tuple[Figure, ...])
 _REPORT: TypeAdapter[PrivacyReport] = TypeAdapter(PrivacyReport)
 
@@ -78,6 +78,37 @@ class Model:
     def centroids(self) -> Array:
         """(n_clusters, n_features), in the units of the data."""
         return self.bounds.unscale(self.scaled)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the columns, or their numbers."""
+        return self.feature_names or tuple(f"feature {place}" for place in range(self.scaled.shape[1]))
+
+    def shown(self) -> list[list[str]]:
+        """The centroids' values as people read them, n_features lists of n_clusters: dates as such, shares in %."""
+        if self.schema is None:
+            return [list(map(number_text, values)) for values in self.centroids.T]
+        told, rows = self.schema.decode(self.centroids), list[list[str]]()
+        for column in self.schema.clustered.columns:
+            own = told[column.name]
+            if column.kind is Kind.CATEGORY:
+                rows += [[f"{shares[str(value)]:.0%}" for shares in own] for value in column.values]
+            else:
+                show: dict[Kind, Callable[[Any], str]] = {Kind.DATE: str, Kind.FLAG: "{:.0%}".format}
+                rows.append(list(map(show.get(column.kind, number_text), own)))
+        return rows
+
+    def leading(self, most: int) -> list[int]:
+        """In their order, so many columns in which the centroids differ most from their mean in the fitted space."""
+        reach = np.abs(self.scaled - self.scaled.mean(axis=0)).max(axis=0)
+        return sorted(np.argsort(-reach, kind="stable")[:most].tolist())
+
+    def __str__(self) -> str:
+        """What the clusters are, what it cost, and warnings, for a console."""
+        return summary(self, self.privacy, CONSOLE)
+
+    def _repr_html_(self) -> str:
+        return summary(self, self.privacy, HTML)
 
     def predict(self, X: ArrayLike) -> NDArray[np.int64]:
         """Labels, (n_rows,), as `FederatedKMeans.predict` gives them: -1 where a schema leaves the row out.

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from flwr_dpkmeans.data.schema import Kind, iso_date
 from flwr_dpkmeans.privacy.report import CLOSING_ROUNDS, PrivacyReport, faint_clusters
 from flwr_dpkmeans.sums.plan import Plan
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from flwr_dpkmeans.results.writer import RunResult
 
 # Okabe and Ito's palette is distinguishable with any kind of colour vision.
-_BLUE, _ORANGE, _GREEN, _GREY = "#0072B2", "#E69F00", "#009E73", "#999999"
+_BLUE, _ORANGE, _GREEN, _PALE, _GREY = "#0072B2", "#E69F00", "#009E73", "#B3E2D5", "#999999"
 _MOST_COLUMNS = 8
 _MOST_CHARACTERS = 130
 _MOST_CAUTIONS = 14
@@ -32,6 +33,8 @@ _MOST_CELLS = 160
 _MOST_SHOWN = 24
 """Columns, and clusters, of a heat map."""
 _LONGEST_NAME = 24
+_CHARACTER = 0.016
+"""Part of the strip's width that a character of its labels takes."""
 _DPI = 110
 
 
@@ -43,7 +46,7 @@ def draw_summary(result: RunResult) -> bytes:
     below.text(0.01, 0.5, "\n".join(cautions), fontsize=8, va="center", color="#A00000")
     if result.image_shape is not None:
         _draw_images(upper, result)
-    elif result.centroids.shape[1] > 2:
+    elif result.model.scaled.shape[1] > 2:
         _draw_columns(upper, result)
     else:
         _draw_scatter(_beside_counts(upper, result), result)
@@ -51,7 +54,7 @@ def draw_summary(result: RunResult) -> bytes:
     _draw_epsilon(left, result.report)
     _draw_radius(right, result)
     measured = [] if result.evaluation is None else textwrap.wrap(str(result.evaluation), _MOST_CHARACTERS)
-    figure.suptitle("\n".join([_title(result.report), *measured]), fontsize=11)
+    figure.suptitle("\n".join([result.report.line, *measured]), fontsize=11)
     _draw_foot(figure, result.report)
     return png_of(figure)
 
@@ -69,7 +72,7 @@ def draw_cost_curve(costs: NDArray[np.float64], n_clusters: int, report: Privacy
     axes.set_ylim(bottom=0.0)
     axes.xaxis.get_major_locator().set_params(integer=True)
     axes.legend()
-    figure.suptitle(_title(report), fontsize=9)
+    figure.suptitle(report.line, fontsize=9)
     _draw_foot(figure, report)
     return png_of(figure)
 
@@ -97,16 +100,6 @@ def _draw_foot(figure: Any, report: PrivacyReport) -> None:
         figure.supxlabel(str(report.provenance), fontsize=7, color=_GREY)
 
 
-def _title(report: PrivacyReport) -> str:
-    """One line that says what the run was."""
-    head = "private" if report.is_private else "NOT PRIVATE"
-    epsilon = "infinite" if math.isinf(report.epsilon) else f"{report.epsilon:.3g}"
-    return (
-        f"{report.algorithm}, {report.n_clients} clients, {head}: epsilon {epsilon}, delta {report.delta:.2g} per "
-        f"{report.unit}, trust {report.trust!r}"
-    )
-
-
 def _caution(sentence: str) -> list[str]:
     """A warning as the lines of a picture."""
     return textwrap.wrap(sentence, 190, initial_indent="WARNING  ", subsequent_indent="                ")
@@ -114,14 +107,14 @@ def _caution(sentence: str) -> list[str]:
 
 def _draw_images(figure: Any, result: RunResult) -> None:
     """Centroids as grey images, with their noisy counts."""
-    k = len(result.centroids)
+    k = len(result.model.centroids)
     rows = math.ceil(k / _MOST_COLUMNS)
     columns = math.ceil(k / rows)
     axes = np.atleast_1d(figure.subplots(rows, columns, squeeze=False)).ravel()
-    low, high = float(result.centroids.min()), float(result.centroids.max())
+    low, high = float(result.model.centroids.min()), float(result.model.centroids.max())
     for axis in axes:
         axis.set_axis_off()
-    for j, (centroid, count) in enumerate(zip(result.centroids, result.counts, strict=True)):
+    for j, (centroid, count) in enumerate(zip(result.model.centroids, result.model.counts, strict=True)):
         axes[j].imshow(centroid.reshape(result.image_shape), cmap="gray_r", vmin=low, vmax=high)
         axes[j].set_title(_count_label(j, count, result.report), fontsize=9)
     figure.suptitle("Centroids, with noisy counts of the last release", fontsize=10)
@@ -138,38 +131,34 @@ def _draw_columns(figure: Any, result: RunResult) -> None:
 
     Beside it are the two axes on which centroids differ most, if they have most of the differences.
     """
-    middles = result.scaled.mean(axis=0)
-    reach = np.abs(result.scaled - middles).max(axis=0)
-    columns = np.sort(np.argsort(-reach, kind="stable")[:_MOST_SHOWN])
-    clusters = slice(0, _MOST_SHOWN)
+    model = result.model
+    columns, clusters = model.leading(_MOST_SHOWN), slice(0, _MOST_SHOWN)
     left = figure
-    if _axes_of(result.scaled)[1][:2].sum() >= 0.5:
+    if _axes_of(model.scaled)[1][:2].sum() >= 0.5:
         left, right = figure.subfigures(1, 2, width_ratios=(1.8, 1.0))
         _draw_scatter(right.subplots(), result)
     axis = left.subplots()
-    differences = (result.scaled - middles)[clusters, columns]
+    differences = (model.scaled - model.scaled.mean(axis=0))[clusters, columns]
     most = float(np.abs(differences).max()) or 1.0
     axis.imshow(differences, cmap="RdBu_r", vmin=-most, vmax=most, aspect="auto")
-    if differences.size <= _MOST_CELLS:
-        for (j, place), difference in np.ndenumerate(differences):
-            colour = "white" if abs(difference) > 0.6 * most else "black"
-            value = result.centroids[j, columns[place]]
-            shown = f"{value:,.0f}" if abs(value) >= 1000.0 else f"{value:.3g}"
-            axis.text(place, j, shown, ha="center", va="center", fontsize=7, color=colour)
-    own = result.feature_names or tuple(f"feature {i}" for i in range(len(reach)))
+    shown = model.shown() if differences.size <= _MOST_CELLS else []
+    for (j, place), difference in np.ndenumerate(differences) if shown else ():
+        colour = "white" if abs(difference) > 0.6 * most else "black"
+        axis.text(place, j, shown[columns[place]][j], ha="center", va="center", fontsize=7, color=colour)
+    own = model.names
     names = [own[i] if len(own[i]) <= _LONGEST_NAME else f"{own[i][: _LONGEST_NAME - 3]}..." for i in columns]
     axis.set_xticks(range(len(columns)), names, rotation=90, fontsize=7)
-    labels = [_count_label(j, count, result.report) for j, count in enumerate(result.counts[clusters])]
+    labels = [_count_label(j, count, result.report) for j, count in enumerate(model.counts[clusters])]
     axis.set_yticks(range(len(labels)), labels, fontsize=7)
-    cut = [f"{len(columns)} of {len(reach)} columns"] * (len(columns) < len(reach))
-    cut += [f"{len(labels)} of {len(result.counts)} clusters"] * (len(labels) < len(result.counts))
+    cut = [f"{len(columns)} of {len(own)} columns"] * (len(columns) < len(own))
+    cut += [f"{len(labels)} of {len(model.counts)} clusters"] * (len(labels) < len(model.counts))
     told = f" ({', '.join(cut)})" if cut else ""
     axis.set_title(f"Centroids{told}; red is above their mean, blue below", fontsize=10)
 
 
 def _beside_counts(figure: Any, result: RunResult) -> Any:
     """Axes of a scatter plot, with the noisy counts listed beside them."""
-    listed = [_count_label(j, count, result.report) for j, count in enumerate(result.counts[:_MOST_LISTED])]
+    listed = [_count_label(j, count, result.report) for j, count in enumerate(result.model.counts[:_MOST_LISTED])]
     longest, n_columns = max(map(len, listed)), math.ceil(len(listed) / _LINES)
     share = 0.0064 * longest * n_columns
     axis, beside = figure.subplots(1, 2, width_ratios=(1.0 - share, share))
@@ -188,21 +177,27 @@ def _axes_of(points: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[
 
 def _draw_scatter(axis: Any, result: RunResult) -> None:
     """Centroids on their two principal axes, or as they are in two columns; areas from noisy counts."""
-    faint = np.isin(np.arange(len(result.counts)), faint_clusters(result.counts, result.report))
+    model = result.model
+    faint = np.isin(np.arange(len(model.counts)), faint_clusters(model.counts, result.report))
     # Centroids that are mostly noise are drawn, but the axes are those of the others, if there are two.
-    leading = result.scaled[~faint] if np.count_nonzero(~faint) > 1 else result.scaled
-    centred = result.scaled - leading.mean(axis=0)
+    leading = model.scaled[~faint] if np.count_nonzero(~faint) > 1 else model.scaled
+    centred = model.scaled - leading.mean(axis=0)
     if centred.shape[1] <= 2:
-        shown = np.column_stack([result.centroids, np.zeros((len(centred), 2))])[:, :2]
-        names = [*result.feature_names, *(f"feature {i}" for i in range(len(result.feature_names), 2))][:2]
-        labels = names if centred.shape[1] == 2 else [names[0], ""]
+        shown = np.column_stack([model.centroids, np.zeros((len(centred), 2))])[:, :2]
+        labels = [*model.names, ""][:2]
+        for side, column in zip(
+            (axis.xaxis, axis.yaxis), model.schema.clustered.columns if model.schema else (), strict=False
+        ):
+            if column.kind is Kind.DATE:
+                side.set_major_formatter(lambda days, _: iso_date(days))
+                side.get_major_locator().set_params(nbins=4)
     else:
         axes, shares = _axes_of(leading)
         shown = np.zeros((len(centred), 2))
         kept = min(2, len(axes))
         shown[:, :kept] = centred @ axes[:kept].T
         labels = [f"principal axis {i + 1} of the centroids ({shares[i]:.0%})" for i in range(kept)] + [""] * (2 - kept)
-    sizes = np.clip(result.counts, 0.0, None)
+    sizes = np.clip(model.counts, 0.0, None)
     area = 60.0 + 600.0 * sizes / max(float(sizes.max()), 1.0)
     colours = np.where(faint, _GREY, _BLUE)
     axis.scatter(shown[:, 0], shown[:, 1], s=area, color=colours, alpha=0.55, edgecolor="black", linewidth=0.6)
@@ -215,7 +210,7 @@ def _draw_scatter(axis: Any, result: RunResult) -> None:
 
 
 def _draw_epsilon(axis: Any, report: PrivacyReport) -> None:
-    """Cost so far after each aggregation."""
+    """The budget as a strip, which each aggregation takes a part of: it ends at the cost so far."""
     costs: dict[str, float] = {}
     attempts: dict[int, list[int]] = {}
     for line in report.releases:
@@ -224,28 +219,33 @@ def _draw_epsilon(axis: Any, report: PrivacyReport) -> None:
         if line.attempt not in tried:
             tried.append(line.attempt)
         costs[str(line.round_index) + "'" * tried.index(line.attempt)] = line.epsilon_so_far
-    # Rounds before the first one have names, which are too long for ticks.
-    named = {
-        f"{line.round_index}: {line.round_name}": None for line in report.releases if Plan.discovers(line.round_index)
-    }
-    explained = [", ".join(named), "' marks a repeated attempt"] if named else ["' marks a repeated attempt"]
-    axis.set_xlabel(f"round ({'; '.join(explained)})")
-    finite = {name: cost for name, cost in costs.items() if math.isfinite(cost)}
-    axis.set_ylabel("epsilon so far")
-    axis.set_title("Privacy cost after each release", fontsize=10)
+    axis.set_xlabel("epsilon so far")
+    axis.set_title("Budget by round", fontsize=10)
+    axis.set_yticks([])
+    finite = [cost for cost in costs.values() if math.isfinite(cost)]
     if not finite:
         axis.text(0.5, 0.5, "no noise was added: epsilon is infinite", ha="center", transform=axis.transAxes)
         return
-    # Bars of no height keep their places where what was released without noise has no finite cost.
-    heights = [finite.get(name, 0.0) for name in costs]
-    axis.bar(range(len(costs)), heights, color=_GREEN, edgecolor="black", linewidth=0.6)
-    _set_ticks(axis, range(len(costs)), list(costs))
-    for place, name in enumerate(costs):
-        if name not in finite:
-            axis.annotate("infinite", (place, 0.0), xytext=(0, 4), textcoords="offset points", ha="center", rotation=90)
-    axis.axhline(report.epsilon_requested, color=_ORANGE, linestyle="--", label="epsilon asked for")
-    axis.set_ylim(0.0, 1.2 * max(report.epsilon_requested, *finite.values()))
+    beyond = 1.05 if len(finite) == len(costs) else 1.3
+    whole, before = beyond * max(report.epsilon_requested, *finite), 0.0
+    for place, (name, cost) in enumerate(costs.items()):
+        ends, label, shade = max(cost, before), name, (_GREEN, _PALE)[place % 2]
+        if math.isinf(cost):
+            # What was released without noise reaches beyond the end.
+            ends, label, shade = 1.5 * whole, f"{name}: infinite", "white"
+        axis.barh(0.0, ends - before, left=before, height=1.0, color=shade, edgecolor="black", linewidth=0.6)
+        if min(ends, whole) - before > _CHARACTER * (1 + len(label)) * whole:
+            axis.text((before + min(ends, whole)) / 2.0, 0.0, label, ha="center", va="center", fontsize=7)
+        before = ends
+    axis.axvline(report.epsilon_requested, color=_ORANGE, linestyle="--", label="epsilon asked for")
+    axis.set_xlim(0.0, whole)
+    axis.set_ylim(-2.0, 2.0)
     axis.legend(loc="upper left", fontsize=8)
+    # Rounds before the first one have names, which are too long for the strip.
+    named = [f"{line.round_index}: {line.round_name}" for line in report.releases if Plan.discovers(line.round_index)]
+    told = ["numbers are rounds", *dict.fromkeys(named)]
+    told += ["' marks a repeated attempt"] if any("'" in name for name in costs) else []
+    axis.text(0.02, 0.05, textwrap.fill("; ".join(told), _TICK_CHARACTERS), fontsize=8, transform=axis.transAxes)
 
 
 def _set_ticks(axis: Any, places: Sequence[int], labels: Sequence[str]) -> None:

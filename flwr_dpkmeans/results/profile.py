@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from flwr_dpkmeans.data.readers import MISSING
 
-PROFILE_FILE, FEDERATED_PROFILE_FILE = "profile.csv", "federated_profile.csv"
 _QUANTILES = [0.05, 0.25, 0.5, 0.75, 0.95]
 _COMMONEST = 5
 

@@ -12,7 +12,7 @@ import shutil
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,41 +21,51 @@ from flwr_dpkmeans.algorithms.measure import EvaluationResult
 from flwr_dpkmeans.algorithms.server_points import squared_unit
 from flwr_dpkmeans.errors import LocalMisuseError
 from flwr_dpkmeans.privacy.report import CLOSING_ROUNDS, PrivacyReport
+from flwr_dpkmeans.results.page import HTML, MARKDOWN, page, registry_record
+from flwr_dpkmeans.results.profile import as_frame
 
+if TYPE_CHECKING:
+    from flwr_dpkmeans.results.model import Model
+
+MODEL_FILE = "model.json"
 CENTROIDS_FILE = "centroids.npz"
+PICTURE_FILE = "summary.png"
 REPORT_FILE = "privacy_report.json"
 METRICS_FILE = "metrics.json"
-PICTURE_FILE = "summary.png"
 ARRAYS_FILE = "result.npz"
 CURVE_FILE = "cost_curve.png"
+PROFILE_FILE, FEDERATED_PROFILE_FILE = "profile.csv", "federated_profile.csv"
+PAGE_FILE, TEXT_FILE = "report.html", "report.md"
+RECORD_FILE = "deployment.json"
+"""A draft for the public registry of deployments of differential privacy."""
 
 
 @dataclass(frozen=True)
 class RunResult:
     """A run's result where it may be known."""
 
-    centroids: NDArray[np.float64] = field(repr=False)
-    """(n_clusters, n_features), in the caller's units."""
-    counts: NDArray[np.float64] = field(repr=False)
-    """(n_clusters,): noisy counts of the last release."""
-    movements: tuple[float, ...] = field(repr=False)
-    """Largest step of a centroid in each iteration, in scaled units."""
+    model: Model
     report: PrivacyReport
-    scaled: NDArray[np.float64] = field(repr=False)
-    """Centroids in the box [-1, 1]^d, where rows belong to the nearest one, whatever the features' units."""
-    bounds: tuple[tuple[float, ...], tuple[float, ...]]
-    """The box that was scaled to [-1, 1]^d."""
+    """With what a party's own rows say, which the model leaves out."""
+    movements: tuple[float, ...] = field(default=(), repr=False)
+    """Largest step of a centroid in each iteration, in scaled units."""
     image_shape: tuple[int, ...] | None = None
     """Draw centroids as images of this shape."""
-    feature_names: tuple[str, ...] = ()
     evaluation: EvaluationResult | None = None
     scaled_costs: NDArray[np.float64] | None = field(default=None, repr=False)
     """(largest k,): the cost curve of a run that chose k, in squared scaled units."""
+    radius: float | None = field(default=None, repr=False)
+    """What the last released residuals were divided by, about, in scaled units; None where they were not."""
+    profile: Any = field(default=None, repr=False)
+    """A data frame of the party's own rows by cluster, exact; None where there is none."""
+    spent: str = field(default="", repr=False)
+    """What the party's ledger says."""
 
     @property
     def costs(self) -> NDArray[np.float64] | None:
         """The same in the caller's squared units where all features have one width."""
-        return None if self.scaled_costs is None else self.scaled_costs * (squared_unit(self.bounds) or 1.0)
+        unit = squared_unit((self.model.bounds.lower, self.model.bounds.upper)) or 1.0
+        return None if self.scaled_costs is None else self.scaled_costs * unit
 
 
 @dataclass(frozen=True)
@@ -77,26 +87,29 @@ class ClusterChoice:
 
 
 def result_files(result: RunResult) -> dict[str, bytes]:
-    """Contents of the four files of a run, by name; if it chose k, with the cost curve as a picture and as numbers."""
+    """Contents of a run's files, by name; if it chose k, with the cost curve as a picture and as numbers."""
     from flwr_dpkmeans.results.picture import draw_cost_curve, draw_summary
 
-    report, costs = result.report, result.costs
+    report, costs, model = result.report, result.costs, result.model
     arrays: dict[str, Any] = {
-        "centroids": result.centroids,
-        "counts": result.counts,
-        "feature_names": np.asarray(result.feature_names, dtype=np.str_),
-        "scaled": result.scaled,
-        "bounds": np.array(result.bounds),
+        "centroids": model.centroids,
+        "counts": model.counts,
+        "feature_names": np.asarray(model.feature_names, dtype=np.str_),
+        "scaled": model.scaled,
+        "bounds": np.array((model.bounds.lower, model.bounds.upper)),
     }
     if report.provenance is not None:
         arrays["provenance"] = np.str_(json.dumps(report.provenance.to_dict()))
-    metrics = metrics_of(report, result.counts, result.movements, result.evaluation)
-    curve = {}
+    metrics = metrics_of(report, model.counts, result.movements, result.evaluation)
+    files = {MODEL_FILE: model.to_json(), CENTROIDS_FILE: _archive(arrays), PICTURE_FILE: draw_summary(result)}
     if costs is not None:
-        metrics |= {"n_clusters": len(result.centroids), "costs": [float(cost) for cost in costs]}
-        curve[CURVE_FILE] = draw_cost_curve(costs, len(result.centroids), report)
-    files = {CENTROIDS_FILE: _archive(arrays), **_report_files(report, metrics), PICTURE_FILE: draw_summary(result)}
-    return files | curve
+        metrics |= {"n_clusters": len(model.scaled), "costs": [float(cost) for cost in costs]}
+        files[CURVE_FILE] = draw_cost_curve(costs, len(model.scaled), report)
+    if result.profile is not None:
+        files[PROFILE_FILE] = str(result.profile.to_csv(index=False)).encode()
+    if model.federated_profile:
+        files[FEDERATED_PROFILE_FILE] = str(as_frame(model.federated_profile).to_csv(index=False)).encode()
+    return files | _report_files(report, metrics, result, files[PICTURE_FILE])
 
 
 def _archive(arrays: Mapping[str, Any]) -> bytes:
@@ -106,11 +119,17 @@ def _archive(arrays: Mapping[str, Any]) -> bytes:
     return buffer.getvalue()
 
 
-def _report_files(report: PrivacyReport, metrics: dict[str, Any]) -> dict[str, bytes]:
-    return {
+def _report_files(
+    report: PrivacyReport, metrics: dict[str, Any], result: RunResult | None = None, picture: bytes = b""
+) -> dict[str, bytes]:
+    """What every party may have; a run that is not private is none of the registry's."""
+    files = {
         REPORT_FILE: report.to_json().encode(),
         METRICS_FILE: (json.dumps(metrics, indent=2, allow_nan=False) + "\n").encode(),
+        PAGE_FILE: page(HTML, report, result, picture),
+        TEXT_FILE: page(MARKDOWN, report, result, picture),
     }
+    return files | ({RECORD_FILE: registry_record(report, result)} if report.is_private else {})
 
 
 def write_report(folder: Path, report: PrivacyReport, arrays: Mapping[str, Any] | None = None) -> list[Path]:

@@ -67,7 +67,9 @@ def test_flwr_build_makes_a_complete_fab(tmp_path: Path) -> None:
     assert completed.returncode == 0, completed.stdout + completed.stderr
     (fab,) = tmp_path.glob("*.fab")
     inside = set(zipfile.ZipFile(fab).namelist())
-    shipped = {str(path.relative_to(PROJECT)) for path in (PROJECT / "flwr_dpkmeans").rglob("*.py")}
+    package = PROJECT / "flwr_dpkmeans"
+    listed = [*package.rglob("*.py"), *(path for path in package.rglob("*.toml") if ".example" not in path.name)]
+    shipped = {str(path.relative_to(PROJECT)) for path in listed}
     assert shipped <= inside
     assert "flwr_dpkmeans/data/tables.py" in inside
     assert not any(name.startswith("tests/unit") for name in inside)

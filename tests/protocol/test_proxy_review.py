@@ -265,7 +265,7 @@ def test_the_cost_curve_is_in_units_of_the_box_that_was_found(monkeypatch: pytes
     client = KMeansClient(np.zeros((1, 3)), output_dir=tmp_path / "run")
     report = json.dumps(build_report(plan, [(1, 0)]).to_dict())
     client.evaluate([np.zeros((3, 3)), np.zeros(3), np.zeros(1)], {"plan": dump_plan(plan), "report": report})
-    assert seen[0].bounds == BOX != plan.config.bounds
+    assert (seen[0].model.bounds.lower, seen[0].model.bounds.upper) == BOX != plan.config.bounds
 
 
 # -- client level: tables of every size ---------------------------------------------------------------------------

@@ -224,12 +224,13 @@ def test_report_and_picture_show_the_same_list(monkeypatch: pytest.MonkeyPatch) 
         return draw(self, x, y, s, **options)
 
     monkeypatch.setattr(SubFigure, "text", note)
-    draw_summary(RunResult(km.cluster_centers_, km.cluster_counts_, (), report, km.cluster_centers_, km.bounds_))
+    draw_summary(RunResult(km.model_, report))
     drawn = " ".join(" ".join(shown).split())
     assert len(report.warnings) == 3
     for sentence in report.warnings:
         assert sentence in drawn
         assert f"WARNING     {sentence}" in str(report)
+        assert f"WARNING     {sentence}" in report.details()
         assert sentence in report.to_dict()["warnings"]
 
 

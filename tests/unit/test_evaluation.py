@@ -385,7 +385,7 @@ def test_rounds_history_and_report_stay_right() -> None:
     lines = [line for line in report.releases if line.round_name == "evaluation"]
     assert [line.array for line in lines] == ["clipped_cost", "rows_beyond", "cell_counts"]
     assert all("(evaluation)" in line.theorem for line in lines)
-    assert "rows_beyond" in str(report)
+    assert "rows_beyond" in report.details()
     assert any("The number of label classes, 3, is public knowledge" in sentence for sentence in report.assumptions)
     # A cluster's count is still the algorithm's own.
     assert not np.allclose(km.cluster_counts_, km.evaluation_.counts)  # type: ignore[union-attr]
@@ -395,8 +395,7 @@ def test_files_and_picture_have_it(tmp_path: Path) -> None:
     parts, labels = parts_and_labels()
     km = estimator(algorithm="fastlloyd", max_iter=2).fit(parts, labels)
     moves = tuple(entry["movement"] for entry in km.history_[:-1])
-    found = km.cluster_centers_, km.cluster_counts_, moves, km.privacy_, km.cluster_centers_, km.bounds_
-    result = RunResult(*found, evaluation=km.evaluation_)
+    result = RunResult(km.model_, km.privacy_, moves, evaluation=km.evaluation_)
     write_folder(tmp_path, result_files(result))
     metrics = json.loads((tmp_path / METRICS_FILE).read_text())
     assert km.evaluation_ is not None

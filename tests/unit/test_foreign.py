@@ -185,7 +185,7 @@ def test_a_foreign_algorithm_and_trust_model_run_to_the_report(engine: str, mode
         assert report.guarantee.startswith("A notary adds the noise for 3 clients. Proofs: the notary's page, section")
     assert found.predict(parts()[0]).shape == (300,)
     assert report.to_dict()["trust"] == model
-    assert "ballots" in str(report)
+    assert "ballots" in report.details()
 
 
 @pytest.mark.parametrize("engine", ["direct", "inprocess"])

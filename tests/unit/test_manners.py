@@ -248,7 +248,7 @@ def test_a_notebook_shows_small_tables_and_a_line_is_short() -> None:
     report = replace(report, warnings=("a < b",))
     forecast = FederatedKMeans(3).plan(2_000, 2, 3, seeds=2, algorithms="glloyd")
     for one, words in (
-        (report, ["cost", "guarantee", "a &lt; b", "print the report"]),
+        (report, ["cost", "guarantee", "a &lt; b", "report.details()"]),
         (forecast, ["glloyd", "messages", "Note: "]),
     ):
         page = one._repr_html_()

@@ -9,12 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.planner import PlanningRequest, make_forecast, present
 from flwr_dpkmeans.planner.forecast import Forecast, notes_on
 from flwr_dpkmeans.planner.simulate import Excess
 from flwr_dpkmeans.privacy.report import Provenance, ReleaseLine
 from flwr_dpkmeans.results import picture
+from flwr_dpkmeans.results.model import Model
 from flwr_dpkmeans.results.writer import RunResult
 from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.statement import build_report
@@ -26,7 +28,8 @@ def result_of(centroids: Any, counts: Any, **values: Any) -> RunResult:
     plan = draft_plan(config, run_id=1, n_clients=4, seed=1, n_features=points.shape[1])
     report = build_report(plan, [(index, 0) for index in range(plan.first_round, plan.last_round + 1)])
     counted, quiet = np.asarray(counts, dtype=np.float64), replace(report, warnings=())
-    return RunResult(points, counted, (0.5,) * 2, quiet, **({"scaled": points, "bounds": plan.bounds} | values))
+    model = Model(points, counted, Bounds(*values.pop("bounds", plan.bounds)), quiet, values.pop("feature_names", ()))
+    return RunResult(model, quiet, (0.5,) * 2, **values)
 
 
 def figure_of(result: RunResult, monkeypatch: pytest.MonkeyPatch) -> Any:
@@ -84,19 +87,19 @@ def release(index: int, attempt: int, name: str, cost: float, array: str, radius
 TOLD = Provenance("7", "server", "ab" * 32)
 BELOW = """\
 axes 1 2 1 1 1 0.05 0.05
-text 0.5 1 0 10 center baseline black: Privacy cost after each release
-text 0.5 0 0 10 center top black: round ({rounds}' marks a repeated attempt)
-text 0 0.5 90 10 center bottom black: epsilon so far
+text 0.5 1 0 10 center baseline black: Budget by round
+text 0.5 0 0 10 center top black: epsilon so far
 {costs}
 axes 1 2 1 1 1 0.05 0.05
 text 0.5 1 0 10 center baseline black: {title} per round
 text 0.5 0 0 10 center top black: round
 text 0 0.5 90 10 center bottom black: distance (box [-1, 1])
 {moves}part 0 0 1 {last}"""
-TITLE = "text 0.5 0.98 0 11 center top black: proxy_lloyd, 4 clients, {}, delta 1.1e-05 per record, trust 'oblivious'"
+LINE = "{} at delta 1.09e-05 per record; proxy_lloyd, 4 clients, trust 'oblivious', secure noise"
+TITLE = f"text 0.5 0.98 0 11 center top black: {LINE}"
 SCATTER = f"""\
 figure 11 7.5 110
-{TITLE.format("private: epsilon 1.5")}
+{TITLE.format("PRIVATE: epsilon 1.5")}
 text 0.5 0.01 0 7 center bottom #999999: {TOLD}
 part 0 0.475 1 0.525
 axes 1 2 0.853 0.147 1 0.12 0.12
@@ -117,13 +120,19 @@ text 0 0.85 0 8 left top black: 3: n ~ 60
 part 0 0.0546 1 0.42
 """
 COSTS = """\
-from 0
-line epsilon asked for #E69F00 -- None 1.5 6: 0 1; 1.5 1.5
-bar -0.4 0 0.8 0.25 0 0.62 0.451 1
-bar 0.6 0 0.8 0.5 0 0.62 0.451 1
-bar 1.6 0 0.8 0.75 0 0.62 0.451 1
-bar 2.6 0 0.8 1 0 0.62 0.451 1
-bar 3.6 0 0.8 2 0 0.62 0.451 1
+text 0.125 0 0 7 center center black: -1
+text 0.375 0 0 7 center center black: 1
+text 0.625 0 0 7 center center black: 1'
+text 0.875 0 0 7 center center black: 2
+text 1.5 0 0 7 center center black: 3
+text 0.02 0.05 0 8 left baseline black: numbers are rounds; -1: ranges; ' marks a repeated attempt
+from -2
+line epsilon asked for #E69F00 -- None 1.5 6: 1.5 1.5; 0 1
+bar 0 -0.5 0.25 1 0 0.62 0.451 1
+bar 0.25 -0.5 0.25 1 0.702 0.886 0.835 1
+bar 0.5 -0.5 0.25 1 0 0.62 0.451 1
+bar 0.75 -0.5 0.25 1 0.702 0.886 0.835 1
+bar 1 -0.5 1 1 0 0.62 0.451 1
 text 0 0 0 8 left baseline black: epsilon asked for"""
 MOVES = """\
 from 0
@@ -145,8 +154,9 @@ def test_everything_in_a_summary(monkeypatch: pytest.MonkeyPatch) -> None:
         release(3, 4, "evaluation", 2.0, "sums"),
     )
     report = replace(result.report, releases=releases, warnings=("One.", "Two."), provenance=TOLD)
-    result = replace(result, feature_names=("age", "height"), movements=(0.5, 0.25), report=report)
-    below = BELOW.format(rounds="-1: ranges; ", costs=COSTS, title="Radius and movement", moves=MOVES, last=0.0546)
+    model = replace(result.model, feature_names=("age", "height"), privacy=report)
+    result = replace(result, model=model, movements=(0.5, 0.25), report=report)
+    below = BELOW.format(costs=COSTS, title="Radius and movement", moves=MOVES, last=0.0546)
     cautions = "text 0.01 0.5 0 8 left center #A00000: WARNING  One.\nWARNING  Two."
     assert "\n".join(described(figure_of(result, monkeypatch))) == "\n".join((SCATTER + below, cautions))
 
@@ -164,14 +174,14 @@ def test_everything_in_a_summary_of_images_without_noise(monkeypatch: pytest.Mon
         head += [f"text 0.5 1 0 9 center baseline black: {j}: n ~ {10 * j}{caution}", f"image {j / 10:g} 0 0 0.8"]
     head += ["axes 2 5 1 1 1 1 1 0 0.05 0.05", "part 0 0.00442 1 0.442"]
     costs = "text 0.5 0.5 0 10 center baseline black: no noise was added: epsilon is infinite"
-    below = BELOW.format(rounds="", costs=costs, title="Movement", moves="", last=0.00442)
+    below = BELOW.format(costs=costs, title="Movement", moves="", last=0.00442)
     assert described(figure_of(replace(result, report=report, movements=()), monkeypatch)) == [
         *head,
         *below.splitlines(),
     ]
 
 
-def test_a_release_without_a_cost_has_no_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_release_without_a_cost_reaches_beyond_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """Beside one with a cost; one feature without a name, and counts below zero, whose dots are the smallest."""
     result = result_of([[-0.5], [0.5]], [-5.0, -1.0])
     releases = (release(1, 0, "lloyd-1", 1.0, "counts"), release(2, 1, "lloyd-2", np.inf, "counts"))
@@ -179,9 +189,9 @@ def test_a_release_without_a_cost_has_no_bar(monkeypatch: pytest.MonkeyPatch) ->
     assert {
         "text 0.5 0 0 10 center top black: feature 0",
         "dots -0.5 0 0.5 0; 60 60; 0.6",
-        "bar -0.4 0 0.8 1 0 0.62 0.451 1",
-        "bar 0.6 0 0.8 0 0 0.62 0.451 1",
-        "text 0 4 90 10 center baseline black: infinite",
+        "bar 0 -0.5 1 1 0 0.62 0.451 1",
+        "bar 1 -0.5 1.93 1 1 1 1 1",
+        "text 1.48 0 0 7 center center black: 2: infinite",
     } <= set(lines)
     assert sum("infinite" in line for line in lines) == 1
 
@@ -231,7 +241,7 @@ def test_everything_in_a_cost_curve(k: int, elbow: bool, monkeypatch: pytest.Mon
     picture.draw_cost_curve(np.array([4.0, 2.0, 1.0]), k, replace(result_of(*THREE).report, provenance=TOLD))
     expected = [
         "figure 6.5 4 110",
-        TITLE.format("private: epsilon 1.5").replace(" 11 ", " 9 "),
+        TITLE.format("PRIVATE: epsilon 1.5").replace(" 11 ", " 9 "),
         f"text 0.5 0.01 0 7 center bottom #999999: {TOLD}",
         "axes 1 1 1 1 0.05 0.05",
         "text 0.5 0 0 10 center top black: number of clusters k",
@@ -255,10 +265,12 @@ def axis_named(figure: Any, word: str) -> Any:
 THREE = ([[-0.5, 0.0], [0.5, 0.0], [0.0, 0.75]], [2000.0, 0.0, 8000.0])
 
 
-def test_epsilon_begins_at_zero_and_leaves_a_fifth_above_what_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_strip_begins_at_zero_and_leaves_a_twentieth_beyond_what_was_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     figure = figure_of(result_of(*THREE), monkeypatch)
     (axis,) = [axis for axis in figure.axes if any(line.get_label() == "epsilon asked for" for line in axis.lines)]
-    assert axis.get_ylim() == (0.0, pytest.approx(1.2 * 1.5))
+    assert axis.get_xlim() == (0.0, pytest.approx(1.05 * 1.5))
 
 
 def test_areas_grow_with_counts_from_60_to_660_points(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -278,10 +290,9 @@ WIDE = [[0.1, 0.5, -1.0, 0.0], [0.1, -0.5, 1.0, 0.0], [0.1, 0.0, 0.0, 0.75]]
 
 def test_more_than_two_columns_are_a_heat_map_of_values_in_units(monkeypatch: pytest.MonkeyPatch) -> None:
     """Shades are differences from the mean of the centroids, which is (.1, 0, 0, .25), with 1 as the darkest."""
-    result = result_of(WIDE, [2000.0, 20.0, 8000.0], scaled=np.array(WIDE))
-    units = np.array(WIDE) * [1.0, 1.0, 12_345.6, 1.0]
     long = "a name that is longer than the picture has room for"
-    result = replace(result, centroids=units, feature_names=("age", "height", "income", long))
+    box = (-1.0, -1.0, -12_345.6, -1.0), (1.0, 1.0, 12_345.6, 1.0)
+    result = result_of(WIDE, [2000.0, 20.0, 8000.0], bounds=box, feature_names=("age", "height", "income", long))
     axis = axis_named(figure_of(result, monkeypatch), "red is above")
     assert axis.get_title() == "Centroids; red is above their mean, blue below"
     (image,) = axis.images

@@ -337,7 +337,7 @@ def test_each_release_has_a_line_of_its_own() -> None:
     assert "found by the private histograms" in sentences
     assert "domain (-100 to 100) that is public knowledge" in sentences
     assert "were not taken from the data" not in sentences
-    assert "magnitudes" in str(report)
+    assert "magnitudes" in report.details()
 
 
 def test_client_level_lines_say_what_is_clipped(counting: str) -> None:

@@ -110,7 +110,7 @@ def test_from_dict_leaves_its_argument_alone() -> None:
 @pytest.mark.parametrize("name", REPORTS)
 def test_text_says_what_was_protected_from_whom_at_which_cost(name: str) -> None:
     report = REPORTS[name]
-    text = str(report)
+    text = report.details()
     head = text.splitlines()[0]
     assert head.startswith("PRIVATE: " if report.is_private else "NOT PRIVATE: ")
     assert report.algorithm in head
@@ -134,7 +134,7 @@ def test_text_says_what_was_protected_from_whom_at_which_cost(name: str) -> None
 
 
 def test_columns_stand_below_their_headings() -> None:
-    lines = str(REPORTS["fastlloyd"]).splitlines()
+    lines = REPORTS["fastlloyd"].details().splitlines()
     (header,) = [line for line in lines if line.startswith("  releases")]
     row = lines[-1]
     for heading, value in (
@@ -147,7 +147,7 @@ def test_columns_stand_below_their_headings() -> None:
 
 
 def test_long_names_of_arrays_leave_the_columns_where_they_are() -> None:
-    lines = str(REPORTS["proxy_lloyd"]).splitlines()
+    lines = REPORTS["proxy_lloyd"].details().splitlines()
     (place,) = [index for index, line in enumerate(lines) if line.startswith("  releases")]
     rows = lines[place + 1 :]
     assert {"unit_outer_product", "residual_squares"} <= {row.split()[1] for row in rows}
@@ -264,9 +264,10 @@ def test_the_page_of_a_small_report_line_by_line() -> None:
         n_attempts=13,
         n_examples_source="not needed",
     )
-    text = str(whole).splitlines()
+    text = whole.details().splitlines()
+    cost = f"epsilon infinite at delta 1.23e-05 per record; {report.algorithm}, 4 clients"
     assert text == [
-        f"NOT PRIVATE: {report.algorithm}, trust model {report.trust!r}, {report.noise} noise",
+        f"NOT PRIVATE: {cost}, trust {report.trust!r}, {report.noise} noise",
         "  cost        epsilon infinite at delta 1.23e-05 (asked for 1.235; with all retries infinite)",
         f"  unit        one record: {report.neighbours}",
         f"  guarantee   {report.guarantee}",
@@ -276,6 +277,8 @@ def test_the_page_of_a_small_report_line_by_line() -> None:
         "  releases    round/attempt  array               sensitivity     noise                epsilon so far",
         "              3/12           counts              l2 1            none                 infinite",
     ]
+    short = [*text[:6], "  more        1 assumptions, 1 releases: print(report.details())"]
+    assert str(whole).splitlines() == short
     told = str(replace(whole, provenance=Provenance("7", "server", "ab" * 32), n_examples=5)).splitlines()
     assert told[4] == "  cohort      4 clients, 13 aggregations, N = 5 (not needed)"
     assert told[5].startswith("  from        run 7, server, plan abababababababab, provenance ")

@@ -19,16 +19,19 @@ from typing import Any
 import numpy as np
 import pytest
 
+from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.errors import LocalMisuseError
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.report import PrivacyReport, Provenance
 from flwr_dpkmeans.results import picture, writer
+from flwr_dpkmeans.results.model import Model
 from flwr_dpkmeans.results.picture import draw_summary
 from flwr_dpkmeans.results.writer import RunResult, metrics_of, result_files, write_folder, write_report, write_whole
 from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.statement import build_report
 
-NAMES = ["centroids.npz", "privacy_report.json", "metrics.json", "summary.png"]
+ALL_MAY_HAVE = ["privacy_report.json", "metrics.json", "report.html", "report.md", "deployment.json"]
+NAMES = ["model.json", "centroids.npz", "summary.png", *ALL_MAY_HAVE]
 
 
 def report_of(
@@ -43,15 +46,11 @@ def report_of(
 def result_of(k: int = 4, d: int = 2, *, report: PrivacyReport | None = None, **values: Any) -> RunResult:
     generator = np.random.default_rng(k + d)
     centroids = generator.uniform(0, 16, (k, d))
-    defaults: dict[str, Any] = {
-        "centroids": centroids,
-        "scaled": centroids,
-        "bounds": ((-1.0,), (1.0,)),
-        "counts": generator.normal(100, 80, k),
-        "movements": (0.5, 0.25, 0.125),
-        "report": report or report_of(k, d),
-    }
-    return RunResult(**(defaults | values))
+    told = report or report_of(k, d)
+    points, counts = values.pop("centroids", centroids), values.pop("counts", generator.normal(100, 80, k))
+    bounds = Bounds(*values.pop("bounds", ((-1.0,), (1.0,))))
+    model = Model(points, counts, bounds, told, values.pop("feature_names", ()))
+    return RunResult(model, told, **({"movements": (0.5, 0.25, 0.125)} | values))
 
 
 # Kinds of layout, report and numbers, several in one picture: drawing takes most of these tests' time.
@@ -136,6 +135,8 @@ def looked_at(result: RunResult, dpi: int) -> Drawn:
         for i, axes in enumerate(self.figure.axes):
             shown = [label for label in axes.get_xticklabels() if label.get_text() and axes.axison]
             labels[f"ticks {i}"] = [label.get_window_extent() for label in shown]
+            strip = axes.texts if axes.get_title() == "Budget by round" else []
+            labels[f"strip {i}"] = [text.get_window_extent() for text in strip]
             labels[f"counts {i}"] = [text.get_window_extent() for text in axes.texts if " n ~ " in text.get_text()]
 
     with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
@@ -194,20 +195,23 @@ CROWDED: dict[str, Callable[[], RunResult]] = {
 def test_no_two_labels_of_ticks_or_counts_overlap(name: str) -> None:
     rows = drawn(name).labels
     # Ticks of three axes, and the counts beside one; of 60 columns no two axes say most, so there is no scatter plot.
-    assert sum(len(boxes) > 2 for boxes in rows.values()) == (3 if name == "k = 20, d = 60" else 4)
+    strips = [len(boxes) for place, boxes in rows.items() if place.startswith("strip")]
+    assert max(strips) > 2
+    others = [boxes for place, boxes in rows.items() if not place.startswith("strip")]
+    assert sum(len(boxes) > 2 for boxes in others) == (3 if name == "k = 20, d = 60" else 4)
     for boxes in rows.values():
         assert not any(one.overlaps(other) for one, other in itertools.combinations(boxes, 2)), name
 
 
 def test_rounds_before_the_first_one_are_named_below_the_costs() -> None:
     words = drawn("private bounds").words
-    assert {"-1", "0", "round (-1: count and magnitudes, 0: ranges; ' marks a repeated attempt)"} <= words
-    assert "round (' marks a repeated attempt)" in drawn("two features").words
+    assert "numbers are rounds; -1: count and magnitudes; 0: ranges" in words
+    assert "numbers are rounds" in drawn("two features").words
 
 
 def test_repeated_attempts_are_marked_and_others_are_not() -> None:
     # Round 3 ran once, although its attempt has number 1.
-    assert {"1", "2", "2'", "3"} <= drawn("retried").words
+    assert {"1", "2", "2'", "3", "numbers are rounds; ' marks a repeated attempt"} <= drawn("retried").words
     assert not {"1'", "3'"} & drawn("retried").words
 
 
@@ -215,31 +219,33 @@ def test_counts_within_the_noise_carry_a_word_of_caution() -> None:
     assert {"0: n ~ 1000000", "1: n ~ 1, mostly noise"} <= drawn("large and small").words
 
 
-# -- the four files -----------------------------------------------------------------------------------------------
+# -- the files ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["not private", "counted", "fastlloyd"])
-def test_all_four_files_are_written_and_parse(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_files_are_written_and_parse(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(picture, "_DPI", 40)
     if name != "counted":  # which no other test draws
         monkeypatch.setattr(picture, "draw_summary", lambda _: drawn(name).content)
     result = result_named(name)
     paths = write_folder(tmp_path / "run" / "client-2", result_files(result))
-    assert [path.name for path in paths] == NAMES
+    names = [one for one in NAMES if one != "deployment.json" or result.report.is_private]
+    assert [path.name for path in paths] == names
+    place = dict(zip(names, paths, strict=True))
     assert all(path.is_absolute() for path in paths)
-    assert sorted(path.name for path in (tmp_path / "run" / "client-2").iterdir()) == sorted(NAMES)
-    with np.load(paths[0]) as archive:
-        assert np.array_equal(archive["centroids"], result.centroids)
-        assert np.array_equal(archive["counts"], result.counts)
-        assert tuple(archive["feature_names"]) == result.feature_names
-    assert PrivacyReport.from_dict(json.loads(paths[1].read_text())) == result.report
-    metrics = json.loads(paths[2].read_text())
+    assert sorted(path.name for path in (tmp_path / "run" / "client-2").iterdir()) == sorted(names)
+    with np.load(place["centroids.npz"]) as archive:
+        assert np.array_equal(archive["centroids"], result.model.centroids)
+        assert np.array_equal(archive["counts"], result.model.counts)
+        assert tuple(archive["feature_names"]) == result.model.feature_names
+    assert PrivacyReport.from_dict(json.loads(place["privacy_report.json"].read_text())) == result.report
+    metrics = json.loads(place["metrics.json"].read_text())
     assert metrics["n_iterations"] == 3
     assert metrics["n_rounds"] == len([entry for entry in metrics["rounds"] if entry["round"] > 0])
-    assert metrics["noisy_counts"] == result.counts.tolist()
+    assert metrics["noisy_counts"] == result.model.counts.tolist()
     assert [entry["movement"] for entry in metrics["rounds"][-3:]] == list(result.movements)
     assert not any("movement" in entry for entry in metrics["rounds"][:-3])
-    png_size(paths[3].read_bytes())
+    png_size(place["summary.png"].read_bytes())
 
 
 def test_metrics_follow_from_the_report() -> None:
@@ -265,8 +271,8 @@ def test_metrics_follow_from_the_report() -> None:
 def test_report_alone_has_no_centroids(tmp_path: Path) -> None:
     report = result_named("digits").report
     paths = write_report(tmp_path, report)
-    assert [path.name for path in paths] == ["privacy_report.json", "metrics.json"]
-    assert len(list(tmp_path.iterdir())) == 2
+    assert [path.name for path in paths] == ALL_MAY_HAVE
+    assert len(list(tmp_path.iterdir())) == 5
 
 
 # -- whole or absent ----------------------------------------------------------------------------------------------
@@ -377,7 +383,7 @@ def test_a_release_without_noise_is_no_missing_bar() -> None:
     report = report_of(3, 2, evaluation="exact")
     assert [math.isinf(line.epsilon_so_far) for line in report.releases][-3:] == [True] * 3
     words = looked_at(result_of(3, 2, report=report), dpi=40).words
-    assert {"infinite", str(report.releases[-1].round_index)} <= words
+    assert f"{report.releases[-1].round_index}: infinite" in words
 
 
 def test_the_picture_says_which_run_it_belongs_to() -> None:
@@ -396,7 +402,9 @@ def test_infinite_epsilon_never_reaches_a_file_as_a_word(tmp_path: Path) -> None
 def test_who_reads_a_result_sees_no_private_number_by_accident() -> None:
     """Whatever shows a result in a log or an error shows none of its released arrays."""
     shown = {field.name for field in fields(RunResult) if field.repr}
-    assert shown == {"report", "bounds", "image_shape", "feature_names", "evaluation"}
+    assert shown == {"model", "report", "image_shape", "evaluation"}
+    shown = {field.name for field in fields(Model) if field.repr}
+    assert shown == {"bounds", "feature_names", "schema"}
 
 
 def test_costs_are_told_in_squared_units_where_all_features_have_one_width() -> None:
@@ -404,7 +412,7 @@ def test_costs_are_told_in_squared_units_where_all_features_have_one_width() -> 
     alone = result_of(2, 2)
     assert alone.costs is None
     for bounds, factor in ((((0.0,), (10.0,)), 25.0), (((0.0, 0.0), (10.0, 2.0)), 1.0)):
-        told = replace(alone, bounds=bounds, scaled_costs=scaled).costs
+        told = result_of(2, 2, bounds=bounds, scaled_costs=scaled).costs
         assert told is not None
         assert told.tolist() == [4.0 * factor, factor]
 
@@ -416,7 +424,7 @@ def test_a_chosen_number_of_clusters_comes_with_its_curve(monkeypatch: pytest.Mo
     provenance = Provenance("7", "server", "ab" * 32)
     result = result_of(3, 2, scaled_costs=np.array([4.0, 1.0]), bounds=((0.0,), (10.0,)))
     files = result_files(replace(result, report=replace(result.report, provenance=provenance)))
-    assert list(files) == [*NAMES, "cost_curve.png"]
+    assert sorted(files) == sorted([*NAMES, "cost_curve.png"])
     assert (files["summary.png"], files["cost_curve.png"]) == (b"summary", b"curve")
     ((costs, k),) = drawings
     assert (costs.tolist(), k) == ([100.0, 25.0], 3)
@@ -426,7 +434,7 @@ def test_a_chosen_number_of_clusters_comes_with_its_curve(monkeypatch: pytest.Mo
     with np.load(io.BytesIO(files["centroids.npz"])) as archive:
         assert json.loads(str(archive["provenance"])) == provenance.to_dict()
         assert set(archive) == {"centroids", "counts", "feature_names", "scaled", "bounds", "provenance"}
-        assert archive["bounds"].tolist() == [[0.0], [10.0]]
+        assert archive["bounds"].tolist() == [[0.0] * 2, [10.0] * 2]
     without = result_files(result_of(3, 2))
     assert list(without) == NAMES
     assert "provenance" not in json.loads(without["metrics.json"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import sys
 import tomllib
 from collections.abc import Iterator
@@ -743,18 +744,34 @@ def run_app(tmp_path: Path, run_id: int = 31, **values: Any) -> Path:
 def test_whole_run_says_where_everything_is(tmp_path: Path, log: list[str]) -> None:
     tmp_path = run_app(tmp_path, data="iris", **{"n-clusters": 3})
     for i in range(2, 5):
-        for name in ("centroids.npz", "privacy_report.json", "metrics.json", "summary.png"):
+        for name in ("centroids.npz", "privacy_report.json", "metrics.json", "summary.png", "report.html"):
             path = tmp_path / f"client-{i}" / name
             assert path.stat().st_size > 0
-            assert f"  {path}" in log
-    assert sorted(path.name for path in (tmp_path / "server").iterdir()) == ["metrics.json", "privacy_report.json"]
+        assert log[i - 5] == f"page of client {i}, with all files beside it: {path}"
+    names = ["deployment.json", "metrics.json", "privacy_report.json", "report.html", "report.md"]
+    assert sorted(path.name for path in (tmp_path / "server").iterdir()) == names
+    assert all(f"  {tmp_path / 'server' / name}" in log for name in names)
+    centres = np.load(tmp_path / "client-2" / "centroids.npz")["centroids"]
+    shown = {f"{value:.3g}" for value in centres.flat}
+    own, server = ((tmp_path / who / "report.md").read_text() for who in ("client-2", "server"))
+    cells = [set(re.findall(r"[\d.]+", text)) for text in (own, server)]
+    assert shown <= cells[0]
+    assert len(shown & cells[1]) < 3
+    assert "By this party's ledger, runs of unit 'record' on data set" in own
+    assert "is not at hand here" in server
+    assert "does not see the clusters" in server
+    assert "This party's own rows by cluster" in own
+    assert "own rows by cluster" not in server
     report = PrivacyReport.from_dict(json.loads((tmp_path / "server" / "privacy_report.json").read_text()))
     assert 1.99 <= report.epsilon <= 2.0
     steps = [line for line in log if line.startswith("round ")]
     assert len(steps) >= 2
     assert all("epsilon so far" in line and "noise " in line for line in steps)
     assert not any("movement" in line for line in steps)
-    assert any(line.startswith("PRIVATE: proxy_lloyd, trust model 'oblivious', secure noise") for line in log)
+    said = [line for line in log if line.startswith("PRIVATE: ")]
+    assert len(said) == 1
+    assert said[0].endswith("per record; proxy_lloyd, 3 clients, trust 'oblivious', secure noise")
+    assert not any("| size" in line or "residual_sums" in line for line in log[log.index(said[0]) :])
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -839,7 +856,6 @@ def test_whole_run_that_chooses_k_draws_its_curve(
     shapes, curves = set(), []
     for folder in [tmp_path / "server", *(tmp_path / f"client-{i}" for i in range(2, 5))]:
         assert (folder / "cost_curve.png").read_bytes().startswith(b"\x89PNG\r\n")
-        assert f"  {folder / 'cost_curve.png'}" in log
         metrics = json.loads((folder / "metrics.json").read_text())
         curves.append(metrics["costs"])
         with np.load(folder / "centroids.npz") as archive:
@@ -852,7 +868,11 @@ def test_whole_run_that_chooses_k_draws_its_curve(
     # In the data's own squared units: of 100 coordinates, 10 are left after the projection.
     assert len(curves[0]) == 12
     assert 5.0 < curves[0][0] < 25.0
-    assert any(line.startswith("PRIVATE: feddp_kmeans, trust model 'distributed'") for line in log)
+    table = next(place for place, line in enumerate(log) if line.startswith("| size in records"))
+    line = next(place for place, line in enumerate(log) if line.startswith("PRIVATE: "))
+    assert "; feddp_kmeans, 3 clients, trust 'distributed'" in log[line]
+    # Numbers, then privacy, then warnings, and paths last.
+    assert table < line < log.index(f"  {tmp_path / 'server' / 'cost_curve.png'}") < len(log)
     assert any(line.startswith("feddp_kmeans: k = 'auto', at most 12, N = ") for line in log)
     assert f"k = {k} was chosen, of at most 12" in log
 

@@ -1,0 +1,217 @@
+"""What is told of a run: a summary for consoles and notebooks, a page for each party, and a record for the registry.
+
+Here are the numbers; the words are in ``templates.toml``, each once, for all forms, which have the same macros.
+Whatever a name or a cell holds stays text.
+"""
+
+from __future__ import annotations
+
+import base64
+import math
+import re
+import tomllib
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from jinja2 import DictLoader, Environment, StrictUndefined
+from markupsafe import Markup
+from numpy.typing import NDArray
+
+from flwr_dpkmeans.log import printable
+from flwr_dpkmeans.privacy.report import PrivacyReport, counts_deviation, faint_clusters, utc_now
+from flwr_dpkmeans.sums.trust import TRUST_MODELS
+
+if TYPE_CHECKING:
+    from flwr_dpkmeans.algorithms.cluster_profile import Figure
+    from flwr_dpkmeans.results.model import Model
+    from flwr_dpkmeans.results.writer import RunResult
+
+HTML, MARKDOWN, CONSOLE = "html", "markdown", "console"
+"""Forms; a console gets Markdown in which nothing is escaped."""
+_IN_CONSOLE, _ON_PAGE = 10, 200
+"""Columns and clusters that a table has at most."""
+_SIDE_BY_SIDE = 10
+"""Columns of numbers that a printed page has room for."""
+_LONGEST = 10_000
+_CLEAR = 3.0
+"""Centres that are so many times their noise apart are told apart."""
+_SUMS = ("residual_sums", "relative_sums", "clipped_sums", "sums", "means")
+_LARGEST_EXPONENT = 700.0
+
+Table = tuple[str, Sequence[Sequence[str]], Sequence[str], Sequence[Sequence[int]]]
+"""Caption; rows, whose first cells are their heads; heads of columns; of numbers how the other cells are shaded, from
+-3 to 3, which repeats what they say."""
+
+
+@lru_cache(maxsize=3)
+def _environment(form: str) -> Any:
+    def finished(value: object) -> object:
+        """A value without control characters, and without what the form would take for more than text."""
+        text = value if isinstance(value, Markup) else printable(value, _LONGEST)
+        if form == HTML or isinstance(value, Markup):
+            return text
+        return Markup(re.sub(r"([\\`*_{}\[\]<>#|~&!])", r"\\\1", text) if form == MARKDOWN else text)
+
+    templates = tomllib.loads(Path(__file__).with_name("templates.toml").read_text(encoding="utf-8"))
+    found = Environment(loader=DictLoader(templates), autoescape=True, finalize=finished, undefined=StrictUndefined)
+    found.trim_blocks = found.lstrip_blocks = True
+    # Widths of columns whose cells stand below each other.
+    found.globals["columns"] = lambda rows: [max(map(len, cells)) for cells in zip(*rows, strict=True)]
+    return found
+
+
+def rendered(template: str, form: str, **values: Any) -> str:
+    """A template in one of the forms; lines that its tags leave empty are not in it."""
+    found = _environment(form)
+    macros = found.get_template("html.j2" if form == HTML else "markdown.j2")
+    text = found.get_template(template).render(values | {"format": macros})
+    return re.sub(r"\n{3,}", "\n\n", str(text)).strip("\n") + "\n"
+
+
+def number_text(value: float) -> str:
+    """Three digits, or all before the point."""
+    return f"{value:,.0f}" if abs(value) >= 1000.0 else f"{value:.3g}"
+
+
+def summary(model: Model, report: PrivacyReport, form: str, evaluation: object = None) -> str:
+    """The clusters as a table, what an evaluation found, one line of privacy, and warnings."""
+    centres = _centres(model, _IN_CONSOLE)
+    return rendered("summary.j2", form, centres=centres, report=report, evaluation=evaluation)
+
+
+def page(form: str, report: PrivacyReport, result: RunResult | None = None, picture: bytes = b"") -> bytes:
+    """All that one party may read of a run; `result` where it may know the clusters, with their `picture`."""
+    origin = {} if report.provenance is None else report.provenance.to_dict() | {"digest": report.provenance.digest}
+    values = {
+        "factor": math.exp(min(report.epsilon, _LARGEST_EXPONENT)),
+        "known": [(name, ", ".join(it) if isinstance(it, list) else it) for name, it in origin.items() if it],
+        "picture": Markup(base64.b64encode(picture).decode()),
+        "centres": [] if result is None else _centres(result.model, _ON_PAGE),
+        "profile": [] if result is None else _profile(result.model.federated_profile),
+        "own_profile": [] if result is None or result.profile is None else _own_profile(result.profile),
+        "sureness": [] if result is None else _sureness(result),
+        "scale": "" if result is None else _scale(result.model),
+        "evaluation": result and result.evaluation,
+        "spent": result and result.spent,
+    }
+    return rendered("page.j2", form, **values, **_told(report, result)).encode()
+
+
+def registry_record(report: PrivacyReport, result: RunResult | None = None) -> bytes:
+    """A draft, as JSON, for the public registry of deployments of differential privacy."""
+    date = ((report.provenance and report.provenance.finished) or utc_now())[:10]
+    return rendered("record.j2", HTML, date=date, **_told(report, result)).encode()
+
+
+def _told(report: PrivacyReport, result: RunResult | None) -> dict[str, Any]:
+    """What both the page and the record speak of."""
+    kinds = [line.noise for line in report.releases]
+    noises = ", ".join(f"{kinds.count(kind)} with {kind} noise" for kind in dict.fromkeys(kinds))
+    source = "OpenDP's discrete samplers" if report.noise == "secure" else f"a {report.noise} generator"
+    mechanism = f"{len(kinds)} arrays of sums: {noises}; noise from {source}."
+    model, trust = result and result.model, TRUST_MODELS.get(report.trust)
+    return {"report": report, "origin": report.provenance, "model": model, "trust": trust, "mechanism": mechanism}
+
+
+def _scale(model: Model) -> str:
+    """How many columns there are, and what they are measured in."""
+    lower, upper = min(model.bounds.lower), max(model.bounds.upper)
+    told = (
+        f"within {lower:g} to {upper:g}" if model.schema is None else f"of a schema, scale {model.schema.scale.value}"
+    )
+    return f"{model.scaled.shape[1]} columns {told}"
+
+
+def _centres(model: Model, most: int) -> list[Table]:
+    """Columns x clusters in units, with sizes, of at most so many; shaded by the difference from all centres' mean."""
+    (k, d), deviation = model.scaled.shape, counts_deviation(model.privacy)
+    places, own, cells = model.leading(most), range(min(k, most)), model.shown()
+    faint = faint_clusters(model.counts, model.privacy)
+    error = f" ± {number_text(round(deviation, 1))}" if deviation else ""
+    differences = (model.scaled - model.scaled.mean(axis=0)).T[places, : len(own)]
+    steps = np.rint(3.0 * differences / (np.abs(differences).max(initial=0.0) or 1.0)).astype(int)
+    cut = [f"{most} of {d} columns, which differ most"] * (d > most) + [f"{most} of {k} clusters"] * (k > most)
+    about = "; ".join(["Centres of the clusters in the units of the data, with noise", *cut])
+    rows = [
+        (f"size in {model.privacy.unit}s", *(f"{model.counts[j]:,.0f}{error}" for j in own)),
+        ("told from noise", *("mostly noise" if j in faint else "yes" for j in own)),
+        *((model.names[place], *(cells[place][j] for j in own)) for place in places),
+    ]
+    return _side_by_side(about, ["column", *(f"cluster {j}" for j in own)], rows, [[0] * k] * 2 + steps.tolist())
+
+
+def _side_by_side(
+    about: str, head: Sequence[str], rows: Sequence[Sequence[str]], shades: Sequence[Sequence[int]] = ()
+) -> list[Table]:
+    """A table as several that a printed page has room for."""
+    return [
+        (
+            about,
+            [(row[0], *row[first : first + _SIDE_BY_SIDE]) for row in rows],
+            (head[0], *head[first : first + _SIDE_BY_SIDE]),
+            [row[first - 1 : first - 1 + _SIDE_BY_SIDE] for row in shades],
+        )
+        for first in range(1, len(head), _SIDE_BY_SIDE)
+    ]
+
+
+def _profile(figures: Sequence[Figure]) -> list[Table]:
+    """What the run released of all parties' rows by cluster: figures with the deviation of their noise."""
+    lines: dict[tuple[str, str], list[str]] = {}
+    clusters = dict.fromkeys(one.cluster if one.cluster == "all" else f"cluster {one.cluster}" for one in figures)
+    for one in figures:
+        told = one.estimate if isinstance(one.estimate, str) else number_text(one.estimate)
+        told += f" ± {number_text(one.deviation)}" + (" (noise)" if one.noise else "")
+        lines.setdefault((one.column, f"{one.figure} {one.value}".strip()), []).append(told)
+    rows = [(f"{column}: {figure}", *cells) for (column, figure), cells in lines.items()]
+    about = "All parties' rows by cluster: figure ± deviation of its noise; (noise): it cannot be told from noise"
+    return _side_by_side(about, ["column", *clusters], rows[:_ON_PAGE]) if rows else []
+
+
+def _own_profile(profile: Any) -> list[Table]:
+    """The local profile: mean and spread of a cluster's cells, or their commonest value."""
+    cells: dict[str, list[str]] = {}
+    for one in profile.itertuples():
+        told = f"{number_text(one.mean)} ± {number_text(one.std)}" if one.count else ""
+        told = one.commonest.partition("; ")[0] or told
+        cells.setdefault(f"{one.cluster}: {one.rows:,} rows", []).append(told)
+    about = "This party's own rows by cluster: mean ± standard deviation, or the commonest text with its share"
+    rows = list(zip(profile["column"], *cells.values(), strict=False))
+    return _side_by_side(about, ["column", *cells], rows[:_ON_PAGE])
+
+
+def _sureness(result: RunResult) -> list[Table]:
+    """How far noise moves a centre, beside how far the next one is; nothing if that is not known."""
+    model = result.model
+    noise, faint = centre_noise(model, result.radius), set(faint_clusters(model.counts, model.privacy))
+    if noise is None:
+        return []
+    apart, rows = np.linalg.norm(model.scaled[:, None] - model.scaled, axis=2), []
+    np.fill_diagonal(apart, np.inf)
+    for j, other in enumerate(apart.argmin(axis=1)[:_ON_PAGE].tolist()):
+        clear = apart[j, other] >= _CLEAR * math.hypot(noise[j], noise[other])
+        verdict = "mostly noise" if {j, other} & faint else "told apart" if clear else "too close for the noise"
+        rows.append((f"cluster {j}", f"{noise[j]:.2g}", f"{apart[j, other]:.2g}", f"cluster {other}", verdict))
+    head = ("cluster", "noise moves the centre by about", "distance to the next centre", "which is", "so they are")
+    return [("In the fitted space, where each column's bounds are -1 and 1", rows, head, ())]
+
+
+def centre_noise(model: Model, radius: float | None = None) -> NDArray[np.float64] | None:
+    """Length of the noise in each centre, (k,), root mean square, in scaled units, of the last released sums.
+
+    To first order in the noise over the count; `radius` is what residuals were divided by. None where it is not known.
+    """
+    report, d, counts = model.privacy, model.scaled.shape[1], counts_deviation(model.privacy)
+    last = next((line for line in reversed(report.releases) if line.array in _SUMS), None)
+    unit = radius if last is not None and last.array == "residual_sums" else 1.0
+    if last is None or counts is None or unit is None:
+        return None
+    each = last.noise_scale * unit * (math.sqrt(2.0) if last.noise == "laplace" else 1.0)
+    # A sum that is not relative to its centre moves with the noise of its count, too.
+    beside = counts * np.linalg.norm(model.scaled, axis=1) if last.array == "sums" else 0.0
+    length: NDArray[np.float64] = np.hypot(each * math.sqrt(d), beside) / np.maximum(model.counts, 1.0)
+    # No centre is farther off than the box is wide.
+    return np.minimum(length, 2.0 * math.sqrt(d))

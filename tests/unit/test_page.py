@@ -1,0 +1,357 @@
+"""The page of a run: its numbers by hand, one content in three forms, and nothing that is not its reader's."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import re
+import tomllib
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from test_results import report_of
+
+from flwr_dpkmeans import FederatedKMeans
+from flwr_dpkmeans.data.points import Bounds
+from flwr_dpkmeans.data.schema import Schema
+from flwr_dpkmeans.node.guard import NodeGuard, NodeSettings
+from flwr_dpkmeans.node.ledger import LedgerEntry, MemoryLedger
+from flwr_dpkmeans.node.policy import ClientPolicy
+from flwr_dpkmeans.options import parse_config
+from flwr_dpkmeans.privacy import report as report_module
+from flwr_dpkmeans.privacy.report import PrivacyReport, Provenance, ReleaseLine
+from flwr_dpkmeans.results import page as page_module
+from flwr_dpkmeans.results import picture
+from flwr_dpkmeans.results.model import Model
+from flwr_dpkmeans.results.page import CONSOLE, HTML, MARKDOWN, centre_noise, page, registry_record, summary
+from flwr_dpkmeans.results.profile import profile
+from flwr_dpkmeans.results.writer import RunResult, result_files
+from flwr_dpkmeans.sums.draft import draft_plan
+
+HOSTILE = ("<script>alert(1)</script>", '"><img src=x onerror=alert(2)>', "a | b *c* [d](javascript:e)\x1b[2J\n# f")
+SECTIONS = [
+    *("What was asked", "The clusters", "How sure they are", "Who could learn what", "Privacy card"),
+    *("What was spent, and what is left", "Warnings", "Where this comes from"),
+]
+ALLOWED = {
+    *("html", "head", "meta", "title", "style", "body", "main", "h1", "h2", "p", "strong", "img", "div"),
+    *("table", "caption", "thead", "tbody", "tr", "th", "td"),
+}
+
+
+class Parsed(HTMLParser):
+    """Tags with their attributes in order, and the text of some."""
+
+    def __init__(self, content: bytes) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: dict[str, list[str]] = {}
+        self._open: list[str] = []
+        self.feed(content.decode())
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in ("meta", "img"):
+            self._open.append(tag)
+            self.texts.setdefault(tag, []).append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self._open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self._open:
+            self.texts[self._open[-1]][-1] += data
+
+
+def line_of(array: str, scale: float, noise: str = "gaussian") -> ReleaseLine:
+    return replace(report_of(3, 2).releases[0], array=array, noise_scale=scale, noise=noise)
+
+
+def report_with(*lines: ReleaseLine, **values: Any) -> PrivacyReport:
+    known = {"releases": lines, "provenance": Provenance("7", "client 2", "ab" * 32, cohort=("2 (ab)", "3 (cd)"))}
+    return replace(report_of(3, 3), **(known | values))
+
+
+def result_of(report: PrivacyReport | None = None, **values: Any) -> RunResult:
+    """Three clusters in three columns with hostile names; the second one is mostly noise."""
+    told = report or report_with(line_of("relative_sums", 5.0), line_of("counts", 10.0), warnings=("<b>W</b>",))
+    scaled = np.array([[0.5, -0.5, 0.0], [0.5, 0.5, 0.0], [-0.5, -0.5, 0.25]])
+    names = values.pop("feature_names", HOSTILE)
+    model = Model(scaled, np.array([500.0, 29.0, 1200.0]), Bounds((0.0,), (2e4,)), told, names)
+    return RunResult(model, told, (0.5,), **values)
+
+
+def test_the_table_by_hand() -> None:
+    told = summary(result_of(feature_names=("a", "b", "c")).model, result_of().report, CONSOLE)
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in told.splitlines() if line.startswith("|")]
+    assert rows[:1] + rows[2:] == [
+        ["column", "cluster 0", "cluster 1", "cluster 2"],
+        ["size in records", "500 ± 10", "29 ± 10", "1,200 ± 10"],
+        ["told from noise", "yes", "mostly noise", "yes"],
+        ["a", "15,000", "15,000", "5,000"],
+        ["b", "5,000", "15,000", "5,000"],
+        ["c", "10,000", "10,000", "12,500"],
+    ]
+    widths = {len(line) for line in told.splitlines() if line.startswith("|")}
+    assert len(widths) == 1
+    assert told.splitlines()[-3:] == [result_of().report.line, "", "WARNING: <b>W</b>"]
+
+
+def test_a_console_shows_what_differs_most_and_says_what_it_leaves_out() -> None:
+    scaled = np.zeros((12, 30))
+    scaled[0, 5:20] = np.linspace(0.5, 1.0, 15)
+    model = Model(scaled, np.full(12, 1e4), Bounds((-1.0,), (1.0,)), report_of(12, 30))
+    told = str(model)
+    assert "10 of 30 columns, which differ most; 10 of 12 clusters" in told
+    assert re.findall(r"feature \d+", told) == [f"feature {i}" for i in range(10, 20)]
+    assert "cluster 9" in told
+    assert "cluster 10" not in told
+    assert model._repr_html_().count("<tr>") == 13
+    assert "\n" not in repr(model)
+
+
+def test_shades_follow_the_difference_from_the_mean_of_all_centres() -> None:
+    """The means are (1/6, -1/6, 1/12), the largest difference 2/3."""
+    (table,) = page_module._centres(result_of().model, 10)
+    assert table[3] == [[0, 0, 0], [0, 0, 0], [2, 2, -3], [-2, 3, -2], [0, 0, 1]]
+
+
+def test_noise_of_a_centre_by_hand() -> None:
+    """Of 3 columns: 5 sqrt(3) over the count; residuals are in radii; a plain sum moves with its count, too."""
+    model = result_of().model
+    expected = 5.0 * math.sqrt(3.0) / np.array([500.0, 29.0, 1200.0])
+    assert centre_noise(model) == pytest.approx(expected)
+    counts = line_of("counts", 10.0)
+    residuals = replace(model, privacy=report_with(line_of("residual_sums", 5.0), counts))
+    assert centre_noise(residuals) is None
+    assert centre_noise(residuals, 0.5) == pytest.approx(0.5 * expected)
+    laplace = replace(model, privacy=report_with(line_of("sums", 5.0, "laplace"), line_of("counts", 10.0, "laplace")))
+    lengths = np.linalg.norm(model.scaled, axis=1)
+    both = np.sqrt(50.0 * 3.0 + 200.0 * lengths**2) / np.array([500.0, 29.0, 1200.0])
+    assert centre_noise(laplace) == pytest.approx(both)
+    assert centre_noise(replace(model, privacy=report_with(counts))) is None
+    assert centre_noise(replace(model, counts=np.full(3, -5.0))) == pytest.approx(2.0 * math.sqrt(3.0))
+
+
+def test_centres_are_told_apart_three_times_their_noise_from_each_other() -> None:
+    """Noise is 8.66/500, 8.66/29 and 8.66/1200; the first two are 1 apart, the first and third 1.031."""
+    ((_, rows, _, _),) = page_module._sureness(result_of())
+    assert rows == [
+        ("cluster 0", "0.017", "1", "cluster 1", "mostly noise"),
+        ("cluster 1", "0.3", "1", "cluster 0", "mostly noise"),
+        ("cluster 2", "0.0072", "1", "cluster 0", "told apart"),
+    ]
+    near = result_of()
+    near = replace(near, model=replace(near.model, scaled=near.model.scaled * 0.05, counts=np.full(3, 500.0)))
+    assert [row[4] for row in page_module._sureness(near)[0][1]] == ["too close for the noise"] * 3
+
+
+def test_noise_of_centres_is_what_repeated_runs_show() -> None:
+    """With one start: 24 runs of two centres in two columns tell it to 7% (one standard deviation)."""
+    generator = np.random.default_rng(0)
+    rows = np.array([[-0.5, -0.5], [0.5, 0.5]])[generator.integers(0, 2, 1000)] + generator.normal(0, 0.05, (1000, 2))
+    for algorithm in ("fastlloyd", "glloyd", "sulloyd"):
+        options: dict[str, Any] = {"engine": "direct", "bounds": (-1, 1), "random_state": 0, "max_iter": 2}
+        fits = [FederatedKMeans(2, algorithm=algorithm, epsilon=0.5, **options) for _ in range(24)]
+        found = [fit.fit([rows[::2], rows[1::2]]).model_ for fit in fits]
+        ordered = np.array([model.scaled[np.argsort(model.scaled[:, 0])] for model in found])
+        seen = math.sqrt(np.square(ordered - ordered.mean(axis=0)).sum(axis=2).mean())
+        noise = centre_noise(found[0])
+        assert noise is not None
+        assert 0.6 < seen / noise.mean() < 1.5, algorithm
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_both_forms_have_the_same_sections_words_and_cells(full: bool) -> None:
+    result = result_of(profile=None, spent="Spent so much.") if full else None
+    report = result_of().report
+    parsed, text = Parsed(page(HTML, report, result, b"png")), page(MARKDOWN, report, result, b"png").decode()
+    assert parsed.texts["h1"] == ["Private run of proxy_lloyd: run 7, for client 2"]
+    assert parsed.texts["h2"] == [name for name in SECTIONS if full or name != "How sure they are"]
+    assert re.findall("^## (.*)$", text, re.M) == parsed.texts["h2"]
+    plain = re.sub(r"\\(.)", r"\1", text)
+    for tag in ("p", "caption", "th", "td"):
+        for told in parsed.texts[tag]:
+            assert told.split("; orange is above")[0].strip() in plain, told
+    assert ("Spent so much." in plain) is full
+    assert ("is not at hand here" in plain) is not full
+    for sentence in (report.guarantee, report.neighbours, *report.assumptions, "ab" * 32, "2 (ab), 3 (cd)"):
+        assert sentence in plain
+
+
+def test_whatever_a_name_or_a_sentence_holds_stays_text() -> None:
+    frame = pd.DataFrame({HOSTILE[0]: ["<i>x</i>"] * 3, HOSTILE[2]: [1.0] * 3})
+    result = result_of(profile=profile(frame, np.array([0, 1, 2]), 3))
+    content = page(HTML, result.report, result, b"png")
+    parsed = Parsed(content)
+    assert {tag for tag, _ in parsed.tags} <= ALLOWED
+    assert not [names for _, names in parsed.tags if any(name.startswith("on") for name in names)]
+    assert {HOSTILE[0], HOSTILE[1], HOSTILE[2].replace("\x1b", "?").replace("\n", "?")} <= set(parsed.texts["th"])
+    assert any("<i>x</i> (100.0%)" in cell for cell in parsed.texts["td"])
+    assert any(" <b>W</b>" in text for text in parsed.texts["p"])
+    lines = page(MARKDOWN, result.report, result, b"png").decode().splitlines()
+    for _, rows in itertools.groupby(lines, key=lambda line: line.startswith("|")):
+        assert len({len(re.findall(r"(?<!\\)\|", row)) for row in rows if row.startswith("|")}) <= 1
+    assert not re.search(r"(?<!\\)[<>]|(?<!\\)\]\(javascript", "\n".join(lines))
+    assert "\x1b" not in summary(result.model, result.report, CONSOLE)
+    assert "<script" not in result.model._repr_html_()
+
+
+def test_a_page_loads_nothing_and_can_be_read_by_a_screen_reader() -> None:
+    content = page(HTML, result_of().report, result_of(), b"png")
+    parsed = Parsed(content)
+    assert content.startswith(b'<!doctype html>\n<html lang="en">')
+    sources = [value for _, names in parsed.tags for name, value in names.items() if name in ("src", "href")]
+    assert sources == ["data:image/png;base64,cG5n"]
+    assert not re.search(rb"https?:|url\(|@import", content)
+    assert any("default-src 'none'" in str(names.get("content")) for tag, names in parsed.tags if tag == "meta")
+    assert all(names.get("scope") in ("row", "col") for tag, names in parsed.tags if tag == "th")
+    assert all(names.get("alt") for tag, names in parsed.tags if tag == "img")
+    assert all(names.get("aria-label") for tag, names in parsed.tags if tag == "div")
+    assert [tag for tag, _ in parsed.tags if tag in ("h1", "h2")] == ["h1", *["h2"] * 8]
+    assert len(parsed.texts["caption"]) == parsed.texts["table"].__len__()
+
+
+def luminance(colour: str) -> float:
+    parts = [int(colour[i : i + 2], 16) / 255.0 for i in (1, 3, 5)]
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def test_every_colour_of_text_stands_out_from_what_is_behind_it() -> None:
+    """WCAG 2.1, level AA: 4.5 to 1, light and dark."""
+    style = tomllib.loads(Path(page_module.__file__).with_name("templates.toml").read_text())["page.css"]
+    schemes = [dict(re.findall(r"--([a-z0-9]+): (#[0-9a-f]{6})", one)) for one in style.split("prefers-color-scheme")]
+    assert [len(scheme) for scheme in schemes] == [12, 12]
+    for scheme in schemes:
+        behind = [name for name in scheme if re.fullmatch(r"paper|head|(up|down)\d", name)]
+        pairs = [("ink", name) for name in behind] + [("quiet", "paper"), ("alarm", "paper")]
+        for one, other in pairs:
+            dark, light = sorted((luminance(scheme[one]), luminance(scheme[other])))
+            assert (light + 0.05) / (dark + 0.05) >= 4.5, (one, other)
+
+
+REGISTRY = {
+    "basic": "name data_curators intended_use data_product_type data_product_region description publication_date",
+    "dp_variant": "variant_name data_domain unprotected_quantities",
+    "privacy_loss": "privacy_unit privacy_unit_details privacy_parameters privacy_parameters_details",
+    "deployment_model": "model_name model_name_details actors release_type release_type_details data_source_type "
+    "data_source_type_details access_type access_type_details",
+    "accounting": "post_processing composition",
+    "implementation": "preprocessing_and_hyperparameter_tuning mechanisms justification",
+    "administrative": "sources notes registry_authors",
+}
+"""Names that the registry's schema allows (opendp/deployments-registry-data, July 2026)."""
+
+
+def test_the_record_has_the_registrys_form(monkeypatch: pytest.MonkeyPatch) -> None:
+    report = report_with(line_of("counts", 10.0), assumptions=('a "quoted" \\ one </script>',))
+    record = json.loads(registry_record(report, result_of()))
+    assert set(record) == {"url_slug", "status", "tier", "deployment"}
+    assert (record["url_slug"], record["status"], record["tier"]) == ("flwr-dpkmeans-7", "Draft", 2)
+    deployment = record["deployment"]
+    assert set(deployment) == set(REGISTRY)
+    for part, names in REGISTRY.items():
+        assert set(deployment[part]) <= set(names.split()), part
+    assert set(deployment["basic"]) == set(REGISTRY["basic"].split())
+    assert deployment["privacy_loss"]["privacy_parameters"] == {"epsilon": report.epsilon, "delta": report.delta}
+    assert deployment["administrative"]["notes"] == report.assumptions[0]
+    assert deployment["deployment_model"]["model_name"] == "Federated"
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d", deployment["basic"]["publication_date"])
+    monkeypatch.setattr(picture, "draw_summary", lambda result: b"")
+    bare = replace(result_of(), report=replace(report, is_private=False))
+    assert "deployment.json" not in result_files(bare)
+    assert "deployment.json" in result_files(replace(bare, report=report))
+
+
+@pytest.mark.parametrize(
+    ("trust", "server", "given"),
+    [
+        ("oblivious", "the noise that it adds; not the result", "must not be who runs the server"),
+        ("central", "exact sums over all parties, and the result", "public facts |"),
+        ("distributed", "sums with noise over all parties", "public facts |"),
+        ("curator", "", "whoever holds the rows | all of them"),
+        ("one that is not installed", "", "Who could learn what"),
+    ],
+)
+def test_who_sees_what_follows_from_the_trust_model(trust: str, server: str, given: str) -> None:
+    text = page(MARKDOWN, replace(result_of().report, trust=trust), result_of(), b"").decode()
+    assert ("| the server |" in text) is bool(server)
+    assert server in text
+    assert given in text
+
+
+def test_what_was_spent_and_is_left_is_the_ledgers_and_the_policys() -> None:
+    """Two runs on this data set in this unit, one beside; of a total of 5."""
+    config = parse_config(n_clusters=2, bounds=((0.0,), (1.0,)), n_examples=1000)
+    ledger, plan = MemoryLedger(), draft_plan(config, run_id=4, n_clients=3, seed=1, n_features=2)
+    for run, data, unit, epsilon in (
+        ("1/2", "ward 7", "record", 1.25),
+        ("4/2", "ward 7", "record", 2.5),
+        ("5/2", "ward 8", "record", 9.0),
+        ("6/2", "ward 7", "client", 9.0),
+    ):
+        ledger.charge(LedgerEntry(run, data, "ab", 1, 0, "counts", epsilon, 1e-6, unit))
+    for total, left in (
+        (5.0, "; epsilon 1.25 is left by its policy."),
+        (3.0, "; epsilon 0 is left by its policy."),
+        (math.inf, "."),
+    ):
+        settings = NodeSettings(ClientPolicy(max_epsilon_total=total), ledger, "ward 7")
+        assert NodeGuard(settings, 4, 2, 2, 0.0).spent(plan) == (
+            "By this party's ledger, runs of unit 'record' on data set 'ward 7' may have cost epsilon 3.75 and delta "
+            f"2e-06 in all, this one included{left}"
+        )
+
+
+def test_a_run_that_protects_nobody_says_so_where_epsilon_is_explained() -> None:
+    text = page(MARKDOWN, replace(result_of().report, is_private=False, epsilon=math.inf), None).decode()
+    assert "This run protects nobody; the warnings say why." in text
+    assert "by a factor of at most" not in text
+    huge = page(MARKDOWN, replace(result_of().report, epsilon=1e6), None).decode()
+    assert "a factor of at most 1.01e+304" in huge
+    odds = page(MARKDOWN, replace(result_of().report, epsilon=math.log(3.0)), None).decode()
+    assert "any one record was among the data by a factor of at most 3 (" in odds
+
+
+def test_dates_flags_and_shares_are_shown_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
+    schema = Schema(
+        columns={
+            "seen": {"kind": "date", "bounds": ("1970-01-01", "1970-01-21")},
+            "sick": {"kind": "flag"},
+            "ward": {"kind": "category", "values": ["A", "B"]},
+        }
+    )
+    report = report_with(line_of("counts", 10.0))
+    scaled = schema.bounds.scale([[10.6, 0.25, 1.0, 0.0], [0.0, 1.5, 0.4, 0.6]])
+    model = Model(scaled, np.array([500.0, 600.0]), schema.bounds, report, schema=schema)
+    assert model.shown() == [["1970-01-11", "1970-01-01"], ["25%", "100%"], ["100%", "40%"], ["0%", "60%"]]
+    kept: list[Any] = []
+    monkeypatch.setattr(picture, "png_of", lambda figure: kept.append(figure) or b"")
+    picture.draw_summary(RunResult(model, report))
+    assert "1970-01-11" in {text.get_text() for axis in kept[0].axes for text in axis.texts}
+    two = Schema(columns={"seen": {"kind": "date", "bounds": ("1970-01-01", "1970-01-21")}, "sick": {"kind": "flag"}})
+    flat = Model(two.bounds.scale([[10.6, 0.0], [3.0, 1.0]]), np.full(2, 500.0), two.bounds, report, schema=two)
+    picture.draw_summary(RunResult(flat, report))
+    (axis,) = [axis for axis in kept[1].axes if axis.get_xlabel() == "seen"]
+    assert axis.xaxis.get_major_formatter()(10.6, 0) == "1970-01-11"
+    assert axis.yaxis.get_major_formatter().__class__.__name__ == "ScalarFormatter"
+
+
+def test_the_hash_of_sources_covers_what_decides_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "room").mkdir()
+    monkeypatch.setattr(report_module, "_PACKAGE", tmp_path)
+    seen = []
+    for name in ("a.py", "room/b.toml", "room/c.example.toml", "room/d.css", "room/b.toml"):
+        (tmp_path / name).write_text(f"{len(seen)}")
+        report_module.sources_hash.cache_clear()
+        seen.append(report_module.sources_hash())
+    report_module.sources_hash.cache_clear()
+    assert len({seen[0], seen[1], seen[4]}) == 3
+    assert seen[1] == seen[2] == seen[3]
