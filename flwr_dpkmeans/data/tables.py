@@ -77,10 +77,9 @@ def load_table(
     mistyped cell never changes the number of features. Of a Parquet file the stored type decides; of an archive the
     points are the array ``X``, or else the only one with two dimensions.
 
-    Unless `header` says it, the first row of a .csv file is taken for one if all of its cells are different, have a
-    letter and are no number (or if it is pandas' ``0,1,2,...``). That is a guess, which a row of text can mislead:
-    deployed nodes do not guess (`load_declared`). An unnamed first column is pandas' index, and left out.
-    A header without rows is an empty client, of which every column is a feature: no cell tells otherwise.
+    Unless `header` says it, the first row of a .csv file is guessed to be one if its cells differ, have a letter and
+    are no number (or are pandas' ``0,1,2,...``); deployed nodes do not guess (`load_declared`). An unnamed first column is
+    pandas' index, and left out. A header without rows is an empty client: every column is a feature.
 
     `label_column` is left out: a name, an index (such as ``"-1"``) if the file has no names, or the name of an array
     beside the points. So is `partition_column`, of numbers or text, which is returned beside the points. `ignored` are

@@ -78,8 +78,6 @@ class KMeansClient(NumPyClient):
     # After a run:
     cluster_centers_: Array | None = None
     """(n_clusters, n_features), in the caller's units."""
-    scaled_centers_: Array | None = None
-    """The same in the box [-1, 1]^d of `bounds_`: rows belong to the nearest one there, where they were clustered."""
     counts_: Array | None = None
     """(n_clusters,): noisy counts of the last release (client level: of clients with rows in the cluster)."""
     cost_curve_: Array | None = None
@@ -179,7 +177,7 @@ class KMeansClient(NumPyClient):
                 logger.warning("%s", sentence)
         report = replace(report, warnings=report.warnings + self.local_warnings_)
         if "centroids" in state.arrays:
-            self.cluster_centers_, self.scaled_centers_ = in_callers_units(plan, state.centroids), state.centroids
+            self.cluster_centers_ = in_callers_units(plan, state.centroids)
             self.counts_, self.cost_curve_ = state.counts, state.extras.get(COST_CURVE)
             self.evaluation_ = read_evaluation(plan, state, int(config.get("n_clients", plan.n_clients)))
         if self._output_dir is not None:

@@ -11,24 +11,7 @@ the right-hand side is ``phi(x) (R(x) - R(y))`` with the Mills ratio ``R(t) = Ph
 overflows; and since ``R'(t) = t R(t) - 1 =: -D(t)``, it is ``phi(x)`` times the integral of ``D`` from x to y, in
 which nothing cancels.
 
-*Together with pure releases.* A release of pure epsilon e is no worse than randomized response, whose privacy loss is
-e with probability 1 / (1 + exp(-e)) and -e otherwise (Kairouz, Oh and Viswanath 2015, Theorem 3.3 and its lemmas); all
-Gaussian releases together are one of parameter mu. Given the sum L of the randomized responses' losses only the
-Gaussian part is left to chance, so that the whole, adaptive or not, has
-
-    delta(epsilon) = E[delta_mu(epsilon - L)],
-
-delta_mu being the formula above, continued to negative arguments. L has few values, or is moved to a grid in the way of
-Doroshenko et al. 2022 ("Connect the dots"), which never lowers delta: an atom is split over the two neighbouring grid
-points so that its probabilities under both hypotheses stay the same.
-
-*Over Poisson samples.* Such a release is dominated by two pairs of distributions, one for removing and one for adding a
-unit, each of which composes with the pairs of the other releases (Zhu, Dong and Wang 2022, Theorems 10 and 11); the
-larger of the two deltas counts. Google's ``dp_accounting`` puts each pair on a grid so that no delta falls (Doroshenko
-et al. 2022) and composes by fast Fourier transforms.
-
-For Gaussian noise alone the library is not used: its delta cancels (up to 3e-10 of it too low), and its distributions
-take 378 ms and an import of seconds for what the formula prices in 0.4 ms; mixtures come out up to 4e-4 too high.
+How pure releases and releases over samples are priced together with it is derived in ``README.md`` ("Mixtures").
 """
 
 from __future__ import annotations

@@ -15,21 +15,11 @@ _COMMONEST = 5
 
 
 def profile(table: Any, labels: NDArray[np.int64], n_clusters: int) -> Any:
-    """Describe the rows of each cluster by all columns of a table, also those that were not clustered.
+    """Describe the rows of each cluster by all columns of a data frame, also those that were not clustered; exact.
 
-    Parameters
-    ----------
-    table : pandas.DataFrame
-        The rows, exact: nothing here is private, so the profile may go where the rows may go.
-    labels : ndarray of int, (n_rows,)
-        Clusters; rows with -1 are left out.
-    n_clusters : int
-
-    Returns
-    -------
-    pandas.DataFrame
-        For ``all`` rows, and for each cluster, one line for each column: ``rows`` and their ``share``; how many cells
-        are there (``count``); of numbers mean, standard deviation and quantiles, of text the ``commonest`` values.
+    `labels`, (n_rows,), are clusters, or -1 of rows that are left out. For ``all`` rows, and for each cluster, there is
+    one line for each column: ``rows`` and their ``share``; how many cells are there (``count``); of numbers mean,
+    standard deviation and quantiles, of text the ``commonest`` values.
     """
     import pandas as pd
 

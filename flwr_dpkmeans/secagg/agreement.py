@@ -18,14 +18,10 @@ with a probability of at most 2^-40 together, over the order, which is a hash of
 for n neighbourhoods and n (n - 1) / 2 pairs of halves, in integers, since all parties must come to the same numbers.
 The fourth costs an attempt, and fails with at most 2^-20 in an aggregation.
 
-**Shares** are Shamir's over GF(2^8), the field of AES (x^8 + x^4 + x^3 + x + 1), many bytes at a time. Flower's helpers
-share 16 bytes at a time in interpreted Python, several seconds for one client's keys of a run; this does the same for
-all keys of a run together in a hundredth of one.
+**Shares** are Shamir's over GF(2^8), the field of AES (x^8 + x^4 + x^3 + x + 1): those of all keys of a run together in
+a hundredth of a second, for which Flower's helpers take several for one client.
 
-**Locks** stand against a server that tells clients different cohorts or survivors (`README.md`): a share of a self
-mask is padded with its owner's ticket for the cohort, and all that a client gives is locked with a fresh key, whose
-shares are padded with its neighbours' tickets for the survivors. A ticket is an HMAC under a key that two neighbours
-agree on, and used once.
+**Locks** stand against a server that tells clients different cohorts or survivors: `README.md`, "Recoverable sums".
 """
 
 from __future__ import annotations
