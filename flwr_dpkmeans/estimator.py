@@ -18,15 +18,15 @@ from sklearn.base import BaseEstimator, ClassifierMixin, ClassNamePrefixFeatures
 from sklearn.utils.validation import check_is_fitted
 
 from flwr_dpkmeans.algorithms import NOT_FEDERATED
-from flwr_dpkmeans.algorithms.cluster_profile import Figure, read_profile
+from flwr_dpkmeans.algorithms.cluster_profile import read_profile
 from flwr_dpkmeans.algorithms.kmeans_task import DEFAULT_MAX_CLUSTERS
-from flwr_dpkmeans.algorithms.measure import COST_CURVE, EvaluationResult
+from flwr_dpkmeans.algorithms.measure import COST_CURVE
 from flwr_dpkmeans.algorithms.naive_bayes import NaiveBayes, NaiveBayesOptions
 from flwr_dpkmeans.algorithms.server_points import is_private, resolve_bounds, squared_unit
 from flwr_dpkmeans.data.points import Bounds, frame_columns, validate_columns
 from flwr_dpkmeans.data.schema import Encoded, schema_of
 from flwr_dpkmeans.errors import ConfigurationError, DataError, PrivacyWarning
-from flwr_dpkmeans.flower.engines import ENGINES, InOnePlace, Tables, federate, fit_in_one_place
+from flwr_dpkmeans.flower.engines import ENGINES, Federated, InOnePlace, Tables, federate, fit_in_one_place
 from flwr_dpkmeans.kmeans.lloyd import nearest_centroids, round_to_grid
 from flwr_dpkmeans.log import placed_logger
 from flwr_dpkmeans.options import (
@@ -47,7 +47,7 @@ from flwr_dpkmeans.options import (
 from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.results.model import Model
 from flwr_dpkmeans.results.profile import as_frame
-from flwr_dpkmeans.results.writer import ClusterChoice, metrics_of
+from flwr_dpkmeans.results.writer import ClusterChoice, RunResult, metrics_of, result_files, write_folder
 from flwr_dpkmeans.sums.draft import require_server_data, require_supported
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import Array, Labels
@@ -95,7 +95,8 @@ class _PrivateClustering(
     noise: str
     random_state: int | None
     server_data: ArrayLike | None
-    _figures: tuple[Figure, ...]
+    model_: Model
+    """The fitted clustering as a value that labels and describes rows; without what this program's rows say."""
 
     def set_params(self, **params: Any) -> Self:
         """Set parameters; those of an object by ``algorithm__alpha``, which turns a short form into the object."""
@@ -116,7 +117,7 @@ class _PrivateClustering(
         bounds. Returns labels, (n_examples,); -1 where a schema leaves the row out.
         """
         points, encoded = self._in_box(X)
-        labels = np.asarray(nearest_centroids(points, self._scaled_centers)[0], dtype=np.int64)
+        labels = np.asarray(nearest_centroids(points, self.model_.scaled)[0], dtype=np.int64)
         return labels if encoded is None else encoded.spread(labels, -1)
 
     def transform(self, X: ArrayLike) -> Array:
@@ -126,7 +127,7 @@ class _PrivateClustering(
         its label. Returns (n_examples, n_clusters); NaN where a schema leaves the row out.
         """
         points, encoded = self._in_box(X)
-        columns = [np.linalg.norm(points - center, axis=1) for center in self._scaled_centers]
+        columns = [np.linalg.norm(points - center, axis=1) for center in self.model_.scaled]
         distances = np.asarray(np.stack(columns, axis=1))
         return distances if encoded is None else encoded.spread(distances, np.nan)
 
@@ -140,7 +141,7 @@ class _PrivateClustering(
         tables = X if isinstance(X, list) and X and np.ndim(X[0]) == 2 else [X]
         cost = 0.0
         for own in tables:
-            _, squared_distances = nearest_centroids(self._in_box(own)[0], self._scaled_centers)
+            _, squared_distances = nearest_centroids(self._in_box(own)[0], self.model_.scaled)
             cost += float(squared_distances.sum())
         return -cost
 
@@ -174,27 +175,22 @@ class _PrivateClustering(
     def _fit(self, tables: Tables, y: Any) -> None:
         config, server_points = self._config(self._given(), tables)
         labels = self._labels(y, tables, config)
-        self._figures = ()
         if config.algorithm in NOT_FEDERATED:
             self._take(config, tables, fit_in_one_place(config, tables.parts))
         else:
             with _progress_bar() as on_step:
                 found = ENGINES[self.engine](config, tables.parts, server_points, labels, on_step)
-            result = found.state, found.plan.bounds, found.privacy
-            self._take(config, tables, result, found.steps, found.evaluation)
-            self._figures = read_profile(found.plan, found.state, self.schema_)
-
-    @property
-    def model_(self) -> Model:
-        """The fitted clustering as a value that labels and describes rows; without what this program's rows say."""
-        check_is_fitted(self)
-        names, box = tuple(getattr(self, "feature_names_in_", ())), Bounds(*self.bounds_)
-        known = self.privacy_, names, self.schema_, self._figures
-        return Model(self._scaled_centers, self.cluster_counts_, box, *known)
+            self._take(config, tables, (found.state, found.plan.bounds, found.privacy), found)
 
     def save(self, path: str | Path) -> Path:
         """Write `model_` as JSON, whole or not at all; returns its absolute path."""
+        check_is_fitted(self)
         return self.model_.save(path)
+
+    def write(self, folder: str | Path) -> list[Path]:
+        """Write ``report.html`` and all other files of a run into a new folder, or into one beside it; their paths."""
+        check_is_fitted(self)
+        return write_folder(Path(folder), result_files(self._result))
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
@@ -206,24 +202,20 @@ class _PrivateClustering(
         model, known = Model.load(path), cls._get_param_names()
         told = ("algorithm", "unit", "trust", "noise")
         given: dict[str, Any] = {name: getattr(model.privacy, name) for name in told if name in known}
-        box = model.bounds.lower, model.bounds.upper
-        given["bounds"] = model.schema or box
+        given["bounds"] = model.schema or (model.bounds.lower, model.bounds.upper)
         fitted = cls(len(model.scaled), epsilon=model.privacy.epsilon_requested, **given)
-        fitted._scaled_centers, fitted.bounds_, fitted.cluster_counts_ = model.scaled, box, model.counts
-        fitted.cluster_centers_, fitted.n_features_in_ = model.centroids, model.scaled.shape[1]
-        fitted.privacy_, fitted.schema_ = model.privacy, model.schema
-        fitted._figures = model.federated_profile
-        _name_columns(fitted, model.feature_names)
+        fitted._adopt(RunResult(model, model.privacy))
         return fitted
 
     @property
     def profile_(self) -> Any:
         """What a schema's ``profile`` released, as a pandas.DataFrame of `Figure`; None without one."""
         check_is_fitted(self)
-        return as_frame(self._figures) if self._figures else None
+        return as_frame(self.model_.federated_profile) if self.model_.federated_profile else None
 
     def profile(self, X: Any) -> Any:
         """Describe a data frame's rows by cluster, in all of its columns (`flwr_dpkmeans.results.profile`); local."""
+        check_is_fitted(self)
         return self.model_.profile(X)
 
     def _in_box(self, X: Any) -> tuple[Array, Encoded | None]:
@@ -285,27 +277,30 @@ class _PrivateClustering(
             )
         return tables.labels(y, config.n_classes)
 
-    def _take(
-        self, config: Run, tables: Tables, found: InOnePlace, steps: Sequence[Step] = (), evaluation: Any = None
-    ) -> None:
+    def _take(self, config: Run, tables: Tables, found: InOnePlace, run: Federated | None = None) -> None:
         state, box, report = found
-        self.cluster_centers_: Array = Bounds(*box).unscale(state.centroids)
-        self.cluster_counts_: Array = state.counts
         # With what the rows say against it: whoever calls this holds all of them.
-        width = self.cluster_centers_.shape[1]
-        points = [part[:, :width] for part in tables.parts]
+        points = [part[:, : state.centroids.shape[1]] for part in tables.parts]
         local = local_cautions(config, report.delta, box, points) + tables.cautions
-        self.privacy_: PrivacyReport = replace(report, warnings=report.warnings + local)
-        self.bounds_: Box = box
-        self.schema_ = tables.encoded[0].schema if tables.encoded else None
-        # Not from `cluster_centers_`: scaling clips, and centroids without post-processing may lie outside the box.
-        self._scaled_centers = state.centroids
+        schema = tables.encoded[0].schema if tables.encoded else None
+        figures = () if run is None else read_profile(run.plan, state, schema)
+        # Not centroids in the caller's units: scaling clips, and without post-processing some lie outside the box.
+        known = state.centroids, state.counts, Bounds(*box), report, tables.names, schema, figures
+        self.evaluation_ = run and run.evaluation
+        told = replace(report, warnings=report.warnings + local)
+        self._adopt(RunResult.of(Model(*known), told, state, evaluation=self.evaluation_))
         self.cost_curve_: Array | None = state.extras.get(COST_CURVE)
-        self.n_features_in_ = int(width)
         self.n_iter_ = len(state.movements)
-        self.evaluation_: EvaluationResult | None = evaluation
-        self.history_ = _history(report, state.movements) if steps else []
-        _name_columns(self, tables.names)
+        self.history_ = _history(report, state.movements) if run else []
+
+    def _adopt(self, result: RunResult) -> None:
+        """What is known of a clustering, from a fit or a file."""
+        self._result, self.privacy_, self.model_ = result, result.report, result.model
+        self.schema_ = (model := result.model).schema
+        self.cluster_centers_, self.cluster_counts_ = model.centroids, model.counts
+        self.bounds_: Box = (model.bounds.lower, model.bounds.upper)
+        self.n_features_in_ = int(model.scaled.shape[1])
+        _name_columns(self, model.feature_names)
 
 
 @dataclass(eq=False, repr=False)

@@ -78,8 +78,8 @@ def load_table(
     points are the array ``X``, or else the only one with two dimensions.
 
     Unless `header` says it, the first row of a .csv file is guessed to be one if its cells differ, have a letter and
-    are no number (or are pandas' ``0,1,2,...``); deployed nodes do not guess (`load_declared`). An unnamed first column is
-    pandas' index, and left out. A header without rows is an empty client: every column is a feature.
+    are no number (or are pandas' ``0,1,2,...``); deployed nodes do not guess (`load_declared`). A first column without
+    a name is pandas' index, and left out. A header without rows is an empty client: every column is a feature.
 
     `label_column` is left out: a name, an index (such as ``"-1"``) if the file has no names, or the name of an array
     beside the points. So is `partition_column`, of numbers or text, which is returned beside the points. `ignored` are

@@ -14,7 +14,6 @@ from numpy.typing import ArrayLike
 
 from flwr_dpkmeans.algorithms.cluster_profile import read_profile
 from flwr_dpkmeans.algorithms.measure import COST_CURVE, EvaluationResult, read_evaluation
-from flwr_dpkmeans.algorithms.proxy_plan import RADIUS
 from flwr_dpkmeans.algorithms.server_points import in_box, in_callers_units, plan_bounds
 from flwr_dpkmeans.data.bundled import as_classes
 from flwr_dpkmeans.data.points import Bounds, frame_columns, require_names, validate_labels, validate_points
@@ -262,8 +261,6 @@ def write_result(
         return write_report(folder, report, plan.task.result(plan, state).arrays)
     figures = read_profile(plan, state, schema)
     model = Model(state.centroids, state.counts, Bounds(*plan.bounds), report, names, schema, figures)
-    curve, radius = state.extras.get(COST_CURVE), state.extras.get(RADIUS)
-    known |= {"scaled_costs": curve, "radius": None if radius is None else float(radius[0]), "profile": profile(model)}
-    result = RunResult(model, report, state.movements, **known)
+    result = RunResult.of(model, report, state, profile=profile(model), **known)
     show(summary(model, report, CONSOLE, result.evaluation))
     return write_folder(folder, result_files(result))

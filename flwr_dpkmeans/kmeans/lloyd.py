@@ -32,8 +32,7 @@ GRID_BITS = 16
 GRID = 2.0**GRID_BITS
 """Steps of the grid in a unit."""
 # On the grid x . c is a multiple of 2^-32 and |c|^2 / 2 of 2^-33.
-_SCORE_STEP = 2.0**-33
-_ROUNDING = 1.5 * 2.0**52 * _SCORE_STEP
+_LARGEST_STEP = 2.0**-33
 
 
 def is_on_grid(values: FloatArray) -> bool:
@@ -66,8 +65,8 @@ def nearest_centroids(points: npt.ArrayLike, centroids: npt.ArrayLike) -> tuple[
 class _Search:
     """Labels and scores of the centroids whose scores are largest, the first of equal ones.
 
-    NumPy is slow at ``argmax`` along the first axis and fast at ``max``: where float64 has room for it, scores are
-    multiples of `_SCORE_STEP`, as they are on the grid, and carry their label in the bits below.
+    NumPy is slow at ``argmax`` along the first axis and fast at ``max``: scores are rounded to a step, which changes
+    nothing on the grid, and carry their label in the bits below, where float64 has room for that.
     """
 
     def __init__(self, centroids: FloatArray, n_points: int) -> None:
@@ -75,7 +74,10 @@ class _Search:
         self._centroids, self._scores = centroids, np.empty((k, n_points))
         self._offsets = -0.5 * np.einsum("ij,ij->i", centroids, centroids)
         self._room = 2.0 ** (k - 1).bit_length()
-        self._codes = np.arange(k - 1.0, -1.0, -1.0) * (_SCORE_STEP / self._room)
+        # Points of the box have |x . c| <= |c|_1.
+        bound = float((np.abs(centroids).sum(axis=1) - self._offsets).max())
+        self._step = 2.0 ** (math.frexp(bound * self._room)[1] - 50)
+        self._codes = np.arange(k - 1.0, -1.0, -1.0) * (self._step / self._room)
         # A look at every coordinate saves two additions per score; a whole array is added in half the time.
         self._look_for_grid = 2 * d <= k and is_on_grid(centroids)
         width = n_points if self._look_for_grid else 1
@@ -88,18 +90,19 @@ class _Search:
         if self._look_for_grid and is_on_grid(points):
             scores += self._on_grid[:, : len(points)]
         else:
-            # A number whose neighbours lie one step apart: what is added to it is rounded to steps.
-            scores += (self._offsets + _ROUNDING)[:, None]
-            scores -= _ROUNDING
+            # What is added to a number whose neighbours lie one step apart is rounded to steps.
+            rounding = 1.5 * 2.0**52 * self._step
+            scores += (self._offsets + rounding)[:, None]
+            scores -= rounding
             scores += self._codes[:, None]
         best = scores.max(axis=0)
-        if not np.abs(best).max() < 2.0**51 * _SCORE_STEP / self._room:
+        if not (self._step <= _LARGEST_STEP and np.abs(best).max() < 2.0**51 * self._step / self._room):
             plain = points @ self._centroids.T + self._offsets
             return plain.argmax(axis=1).astype(np.int32), plain.max(axis=1)
-        best /= _SCORE_STEP
+        best /= self._step
         whole = np.floor(best)
         labels = (len(self._codes) - 1.0 - (best - whole) * self._room).astype(np.int32)
-        return labels, whole * _SCORE_STEP
+        return labels, whole * self._step
 
 
 def cost_per_point(points: npt.ArrayLike, centroids: npt.ArrayLike) -> float:

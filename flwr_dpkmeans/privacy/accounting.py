@@ -10,7 +10,7 @@
 * Discrete noise: drawn noise costs ``epsilon + a + b`` and ``exp(a) (delta + (1 + exp(epsilon)) tau)`` where the
   analysed noise costs epsilon and delta; a, b and tau add up over the list. See ``noise``.
 
-Formulas and proofs of the first four are in ``losses``; here is what a list adds up to, and which rule is the cheapest.
+Formulas of the first four are in ``losses``; here is what a list adds up to, and which rule is the cheapest.
 """
 
 from __future__ import annotations

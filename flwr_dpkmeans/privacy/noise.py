@@ -98,14 +98,12 @@ class SecureNoise(NoiseSource):
     """Exact discrete noise from the operating system's entropy, drawn by OpenDP, 10 to 20 microseconds per value.
 
     The samplers work on exact rationals (Canonne, Kamath and Steinke 2020), so no floating-point artefact weakens the
-    noise. There is no seed, and no way to give one. Instances may be shared between threads.
+    noise. There is no seed, and no way to give one. Threads may share it; constant time is not claimed (``LIMITS.md``).
 
     OpenDP takes its bytes from OpenSSL's generator, which each thread seeds from the operating system and which seeds
     itself again in a process with another number, so forked processes and workers do not share a stream; a fork with
     the number of a process before it (in a PID namespace of its own) is refused. A copy of a running process or machine
     that Python does not notice (a restored checkpoint, a cloned virtual machine) would repeat the noise.
-
-    Constant time is not claimed: how long a draw took tells something of the noise to whoever can measure it.
     """
 
     def _draw(self, family: str, scale: float, size: int) -> NDArray[np.int64]:

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.algorithms.measure import EvaluationResult
+from flwr_dpkmeans.algorithms.measure import COST_CURVE, EvaluationResult
+from flwr_dpkmeans.algorithms.proxy_plan import RADIUS
 from flwr_dpkmeans.algorithms.server_points import squared_unit
 from flwr_dpkmeans.errors import LocalMisuseError
 from flwr_dpkmeans.privacy.report import CLOSING_ROUNDS, PrivacyReport
@@ -26,6 +27,7 @@ from flwr_dpkmeans.results.profile import as_frame
 
 if TYPE_CHECKING:
     from flwr_dpkmeans.results.model import Model
+    from flwr_dpkmeans.sums.round import State
 
 MODEL_FILE = "model.json"
 CENTROIDS_FILE = "centroids.npz"
@@ -60,6 +62,13 @@ class RunResult:
     """A data frame of the party's own rows by cluster, exact; None where there is none."""
     spent: str = field(default="", repr=False)
     """What the party's ledger says."""
+
+    @classmethod
+    def of(cls, model: Model, report: PrivacyReport, state: State, **known: Any) -> RunResult:
+        """With what a run's last state tells."""
+        curve, radius = state.extras.get(COST_CURVE), state.extras.get(RADIUS)
+        known |= {"scaled_costs": curve, "radius": None if radius is None else float(radius[0])}
+        return cls(model, report, state.movements, **known)
 
     @property
     def costs(self) -> NDArray[np.float64] | None:

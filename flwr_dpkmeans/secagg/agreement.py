@@ -18,10 +18,8 @@ with a probability of at most 2^-40 together, over the order, which is a hash of
 for n neighbourhoods and n (n - 1) / 2 pairs of halves, in integers, since all parties must come to the same numbers.
 The fourth costs an attempt, and fails with at most 2^-20 in an aggregation.
 
-**Shares** are Shamir's over GF(2^8), the field of AES (x^8 + x^4 + x^3 + x + 1): those of all keys of a run together in
-a hundredth of a second, for which Flower's helpers take several for one client.
-
-**Locks** stand against a server that tells clients different cohorts or survivors: `README.md`, "Recoverable sums".
+**Shares** are Shamir's over GF(2^8), the field of AES (x^8 + x^4 + x^3 + x + 1); **locks** stand against a server that
+tells clients different cohorts or survivors: `README.md`, "Recoverable sums".
 """
 
 from __future__ import annotations

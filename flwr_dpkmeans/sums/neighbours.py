@@ -57,8 +57,7 @@ def check_sensitivity(
 
     Examples
     --------
-    >>> from flwr_dpkmeans.privacy.release import NoiseShape
-    >>> from flwr_dpkmeans.privacy.release import Sensitivity
+    >>> from flwr_dpkmeans.privacy.release import NoiseShape, Sensitivity
     >>> one_row = Sensitivity(Norm.L2, 1.0, PrivacyUnit.RECORD, "one row is one row", nonnegative=True)
     >>> rows = Block("rows", (1,), one_row, NoiseShape.GAUSSIAN, 9.0, 1.0)
     >>> check_sensitivity([rows], lambda points: [np.array([float(len(points))])], n_features=2)

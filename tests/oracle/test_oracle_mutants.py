@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
@@ -175,7 +175,8 @@ def test_a_retry_that_is_not_in_the_worst_case(monkeypatch: pytest.MonkeyPatch) 
 def test_a_worst_case_of_another_round(monkeypatch: pytest.MonkeyPatch) -> None:
     plan = drafted(n_examples=None, count_share=0.3, evaluation="private", delta=1e-6)
     own = {"algorithm": plan.task.name, "n_clusters": plan.config.n_clusters}
-    plan = Request(vars(plan.settings) | vars(plan.task.options) | own, 10, 2, 5000, None).draft()
+    settings = {one.name: getattr(plan.settings, one.name) for one in fields(plan.settings)}
+    plan = Request(settings | vars(plan.task.options) | own, 10, 2, 5000, None).draft()
     cheapest = min(
         price(plan.events([*range(plan.first_round, plan.last_round + 1), i, i]), plan.delta)
         for i in range(plan.first_round, plan.last_round + 1)
