@@ -355,3 +355,21 @@ def test_the_hash_of_sources_covers_what_decides_results(tmp_path: Path, monkeyp
     report_module.sources_hash.cache_clear()
     assert len({seen[0], seen[1], seen[4]}) == 3
     assert seen[1] == seen[2] == seen[3]
+
+
+def test_a_notebook_writes_what_a_run_writes(tmp_path: Path) -> None:
+    rows = np.linspace(-1.0, 1.0, 200).reshape(100, 2)
+    km = FederatedKMeans(2, bounds=(-1.0, 1.0), random_state=0, engine="direct").fit([rows, rows])
+    places = {place.name for place in km.write(tmp_path / "run")}
+    assert places == {
+        *("report.html", "report.md", "deployment.json", "model.json", "centroids.npz", "summary.png"),
+        *("privacy_report.json", "metrics.json"),
+    }
+    again = FederatedKMeans.load(tmp_path / "run" / "model.json")
+    assert again.predict(rows).tolist() == km.predict(rows).tolist()
+    assert "WARNING" not in (tmp_path / "run" / "report.md").read_text() or km.privacy_.warnings
+    # A loaded one knows less of its run, and nothing is replaced.
+    (first, *_) = again.write(tmp_path / "run")
+    assert first.parent.name == "run-2"
+    movements = json.loads((tmp_path / "run" / "metrics.json").read_text())
+    assert [entry.get("movement") for entry in movements["rounds"]][-1] == km.history_[-1]["movement"]
