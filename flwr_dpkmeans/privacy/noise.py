@@ -98,7 +98,7 @@ class SecureNoise(NoiseSource):
     """Exact discrete noise from the operating system's entropy, drawn by OpenDP, 10 to 20 microseconds per value.
 
     The samplers work on exact rationals (Canonne, Kamath and Steinke 2020), so no floating-point artefact weakens the
-    noise. There is no seed, and no way to give one. Threads may share it; constant time is not claimed (``LIMITS.md``).
+    noise. There is no seed, and no way to give one. Threads may share it. Constant time is not claimed (`LIMITS.md`).
 
     OpenDP takes its bytes from OpenSSL's generator, which each thread seeds from the operating system and which seeds
     itself again in a process with another number, so forked processes and workers do not share a stream; a fork with
