@@ -225,7 +225,7 @@ def test_a_file_and_an_object_say_the_same(schema: Schema, tmp_path: Path) -> No
         ('a = { kind = "nummer", bounds = [0, 1] }', "the schema's column 'a': kind is 'nummer'"),
         ('a = { kind = "number" }', "it is a number, so bounds must be given: add it"),
         ('a = { kind = "flag", bounds = [0, 1] }', "it is a flag, so bounds must not be: leave it out"),
-        ('a = { kind = "number", bounds = [1, 0] }', "a number has a lower and an upper one"),
+        ('a = { kind = "number", bounds = [1, 0] }', "a number has a lower and an upper one: give both, lower first"),
         ('a = { kind = "number", bounds = ["a", "b"] }', "a number has a lower and an upper one"),
         ('a = { kind = "number", bounds = [0, inf] }', "a number has a lower and an upper one"),
         ('a = { kind = "date", bounds = ["2013", "2014"] }', "a date has a lower and an upper one"),
