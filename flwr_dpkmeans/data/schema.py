@@ -124,9 +124,7 @@ class Column(_Stated):
         if len({_written(value) for value in self.values}) < len(self.values):
             raise ValueError(f'values {list(self.values)} are not all different, as 1, "1" and 1.0: leave one out')
         if not (math.isfinite(_width(self)) and _width(self) > 0.0):
-            raise ValueError(
-                f"bounds are {self.bounds}, but a {self.kind} has a lower and an upper one: give both, lower first"
-            )
+            raise ValueError(f"bounds are {self.bounds}, but a {self.kind} has a lower, then an upper one: give both")
         if 0.0 < self.weight < 0.001:
             raise ValueError(f"weight is {self.weight}, but it must be 0 or at least 0.001: give 1.0")
         filled = [] if self.fill is None else self.read(RawColumn.of_cells(self.name, [self.fill]))[0]
