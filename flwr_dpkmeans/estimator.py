@@ -53,7 +53,7 @@ from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import Array, Labels
 from flwr_dpkmeans.sums.settings import Box, Options, Settings
 from flwr_dpkmeans.sums.settings import Evaluation as EvaluationKind
-from flwr_dpkmeans.sums.statement import LOCAL, Step, local_cautions
+from flwr_dpkmeans.sums.statement import Step, local_cautions
 from flwr_dpkmeans.sums.task import Run
 
 if TYPE_CHECKING:
@@ -352,8 +352,9 @@ class DPKMeans(_PrivateClustering):
         _require_no_others(unknown)
         self._fit(Tables.alone(X, schema_of(self.bounds)), y)
         _warn(self.privacy_)
-        publishable = tuple(sentence for sentence in self.privacy_.warnings if not sentence.startswith(LOCAL))
-        self.privacy_ = replace(self.privacy_, n_clients=1, warnings=publishable)
+        # Whoever has the estimator, also as a pickle, may have all of it: nothing that exact rows say stays in it.
+        told = replace(self.model_.privacy, n_clients=1)
+        self._adopt(replace(self._result, report=told, model=replace(self.model_, privacy=told)))
         return self
 
     def _given(self) -> dict[str, Any]:

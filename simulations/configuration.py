@@ -21,7 +21,7 @@ from flwr_dpkmeans import __version__
 from flwr_dpkmeans.algorithms import NOT_FEDERATED, clusterings
 from flwr_dpkmeans.algorithms.server_points import PRIVATE, is_private
 from flwr_dpkmeans.data.bundled import BUNDLED
-from flwr_dpkmeans.data.points import Bounds, parse_bounds
+from flwr_dpkmeans.data.points import Bounds, read_ranges
 from flwr_dpkmeans.errors import ConfigurationError, nearest
 from flwr_dpkmeans.flower.server_app import strategy_from_run_config, table_of
 from flwr_dpkmeans.options import parse_run, task_kind
@@ -214,7 +214,7 @@ def _require_plain(settings: Mapping[str, Any]) -> None:
         )
     given = settings["data"]["bounds"]
     if given not in (None, RANGE, PRIVATE):
-        parse_bounds(given)
+        read_ranges(given).matched(None)
 
 
 def central_config(settings: Mapping[str, Any], bounds: Bounds) -> dict[str, Any]:

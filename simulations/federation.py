@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from flwr_dpkmeans.algorithms import NOT_FEDERATED, ServerData, algorithm_entry
 from flwr_dpkmeans.algorithms.server_points import PRIVATE, is_private
 from flwr_dpkmeans.data.partition import parse_sizes, partition_indices
-from flwr_dpkmeans.data.points import Bounds, parse_bounds, read_ranges
+from flwr_dpkmeans.data.points import Bounds, read_ranges
 from flwr_dpkmeans.errors import ConfigurationError
 from simulations.datasets import HELD_OUT, OWN, RANGE, DataSet, own_range
 
@@ -172,5 +172,5 @@ def reference_box(settings: Mapping[str, Any], data: DataSet) -> Bounds:
                 f"data.bounds is {given!r}, whose rows have the names of columns, but the data have none: leave the "
                 "names out of it."
             )
-        return parse_bounds(given, feature_names=data.names or None).for_features(width)
+        return read_ranges(given).matched(data.names or None).for_features(width)
     return own_range(data.points) if given == RANGE or data.bounds is None else data.bounds.for_features(width)

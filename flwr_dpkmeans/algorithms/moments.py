@@ -260,11 +260,6 @@ class Radii(OneRound):
         return round_to_grid(Bounds(*box).for_features(width).scale(centers))
 
 
-def deviating_rows(points: Array, moments: Result, z: float = 4.0) -> NDArray[np.bool_]:
-    """Flag rows, (n_rows, n_features) in the units of the data, with a value beyond z deviations; local."""
-    return np.asarray((np.abs(points - moments["mean"]) > z * moments["deviation"]).any(axis=1))
-
-
 def far_rows(points: Array, plan: Plan, radii: Result, times: float = 2.0) -> NDArray[np.bool_]:
     """Flag rows, (n_rows, n_features) in the units of the data, farther from the nearest center than some radii; local.
 

@@ -201,7 +201,7 @@ def resolve_bounds(
 ) -> tuple[Bounds, tuple[str, ...], Array | None]:
     """Read bounds and server data: public bounds (or the domain of private ones), columns' names, the server's points.
 
-    `bounds` are a schema, or as `parse_bounds` takes them, or ``"private"``, inside `domain`, which is so
+    `bounds` are a schema, or as `read_ranges` takes them, or ``"private"``, inside `domain`, which is so
     wide that it says nothing unless it is given; without bounds they follow from the server's points. Names are as
     given, or those of a bounds file, or of the server's points, whose columns are put in this order; without names they
     are matched by position only with `allow_unnamed`. A `ConfigurationError` if there are neither bounds nor server

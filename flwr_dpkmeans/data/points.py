@@ -89,7 +89,7 @@ def validate_columns(points: object, names: Sequence[str]) -> NDArray[np.float64
     if other:
         raise DataError(
             f"the points have no column {other[0]!r}, but it was there before: rename this table's column, "
-            f"{nearest(other[0], own)}"
+            f"{nearest(other[0], set(own) - set(names))}"
         )
     more = sorted(set(own) - set(names))
     if more:
@@ -136,7 +136,8 @@ def as_array(points: object) -> NDArray[Any]:
         return np.asarray(points.to_numpy())
     if hasattr(points, "toarray"):
         raise DataError(
-            f"the points are a sparse {type(points).__name__}, but they must be dense: give points.toarray()."
+            f"the points are a sparse {type(points).__name__}, but they must be dense: give points.toarray(), or, in a "
+            "pipeline, OneHotEncoder(sparse_output=False) and ColumnTransformer(sparse_threshold=0)."
         )
     try:
         return np.asarray(points)
@@ -242,27 +243,18 @@ class Bounds:
         return np.array(fitted.lower), np.array(fitted.upper)
 
 
-def parse_bounds(value: object, *, feature_names: Sequence[str] | None = None) -> Bounds:
-    """Read bounds in any of the forms that a caller may give, which are
+def read_ranges(value: Any) -> NamedRanges:
+    """Read bounds, with the names of features where they have some, in any of the forms that a caller may give:
 
-    * a ``Bounds``;
+    * a ``Bounds``, or text such as ``"0,100"``, one range for all features;
     * a pair ``(lower, upper)``, each part one number for all features or a sequence of one number per feature;
-    * text such as ``"0,100"``, one range for all features;
     * a mapping of each feature's name to its pair, or a data frame with what a .csv file has (names also as its index);
     * a path that ends in .csv, .json, .toml or .npz. A .csv file has the header ``lower,upper`` or
       ``feature,lower,upper`` and one row per feature (other columns are ignored); the other formats
       have the keys ``lower`` and ``upper`` (numbers or lists) and optionally ``feature`` (names).
 
-    With `feature_names` the result has one range for each of them; a file with names is matched by name, and its rows
-    for other features are ignored. Without them, the ranges stay in the order of the file. What cannot be understood,
-    a feature without a range and a wrong range are a `ConfigurationError`; features are counted from 0.
+    What cannot be understood and a wrong range are a `ConfigurationError`; features are counted from 0.
     """
-    bounds = read_ranges(value).matched(feature_names)
-    return bounds if feature_names is None else bounds.for_features(len(feature_names))
-
-
-def read_ranges(value: Any) -> NamedRanges:
-    """Read any of these forms, with the names of the features where it has some."""
     if isinstance(value, Bounds):
         return NamedRanges(value.lower, value.upper)
     if hasattr(value, "columns"):
@@ -377,14 +369,14 @@ class NamedRanges:
     """As a sentence calls it."""
 
     def matched(self, feature_names: Sequence[str] | None) -> Bounds:
-        """The ranges in the order of `feature_names`; without names, on either side, they stay as they are."""
+        """The ranges in the order of `feature_names`, others left out; without names on either side, as they are."""
         lower, upper, names = self.lower, self.upper, self.names
         if names and feature_names is not None:
             for name in feature_names:
                 if name not in names:
                     raise ConfigurationError(
                         f"feature {name!r} has no row in {self.source}, but every feature needs a range: "
-                        f"{nearest(name, names)}"
+                        f"{nearest(name, set(names) - set(feature_names))}"
                     )
             places = [names.index(name) for name in feature_names]
             lower, upper = (tuple([side[place] for place in places]) for side in (lower, upper))

@@ -84,7 +84,7 @@ class RawTable:
         for position, name in enumerate(names):
             if (n := own.count(name)) != 1:
                 problem = f"{n or 'no'} columns named {name!r}, but {what} needs one"
-                hint = "rename the others" if n else nearest(name, own)
+                hint = "rename the others" if n else nearest(name, set(own) - set(names))
                 raise ColumnError(f"{self} has {problem}: {hint}", position, len(names))
         return [self.columns[own.index(name)] for name in names]
 

@@ -124,7 +124,7 @@ class Column(_Stated):
         if len({_written(value) for value in self.values}) < len(self.values):
             raise ValueError(f'values {list(self.values)} are not all different, as 1, "1" and 1.0: leave one out')
         if not (math.isfinite(_width(self)) and _width(self) > 0.0):
-            raise ValueError(f"bounds are {self.bounds}, but a {self.kind} has a lower and an upper one: give both")
+            raise ValueError(f"bounds are {self.bounds}, but a {self.kind} has a lower, then an upper one: give both")
         if 0.0 < self.weight < 0.001:
             raise ValueError(f"weight is {self.weight}, but it must be 0 or at least 0.001: give 1.0")
         filled = [] if self.fill is None else self.read(RawColumn.of_cells(self.name, [self.fill]))[0]
@@ -186,6 +186,8 @@ class Encoded:
     """With more columns where the schema asks for a profile: those of `Schema.profiled`, from -1 to 1."""
     left_out_by: NDArray[np.int64] = field(repr=False)
     """(n_rows,): the first of the schema's columns, from 0 on, for which the row is left out; -1 where it is not."""
+    blank: tuple[str, ...] = ()
+    """Columns of which no cell could be read."""
 
     @property
     def n_rows(self) -> int:
@@ -329,13 +331,15 @@ class Schema(_Stated):
         standard = self.scale is Scale.STANDARD
         return tuple((len(one.features), one.weight) for one in self.clustered.columns) if standard else ()
 
-    def encode(self, table: Any) -> Encoded:
+    def encode(self, table: Any, called: str = "") -> Encoded:
         """Turn a table into points; what it holds never is an error, only which columns it has.
 
         Parameters
         ----------
         table : data frame, mapping of columns, RawTable or Encoded
             pandas, polars, pyarrow or anything with an Arrow stream or the interchange; columns in any order.
+        called : str
+            What the party's own log calls the table; by default its file.
 
         Raises
         ------
@@ -346,7 +350,7 @@ class Schema(_Stated):
             if self not in (table.schema, table.schema.clustered):
                 raise DataError("the table was encoded by another schema: encode it by this one.")
             width = len(self.feature_names) + sum(self.profile_widths)
-            return Encoded(self, table.points[:, :width], table.left_out_by)
+            return Encoded(self, table.points[:, :width], table.left_out_by, table.blank)
         raw = table if isinstance(table, RawTable) else frame_table(table)
         if not raw.named:
             raise DataError(
@@ -372,25 +376,25 @@ class Schema(_Stated):
                 unread[column.name] = cells.n_unparsable + len(spelt) - spelt.count(None)
             blocks[column.name] = np.clip(block, low, high)
         kept = left_out_by < 0
-        self._tell(raw, lacking, unread, clipped, int(kept.sum()))
+        if lacking:
+            self._tell(called or str(raw), raw.n_rows, lacking, unread, int(kept.sum()))
+        if clipped:
+            outside = f"over 1% of the cells lie outside the bounds of {', '.join(clipped)}"
+            say_once(logging.WARNING, f"{called or raw}: {outside}")
         points = [blocks[one.name] for one in self.clustered.columns]
         beside = [(blocks[one.name] - one.range[0]) / (_width(one) / 2.0) - 1.0 for one in self.profiled]
-        return Encoded(self, np.ascontiguousarray(np.concatenate(points + beside, axis=1)[kept]), left_out_by)
+        blank = tuple(name for name, n in lacking.items() if n == raw.n_rows)
+        return Encoded(self, np.concatenate(points + beside, axis=1)[kept], left_out_by, blank)
 
     @staticmethod
-    def _tell(
-        raw: RawTable, lacking: Mapping[str, int], unread: Mapping[str, int], clipped: Sequence[str], n_kept: int
-    ) -> None:
+    def _tell(table: str, n_rows: int, lacking: Mapping[str, int], unread: Mapping[str, int], n_kept: int) -> None:
         """Say in this party's own log how many rows have gaps: it is a private number."""
-        if lacking:
-            counts, others = (", ".join(f"{name!r} {n}" for name, n in of.items() if n) for of in (lacking, unread))
-            said = f"{raw}: of {raw.n_rows} rows, cells are missing in {counts}; {raw.n_rows - n_kept} rows left out"
-            said += f"; of these cells, spelt as nothing that the column may hold: {others}" if others else ""
-            most = max(lacking.values())
-            loud = logging.WARNING if others or most > _MANY * raw.n_rows else logging.INFO
-            say_once(logging.ERROR if most == raw.n_rows else loud, said)
-        if clipped:
-            say_once(logging.WARNING, f"{raw}: over 1% of the cells lie outside the bounds of {', '.join(clipped)}")
+        counts, others = (", ".join(f"{name!r} {n}" for name, n in of.items() if n) for of in (lacking, unread))
+        said = f"{table}: of {n_rows} rows, cells are missing in {counts}; {n_rows - n_kept} rows left out"
+        said += f"; of these cells, spelt as nothing that the column may hold: {others}" if others else ""
+        most = max(lacking.values())
+        loud = logging.WARNING if others or most > _MANY * n_rows else logging.INFO
+        say_once(logging.ERROR if most == n_rows else loud, said)
 
     def decode(self, centroids: ArrayLike) -> dict[str, list[Any]]:
         """What centroids in units, (k, n_features), say of each column, k entries each.
@@ -468,7 +472,7 @@ def draft(table: RawTable) -> str:
     """A schema's file with the names and kinds of a table's columns, whose bounds and values are open."""
     lines = [
         "# Bounds and values are open: a table's own are private, so write what is public of each column's meaning.",
-        '# Besides: missing = "drop", "centre" or "fill" (with fill = ...), and weight = 1.0. Delete other columns.',
+        '# Besides: missing = "drop", "centre" or "fill" (with fill = ...), and weight = 1.0. Delete ids and the like.',
         "[columns]",
     ]
     for column in table.columns:

@@ -223,10 +223,10 @@ class Tables:
                 "more clients."
             )
         if schema is not None:
-            pairs = zip(parties, given, strict=True)
-            encoded = tuple(_of_party(argument, party, schema.encode, table) for party, table in pairs)
             places = [f"{argument}[{party}]" for party in parties]
-            cautions = _cautions(schema, places, [one.left_out_by for one in encoded])
+            called = zip(parties, given, places, strict=True)
+            encoded = tuple(_of_party(argument, party, schema.encode, *table) for party, *table in called)
+            cautions = _cautions(places, encoded)
             points = [one.points for one in encoded]
             return cls(points, schema.feature_names, True, parties, encoded=encoded, cautions=cautions)
         orders = [frame_columns(table) for table in given]
@@ -249,7 +249,7 @@ class Tables:
         """One party's table; sums are made as of several, and the others' are empty."""
         points, names, encoded = _one_table(X, schema)
         rows = np.arange(len(points))
-        cautions = _cautions(schema, ["the table"], [one.left_out_by for one in encoded])
+        cautions = _cautions(["the table"], encoded)
         return cls([points, points[:0]], names, True, ("0", "1"), (rows, rows[:0]), encoded, cautions)
 
     @classmethod
@@ -265,12 +265,12 @@ class Tables:
             )
         codes, parties = pd.factorize(given)
         if len(parties) < 2 or codes.min() < 0:
-            told = f"names {len(parties)} parties" + (
-                " and leaves rows without one" if codes.min(initial=0) < 0 else ""
+            told = f"{len(parties)} parties" + " and leaves rows without one" * bool(codes.min(initial=0) < 0)
+            raise DataError(
+                f"groups names {told}, but there must be at least 2 and each row needs one: name all of them."
             )
-            raise DataError(f"groups {told}, but there must be at least 2 and each row needs one: name all of them.")
-        causes = [encoded[0].left_out_by[codes == code] for code in range(len(parties))] if encoded else []
-        cautions = _cautions(schema, [f"party {party!r}" for party in parties], causes)
+        each = [replace(e, left_out_by=e.left_out_by[codes == code]) for code in range(len(parties)) for e in encoded]
+        cautions = _cautions([f"party {party!r}" for party in parties], each)
         codes = codes[encoded[0].rows] if encoded else codes
         rows = np.split(np.argsort(codes, kind="stable"), np.cumsum(np.bincount(codes, minlength=len(parties)))[:-1])
         own = [points[places] for places in rows]
@@ -332,18 +332,21 @@ def _one_table(X: Any, schema: Schema | None) -> tuple[Array, tuple[str, ...], t
     return encoded.points, schema.feature_names, (encoded,)
 
 
-def _cautions(schema: Schema | None, parties: Sequence[str], left_out_by: Sequence[Labels]) -> tuple[str, ...]:
-    """What is to be said where a schema leaves out most rows of a party, for reasons (n_i,) as `Encoded` has them."""
-    if schema is None:
-        return ()
+def _cautions(parties: Sequence[str], encoded: Sequence[Encoded]) -> tuple[str, ...]:
+    """What is to be said where a schema leaves out most rows of a party, or reads no cell of one of its columns."""
     sentences = []
-    for party, causes in zip(parties, left_out_by, strict=True):
-        lost = causes[causes >= 0]
-        if 2 * len(lost) > len(causes):
-            column = schema.columns[np.bincount(lost).argmax()].name
+    for party, own in zip(parties, encoded, strict=bool(encoded)):
+        lost, columns = own.left_out_by[own.left_out_by >= 0], own.schema.columns
+        if 2 * len(lost) > own.n_rows:
             sentences.append(
-                f"{LOCAL}the schema leaves out {len(lost)} of the {len(causes)} rows of {party}, above all for cells "
-                f"of its column {column!r} that are missing or nothing that it may hold: look at how they are spelt."
+                f"{LOCAL}the schema leaves out {len(lost)} of the {own.n_rows} rows of {party}, above all for cells "
+                f"of its column {columns[np.bincount(lost).argmax()].name!r} that are missing or nothing that it may "
+                "hold: look at how they are spelt."
+            )
+        elif own.blank:
+            sentences.append(
+                f"{LOCAL}all cells of {', '.join(map(repr, own.blank))} of {party} are missing or nothing that the "
+                "schema lets them hold, and stand-ins are clustered: look at how they are spelt."
             )
     return tuple(sentences)
 

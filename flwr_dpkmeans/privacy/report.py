@@ -152,13 +152,18 @@ class PrivacyReport:
         """One line: whether it is private, what it cost, and what ran."""
         head = "PRIVATE" if self.is_private else "NOT PRIVATE"
         cost = f"epsilon {_show(self.epsilon)} at delta {self.delta:.3g} per {self.unit}"
-        return f"{head}: {cost}; {self.algorithm}, {self.n_clients} clients, trust {self.trust!r}, {self.noise} noise"
+        return f"{head}: {cost}; {self.algorithm}, {self.cohort}, trust {self.trust!r}, {self.noise} noise"
+
+    @property
+    def cohort(self) -> str:
+        """Who took part."""
+        return "one table" if self.n_clients == 1 else f"{self.n_clients} clients"
 
     def _facts(self) -> list[tuple[str, str]]:
         """Everything but assumptions and releases, with a word for each, and last where these are."""
         asked, most = _show(self.epsilon_requested), _show(self.epsilon_worst_case)
         cost = f"epsilon {_show(self.epsilon)} at delta {self.delta:.3g}"
-        cohort, known = f"{self.n_clients} clients, {self.n_attempts} aggregations", self.n_examples or "unknown"
+        cohort, known = f"{self.cohort}, {self.n_attempts} aggregations", self.n_examples or "unknown"
         return [
             ("cost", f"{cost} (asked for {asked}; with all retries {most})"),
             ("unit", f"one {self.unit}: {self.neighbours}"),

@@ -142,9 +142,10 @@ def _draw_columns(figure: Any, result: RunResult) -> None:
     most = float(np.abs(differences).max()) or 1.0
     axis.imshow(differences, cmap="RdBu_r", vmin=-most, vmax=most, aspect="auto")
     shown = model.shown() if differences.size <= _MOST_CELLS else []
+    turned = 90 if len(columns) > _MOST_SHOWN / 2 else 0
     for (j, place), difference in np.ndenumerate(differences) if shown else ():
         colour = "white" if abs(difference) > 0.6 * most else "black"
-        axis.text(place, j, shown[columns[place]][j], ha="center", va="center", fontsize=7, color=colour)
+        axis.text(place, j, shown[columns[place]][j], ha="center", va="center", size=7, color=colour, rotation=turned)
     own = model.names
     names = [own[i] if len(own[i]) <= _LONGEST_NAME else f"{own[i][: _LONGEST_NAME - 3]}..." for i in columns]
     axis.set_xticks(range(len(columns)), names, rotation=90, fontsize=7)

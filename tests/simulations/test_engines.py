@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from flwr_dpkmeans.data.bundled import load_source
-from flwr_dpkmeans.data.points import Bounds, parse_bounds
+from flwr_dpkmeans.data.points import Bounds, read_ranges
 from flwr_dpkmeans.errors import ConfigurationError
 
 pytest.importorskip("hydra")
@@ -83,7 +83,7 @@ def test_ray_is_told_of_files_and_names_only(
             table = load_source(run_config["data"], partition_column=run_config.get("partition-column", ""))
             np.testing.assert_array_equal(table.points, load_data_set(settings).points)
         if bounds == "own":
-            seen["box"] = parse_bounds(run_config["bounds"])
+            seen["box"] = read_ranges(run_config["bounds"]).matched(None)
         if run_config.get("server-data"):
             assert np.load(run_config["server-data"]).shape == (300, 100)
         raise Told

@@ -298,8 +298,23 @@ def test_private_bounds_of_a_large_table_are_found_without_a_word(engine: str) -
     assert not [sentence for sentence in said if "Private bounds" in sentence or "mostly noise" in sentence]
 
 
-WARDS = {"age": {"kind": "number", "bounds": (0, 100)}, "ward": {"kind": "category", "values": ["A", "B"]}}
+WARDS: dict[str, Any] = {
+    "age": {"kind": "number", "bounds": (0, 100)},
+    "ward": {"kind": "category", "values": ["A", "B"]},
+}
 AGES = [20.0, 30.0, 70.0, 80.0] * 50
+
+
+def test_who_holds_all_rows_is_told_of_a_column_that_no_cell_of_a_party_can_be_read_in(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    schema = Schema(columns=WARDS | {"ward": WARDS["ward"] | {"missing": "centre"}})
+    one, two = (pd.DataFrame({"age": AGES, "ward": wards}) for wards in (["A", "B"] * 100, ["a", "b"] * 100))
+    km = FederatedKMeans(2, engine="direct", bounds=schema, random_state=0)
+    with pytest.warns(PrivacyWarning, match=r"all cells of 'ward' of X\['south'\] are missing or nothing that") as said:
+        km.fit({"north": one, "south": two})
+    assert not [str(warned.message) for warned in said if "north" in str(warned.message)]
+    assert "X['south']: of 200 rows, cells are missing in 'ward' 200; 0 rows left out" in caplog.text
 
 
 @pytest.mark.parametrize("way", ["list", "names", "groups", "alone"])

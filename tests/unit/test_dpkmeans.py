@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 import warnings
 from dataclasses import replace
@@ -117,11 +118,23 @@ def test_no_client_of_a_flower_run_answers_a_curators_plan(masking: bool, senten
 # -- nothing exact stays in the model -----------------------------------------------------------------------------
 
 
-def test_what_exact_rows_say_is_a_warning_and_not_in_the_model() -> None:
+def test_what_exact_rows_say_is_a_warning_and_not_in_the_model(tmp_path: Path) -> None:
     warn_once.cache_clear()
     with pytest.warns(PrivacyWarning, match="not to be published: More than 5% of the rows lie outside the bounds"):
         fitted = model(bounds=(0, 0.5)).fit(table())
     assert not [one for one in fitted.privacy_.warnings if "outside" in one]
+    written = [path.read_bytes() for path in fitted.write(tmp_path / "files")]
+    assert not [one for one in (pickle.dumps(fitted), *written) if b"outside the bounds" in one]
+
+
+def test_its_files_say_that_there_was_one_table(tmp_path: Path) -> None:
+    fitted = model().fit(table())
+    assert "; proxy_lloyd, one table, trust 'curator'" in str(fitted.privacy_)
+    said = {path.name: path.read_text() for path in fitted.write(tmp_path / "files") if path.suffix in {".md", ".json"}}
+    assert "one table" in said["report.md"]
+    assert "proxy_lloyd over one table, by" in said["deployment.json"]
+    assert json.loads(said["model.json"])["privacy"]["n_clients"] == 1
+    assert not [name for name, text in said.items() if "2 clients" in text or "2 parties" in text]
 
 
 def test_a_model_is_as_large_for_many_rows_as_for_few(tmp_path: Path) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,15 +13,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from flwr_dpkmeans.data.points import Bounds, parse_bounds
+from flwr_dpkmeans.data.points import Bounds, read_ranges
 from flwr_dpkmeans.errors import ConfigurationError, DataError
 
 FINITE = st.floats(-1e300, 1e300)
 
 
+def bounds_of(value: Any, feature_names: Sequence[str] | None = None) -> Bounds:
+    found = read_ranges(value).matched(feature_names)
+    return found if feature_names is None else found.for_features(len(feature_names))
+
+
 def failure(value: object, feature_names: list[str] | None = None) -> str:
     with pytest.raises(ConfigurationError) as caught:
-        parse_bounds(value, feature_names=feature_names)
+        bounds_of(value, feature_names=feature_names)
     return str(caught.value)
 
 
@@ -112,17 +119,17 @@ def test_for_features() -> None:
     ],
 )
 def test_forms_of_one_range_per_feature(value: object) -> None:
-    assert parse_bounds(value) == Bounds((0.0, 0.0), (1.0, 5.0))
+    assert bounds_of(value) == Bounds((0.0, 0.0), (1.0, 5.0))
 
 
 @pytest.mark.parametrize("value", ["-1,1", " -1 , 1.0 ", (-1, 1), [-1.0, 1], np.array([-1, 1]), (np.float32(-1), 1)])
 def test_forms_of_one_range_for_all(value: object) -> None:
-    assert parse_bounds(value) == Bounds((-1.0,), (1.0,))
-    assert parse_bounds(value, feature_names=["a", "b"]) == Bounds((-1.0, -1.0), (1.0, 1.0))
+    assert bounds_of(value) == Bounds((-1.0,), (1.0,))
+    assert bounds_of(value, feature_names=["a", "b"]) == Bounds((-1.0, -1.0), (1.0, 1.0))
 
 
 def test_bounds_are_hashable_and_hold_plain_floats() -> None:
-    bounds = parse_bounds((np.zeros(2, dtype=np.float32), np.ones(2, dtype=np.int64)))
+    bounds = bounds_of((np.zeros(2, dtype=np.float32), np.ones(2, dtype=np.int64)))
     assert all(type(value) is float for value in (*bounds.lower, *bounds.upper))
     assert hash(bounds) == hash(Bounds((0.0, 0.0), (1.0, 1.0)))
 
@@ -194,11 +201,11 @@ def named_file(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 
 def test_file_is_matched_by_name(named_file: Path) -> None:
-    assert parse_bounds(named_file, feature_names=["a", "b"]) == Bounds((-1.0, 0.0), (1.0, 10.0))
+    assert bounds_of(named_file, feature_names=["a", "b"]) == Bounds((-1.0, 0.0), (1.0, 10.0))
 
 
 def test_file_without_names_asked_for_keeps_its_order(named_file: Path) -> None:
-    assert parse_bounds(str(named_file)) == Bounds((0.0, -1.0, 5.0), (10.0, 1.0, 6.5))
+    assert bounds_of(str(named_file)) == Bounds((0.0, -1.0, 5.0), (10.0, 1.0, 6.5))
 
 
 def test_feature_without_a_row(named_file: Path) -> None:
@@ -207,13 +214,15 @@ def test_feature_without_a_row(named_file: Path) -> None:
         f"feature 'cc' has no row in the bounds file {str(named_file)!r}, but every feature needs a range: "
         "did you mean 'c'?"
     )
+    # Not one that another feature has.
+    assert failure(named_file, ["a", "c", "b", "cc"]).endswith("needs a range: it is not there under another name.")
 
 
 def test_csv_in_feature_order_ignores_other_columns(tmp_path: Path) -> None:
     path = write(tmp_path, "bounds.csv", "upper,unit,lower\n10,cm,0\n\n1,kg,-1\n")
     expected = Bounds((0.0, -1.0), (10.0, 1.0))
-    assert parse_bounds(path) == expected
-    assert parse_bounds(path, feature_names=["p", "q"]) == expected
+    assert bounds_of(path) == expected
+    assert bounds_of(path, feature_names=["p", "q"]) == expected
     assert "have 2 ranges, but the points have 1 features" in failure(path, ["p"])
 
 
@@ -224,20 +233,20 @@ def test_single_range_in_a_file(tmp_path: Path, name: str) -> None:
         np.savez(path, lower=0, upper=16)
     else:
         path.write_text('{"lower": 0, "upper": 16}' if name == "b.json" else "lower = 0\nupper = 16\n")
-    assert parse_bounds(path) == Bounds((0.0,), (16.0,))
-    assert parse_bounds(path, feature_names=["a", "b"]) == Bounds((0.0, 0.0), (16.0, 16.0))
+    assert bounds_of(path) == Bounds((0.0,), (16.0,))
+    assert bounds_of(path, feature_names=["a", "b"]) == Bounds((0.0, 0.0), (16.0, 16.0))
 
 
 def test_single_range_for_all_names_of_a_file(tmp_path: Path) -> None:
     path = write(tmp_path, "bounds.toml", 'feature = ["a", "b"]\nlower = 0\nupper = 16\n')
-    assert parse_bounds(path, feature_names=["b"]) == Bounds((0.0,), (16.0,))
-    assert parse_bounds(path) == Bounds((0.0, 0.0), (16.0, 16.0))
+    assert bounds_of(path, feature_names=["b"]) == Bounds((0.0,), (16.0,))
+    assert bounds_of(path) == Bounds((0.0, 0.0), (16.0, 16.0))
 
 
 def test_relative_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path, "bounds.csv", "lower,upper\n0,1\n")
     monkeypatch.chdir(tmp_path)
-    assert parse_bounds("bounds.csv") == Bounds((0.0,), (1.0,))
+    assert bounds_of("bounds.csv") == Bounds((0.0,), (1.0,))
     assert failure("absent.csv") == (
         f"the bounds file {str(tmp_path / 'absent.csv')!r} does not exist, but it must be a file on this machine: "
         "correct the path, where a relative path is resolved from the working directory of the process, "
@@ -270,8 +279,8 @@ def test_file_errors(tmp_path: Path) -> None:
 
 
 def test_a_single_number_on_one_side_is_repeated() -> None:
-    assert parse_bounds((0.0, (1.0, 2.0))) == Bounds((0.0, 0.0), (1.0, 2.0))
-    assert parse_bounds(((0.0, -1.0), 2.0)) == Bounds((0.0, -1.0), (2.0, 2.0))
-    assert parse_bounds(((0.0, -1.0), (2.0, 3.0))) == Bounds((0.0, -1.0), (2.0, 3.0))
-    assert parse_bounds((0.0, 1.0)) == Bounds((0.0,), (1.0,))
+    assert bounds_of((0.0, (1.0, 2.0))) == Bounds((0.0, 0.0), (1.0, 2.0))
+    assert bounds_of(((0.0, -1.0), 2.0)) == Bounds((0.0, -1.0), (2.0, 2.0))
+    assert bounds_of(((0.0, -1.0), (2.0, 3.0))) == Bounds((0.0, -1.0), (2.0, 3.0))
+    assert bounds_of((0.0, 1.0)) == Bounds((0.0,), (1.0,))
     assert "the bounds have 2 lower and 3 upper values" in failure(((0.0, 1.0), (2.0, 3.0, 4.0)))

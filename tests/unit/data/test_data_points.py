@@ -99,7 +99,8 @@ def test_sparse() -> None:
     from scipy.sparse import csr_matrix
 
     assert failure(csr_matrix([[1.0]])) == (
-        "the points are a sparse csr_matrix, but they must be dense: give points.toarray()."
+        "the points are a sparse csr_matrix, but they must be dense: give points.toarray(), or, in a pipeline, "
+        "OneHotEncoder(sparse_output=False) and ColumnTransformer(sparse_threshold=0)."
     )
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from flwr_dpkmeans.data.points import parse_bounds, validate_points
+from flwr_dpkmeans.data.points import read_ranges, validate_points
 from flwr_dpkmeans.data.readers import MISSING, open_table, table_blocks
 from flwr_dpkmeans.data.schema import Schema, say_once
 from flwr_dpkmeans.data.tables import Layout, load_by_schema, load_declared, load_table
@@ -126,4 +126,4 @@ def test_cells_that_cannot_be_read_are_counted_beside_missing_ones(
 def test_a_decimal_comma_in_a_bounds_file_is_not_cut_off(row: str, tmp_path: Path) -> None:
     (tmp_path / "bounds.csv").write_text(f"feature,lower,upper\n{row}\n")
     with pytest.raises(ConfigurationError, match="has 4 cells, but the first one has 3: write decimal points"):
-        parse_bounds(tmp_path / "bounds.csv")
+        read_ranges(tmp_path / "bounds.csv").matched(None)
