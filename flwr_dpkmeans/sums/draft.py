@@ -274,7 +274,7 @@ def _known(plan: Plan) -> Known:
         n_examples=plan.n_examples,
         n_features=plan.n_features,
         delta=plan.delta,
-        released_multiplier=1.0 / math.sqrt(squares) if released else None,
+        released_multiplier=1.0 / math.sqrt(squares) if squares else None,
         released_closeness=joint_closeness(event.closeness for event in released) if released else SAME,
         fraction_bits=plan.fraction_bits,
         server=plan.server,
@@ -520,6 +520,8 @@ def verify_plan(plan: Plan) -> None:
     for what, digest in (("columns", plan.columns_digest), ("its schema", plan.settings.schema_digest)):
         if digest and not re.fullmatch("[0-9a-f]{64}", digest):
             raise ProtocolError(f"the plan's digest of {what} is no SHA-256 in hexadecimal: stop the run.")
+    if plan.n_clients < 1 or (plan.n_examples is not None and plan.n_examples < 1):
+        raise ProtocolError("the plan is for nobody, but it needs at least one client and one row: stop the run.")
     if plan.n_examples is not None and plan.settings.n_examples is None and plan.count is None:
         # Neither declared nor released, so reports would not say that delta was held against it.
         raise ProtocolError(
