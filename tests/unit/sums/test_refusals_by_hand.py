@@ -41,7 +41,7 @@ def test_a_plan_that_says_more_or_less_than_is_read_is_refused(place: tuple[Any,
     for change in (lambda found: found.update(more=1), lambda found: found.pop(list(found)[-1])):
         said = json.loads(blob)
         change(reduce(lambda found, key: found[key], place, said))
-        with pytest.raises(ProtocolError, match="malformed|says more or less|computes"):
+        with pytest.raises(ProtocolError, match=r"malformed|says more or less|computes"):
             load_plan(json.dumps(said).encode())
 
 
@@ -227,8 +227,9 @@ def test_a_plan_is_for_so_many_clients_at_most() -> None:
 
 @pytest.mark.parametrize("values", [{"n_clients": -1}, {"n_clients": 0}, {"n_examples": -(10**18)}, {"n_examples": 0}])
 def test_a_plan_for_nobody_is_refused_before_it_is_priced(values: dict[str, Any]) -> None:
-    level = {"unit": "client", "delta": 1e-6} if "n_clients" in values else {"n_examples": None}
-    config = parse_config(n_clusters=2, bounds=((-1.0,), (1.0,)), algorithm="proxy_lloyd", evaluation="private", **level)
+    level: dict[str, Any] = {"unit": "client", "delta": 1e-6} if "n_clients" in values else {}
+    level |= {"algorithm": "proxy_lloyd", "evaluation": "private"}
+    config = parse_config(n_clusters=2, bounds=((-1.0,), (1.0,)), **level)
     known = {"n_examples": 1_000} if "n_examples" in values else {}
     plan = draft.draft_plan(config, run_id=1, n_clients=5, seed=0, n_features=2, **known)
     with pytest.raises(ProtocolError, match="at least one client and one row"):
