@@ -360,8 +360,9 @@ class ClientPolicy:
     )
     """Runs on one data set that may begin to release within 24 hours, counted from the ledger."""
     allowed_columns: tuple[str, ...] = _limit((), _names)
-    """Names that the columns of the node's own table must be among; empty accepts all. `check_columns` holds it against
-    the table, before the node answers."""
+    """Names that the columns of the node's own table must be among, with a schema also those that are only profiled
+    (``ward=A`` of a category); empty accepts all. `check_columns` holds it against the table, before the node answers.
+    """
     approved_plan_digests: tuple[str, ...] = _limit(
         (),
         _digests,

@@ -524,10 +524,7 @@ def verify_plan(plan: Plan) -> None:
         raise ProtocolError("the plan is for nobody, but it needs at least one client and one row: stop the run.")
     if plan.n_examples is not None and plan.settings.n_examples is None and plan.count is None:
         # Neither declared nor released, so reports would not say that delta was held against it.
-        raise ProtocolError(
-            f"the plan has N = {plan.n_examples}, which is neither declared nor counted: stop the run and check the "
-            "server."
-        )
+        raise ProtocolError(f"the plan has N = {plan.n_examples}, which is neither declared nor counted: stop the run.")
     if plan.server is not None and plan.n_features not in (None, len(plan.server.centre)):
         raise ProtocolError("the server points' centre has another width than the plan: stop the run.")
     # Without the points clients would stand still after a release that the server cannot read.
@@ -553,8 +550,7 @@ def verify_plan(plan: Plan) -> None:
     pairs = zip(own.all_rounds, plan.all_rounds, strict=True)
     name = next(theirs.name for mine, theirs in pairs if not _agree(mine, theirs))
     raise ProtocolError(
-        f"round {name!r} of the plan has other sensitivities or noise than its configuration implies: stop the run and "
-        "check the server."
+        f"round {name!r} of the plan has other sensitivities or noise than its configuration implies: stop the run."
     )
 
 

@@ -126,9 +126,7 @@ class Packet:
             )
         if stage is Stage.FINISH and self.vector is not None:
             # A late reply to a request for a vector has a tag as well, of an older state.
-            raise ProtocolError(
-                "a client's reply carries a vector although none was asked for: it is late, and discarded."
-            )
+            raise ProtocolError("a client's reply carries a vector that was not asked for: it is late, and discarded.")
         return reply
 
     @property
