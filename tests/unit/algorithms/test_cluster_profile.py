@@ -88,6 +88,11 @@ def test_an_encoded_table_with_gaps_is_refused_before_anything_is_spent() -> Non
             fit(found)
 
 
+def test_a_share_that_is_next_to_nothing_is_refused_with_a_sentence() -> None:
+    with pytest.raises(PlanError, match="'group_counts' could reach"):
+        plan_of(Schema(columns=COLUMNS, profile=PROFILE, profile_share=5e-324))
+
+
 def test_one_client_by_hand() -> None:
     counts, sums, squares, cells = summed(plan_of())
     fill = np.rint((2 * 182 / 365 - 1) * 2**16) / 2**16
