@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from flwr_dpkmeans.data.points import Bounds
+from flwr_dpkmeans.data.points import Bounds, validate_points
 from flwr_dpkmeans.data.readers import RawColumn, RawTable, frame_table, plain_number, text_of
 from flwr_dpkmeans.errors import ConfigurationError, DataError, finding, nearest
 from flwr_dpkmeans.log import placed_logger
@@ -350,7 +350,7 @@ class Schema(_Stated):
             if self not in (table.schema, table.schema.clustered):
                 raise DataError("the table was encoded by another schema: encode it by this one.")
             width = len(self.feature_names) + sum(self.profile_widths)
-            return Encoded(self, table.points[:, :width], table.left_out_by, table.blank)
+            return Encoded(self, validate_points(table.points)[:, :width], table.left_out_by, table.blank)
         raw = table if isinstance(table, RawTable) else frame_table(table)
         if not raw.named:
             raise DataError(

@@ -280,6 +280,9 @@ class Wrapped:
         if not isinstance(width, int):
             raise LocalMisuseError("the wrapped client does not tell its number of features: wrap a KMeansClient.")
         names = tuple(str(name) for name in json.loads(str(metrics.get("feature_names", "[]"))))
+        if "used" in metrics:
+            # Columns that are only profiled have no names among those of the points.
+            self._guard.settings.policy.check_columns(json.loads(str(metrics["used"])))
         return width, names, bool(metrics.get("has_labels", False)), str(metrics.get("schema", ""))
 
     def compute(self, memory: Memory, index: int) -> list[Array]:

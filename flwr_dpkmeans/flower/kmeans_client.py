@@ -155,7 +155,8 @@ class KMeansClient(NumPyClient):
         if self._output_dir is not None:
             require_writable(self._output_dir)
         names = json.dumps(self._feature_names) if self._feature_names else ""
-        known = {"feature_names": names, "has_labels": self._labels is not None, "schema": self.agreement}
+        used = "" if self.schema is None else json.dumps([name for one in self.schema.columns for name in one.features])
+        known = {"feature_names": names, "has_labels": self._labels is not None, "schema": self.agreement, "used": used}
         return {"n_features": self._points.shape[1], **{name: value for name, value in known.items() if value}}
 
     def evaluate(self, parameters: list[Array], config: dict[str, Scalar]) -> tuple[float, int, dict[str, Scalar]]:

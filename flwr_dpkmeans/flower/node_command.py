@@ -269,7 +269,8 @@ def _policy(options: NodeOptions) -> str:
     _unchangeable(options.policy)
     policy = ClientPolicy.from_toml(options.policy, base=DEPLOYED)
     policy.require_complete()
-    policy.check_columns(options.columns)
+    schema = None if options.table_schema is None else Schema.load(options.table_schema)
+    policy.check_columns([name for one in schema.columns for name in one.features] if schema else options.columns)
     if policy.allow_anything and math.inf in (policy.max_epsilon_per_run, policy.max_epsilon_total):
         raise _NoteError(f"{options.policy} allows anything and leaves epsilon open")
     return f"at most epsilon {policy.max_epsilon_per_run:g} for a run, {policy.max_epsilon_total:g} in all"

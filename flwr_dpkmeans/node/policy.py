@@ -360,8 +360,9 @@ class ClientPolicy:
     )
     """Runs on one data set that may begin to release within 24 hours, counted from the ledger."""
     allowed_columns: tuple[str, ...] = _limit((), _names)
-    """Names that the columns of the node's own table must be among; empty accepts all. `check_columns` holds it against
-    the table, before the node answers."""
+    """Names that the columns of the node's own table must be among, with a schema also those that are only profiled
+    (``ward=A`` of a category); empty accepts all. `check_columns` holds it against the table, before the node answers.
+    """
     approved_plan_digests: tuple[str, ...] = _limit(
         (),
         _digests,
@@ -399,7 +400,8 @@ class ClientPolicy:
                 raise ConfigurationError(f"the policy key {name!r} is given twice, but once is enough: remove one.")
             limits[name] = value
         policy = replace(base or cls(), **limits)
-        return replace(policy, unstated=tuple(name for name in policy.unstated if not _states(limits, name)))
+        stated = {name for name in limits if getattr(policy, name) not in (math.inf, ())}  # an empty list allows all
+        return replace(policy, unstated=tuple(name for name in policy.unstated if name not in stated))
 
     @classmethod
     def from_toml(cls, path: str | Path, *, base: ClientPolicy | None = None) -> ClientPolicy:
@@ -468,11 +470,6 @@ def read_toml(path: str | Path, name: str) -> dict[str, Any]:
         raise ConfigurationError(f"{name} cannot be read ({error.strerror or error}): correct its path.") from error
     except ValueError as error:  # not TOML, or not UTF-8
         raise ConfigurationError(f"{name} is not valid TOML ({error}): correct it.") from error
-
-
-def _states(limits: Mapping[str, Any], name: str) -> bool:
-    """Whether limits hold one of this name that is not without end; an empty list of names allows all."""
-    return name in limits and limits[name] != math.inf and limits[name] not in ((), [])
 
 
 @lru_cache(maxsize=16)

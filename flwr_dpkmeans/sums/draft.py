@@ -274,7 +274,7 @@ def _known(plan: Plan) -> Known:
         n_examples=plan.n_examples,
         n_features=plan.n_features,
         delta=plan.delta,
-        released_multiplier=1.0 / math.sqrt(squares) if released else None,
+        released_multiplier=1.0 / math.sqrt(squares) if squares else None,
         released_closeness=joint_closeness(event.closeness for event in released) if released else SAME,
         fraction_bits=plan.fraction_bits,
         server=plan.server,
@@ -520,12 +520,11 @@ def verify_plan(plan: Plan) -> None:
     for what, digest in (("columns", plan.columns_digest), ("its schema", plan.settings.schema_digest)):
         if digest and not re.fullmatch("[0-9a-f]{64}", digest):
             raise ProtocolError(f"the plan's digest of {what} is no SHA-256 in hexadecimal: stop the run.")
+    if plan.n_clients < 1 or (plan.n_examples is not None and plan.n_examples < 1):
+        raise ProtocolError("the plan is for nobody, but it needs at least one client and one row: stop the run.")
     if plan.n_examples is not None and plan.settings.n_examples is None and plan.count is None:
         # Neither declared nor released, so reports would not say that delta was held against it.
-        raise ProtocolError(
-            f"the plan has N = {plan.n_examples}, which is neither declared nor counted: stop the run and check the "
-            "server."
-        )
+        raise ProtocolError(f"the plan has N = {plan.n_examples}, which is neither declared nor counted: stop the run.")
     if plan.server is not None and plan.n_features not in (None, len(plan.server.centre)):
         raise ProtocolError("the server points' centre has another width than the plan: stop the run.")
     # Without the points clients would stand still after a release that the server cannot read.
@@ -551,8 +550,7 @@ def verify_plan(plan: Plan) -> None:
     pairs = zip(own.all_rounds, plan.all_rounds, strict=True)
     name = next(theirs.name for mine, theirs in pairs if not _agree(mine, theirs))
     raise ProtocolError(
-        f"round {name!r} of the plan has other sensitivities or noise than its configuration implies: stop the run and "
-        "check the server."
+        f"round {name!r} of the plan has other sensitivities or noise than its configuration implies: stop the run."
     )
 
 

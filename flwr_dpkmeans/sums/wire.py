@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields, replace
@@ -127,9 +126,7 @@ class Packet:
             )
         if stage is Stage.FINISH and self.vector is not None:
             # A late reply to a request for a vector has a tag as well, of an older state.
-            raise ProtocolError(
-                "a client's reply carries a vector although none was asked for: it is late, and discarded."
-            )
+            raise ProtocolError("a client's reply carries a vector that was not asked for: it is late, and discarded.")
         return reply
 
     @property
@@ -138,7 +135,7 @@ class Packet:
         seconds = self.fields.get("wait")
         if seconds is None:
             return None
-        if not isinstance(seconds, int | float) or isinstance(seconds, bool) or not 0.0 < seconds < math.inf:
+        if not isinstance(seconds, int | float) or isinstance(seconds, bool) or not 0.0 < seconds < 1e300:
             raise ProtocolError("field 'wait' is not a positive, finite number of seconds: message discarded.")
         return float(seconds)
 
@@ -237,7 +234,7 @@ def terms_digest(plan: Plan) -> str:
 @lru_cache(maxsize=64)
 def load_plan(blob: bytes) -> Plan:
     """Parse a plan; anything but a well-formed plan is a `ProtocolError`."""
-    from pydantic import ValidationError
+    from pydantic_core import ValidationError, from_json
 
     if len(blob) > MAX_PLAN_BYTES or blob.count(b",") > MAX_PLAN_ENTRIES:
         raise ProtocolError(
@@ -249,6 +246,9 @@ def load_plan(blob: bytes) -> Plan:
     except ValidationError as error:
         place = _first_place(error) if error.error_count() <= _LISTED_ERRORS else "many places"
         raise ProtocolError(f"the plan is malformed at {place!r}: use the same version of flwr-dpkmeans.") from error
+    if from_json(dump_plan(plan)) != from_json(blob):
+        # The parser skips what it does not know, and fills in what is left out: two sides might read two plans.
+        raise ProtocolError("the plan says more or less than one does: use the same version of flwr-dpkmeans.")
     return plan
 
 

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from support.protocol_federation import grid_parts, make_federation, small_config
 
@@ -88,6 +89,13 @@ def test_each_limit_must_be_stated_and_bounded(tmp_path: Path, name: str) -> Non
         grid = deployed(tmp_path, keys(**{name: value}))
         with pytest.raises(RefusalError, match=f"policy does not limit {name.replace('_', '-')}, and without that"):
             run(grid)
+
+
+@pytest.mark.parametrize("nothing", [[], (), set(), iter(()), np.array([])])
+def test_a_limit_that_allows_all_is_not_stated_in_whatever_form_it_is_given(nothing: Any) -> None:
+    given = {"allowed_trust": nothing, "max_epsilon_total": np.float64(np.inf), "max_epsilon_per_run": np.float64(1)}
+    policy = ClientPolicy.from_mapping(given, base=DEPLOYED)
+    assert set(policy.unstated) == set(REQUIRED) - {"max_epsilon_per_run"}
 
 
 @pytest.mark.parametrize("policy", [keys(), "allow-anything = true"])

@@ -287,3 +287,14 @@ def test_a_node_that_lacks_a_column_of_the_profile_refuses_by_its_position(folde
     with pytest.raises(PeerError, match="not once, column 4 of the schema's 4"):
         run(folder)
     assert not FileLedger(folder / "ledger0").entries()
+
+
+def test_columns_that_are_only_profiled_must_be_allowed_too(folder: Path) -> None:
+    profiled(folder)
+    allowed = 'allow-anything = true\nallowed-columns = ["age", "since"{}]\n'
+    (folder / "policy.toml").write_text(allowed.format(""))
+    with pytest.raises(PeerError, match="allows 2 columns, and its table of 5 names has 3 besides them"):
+        run(folder, names=["since", "age"])
+    assert not FileLedger(folder / "ledger0").entries()
+    (folder / "policy.toml").write_text(allowed.format(', "ward=A", "ward=B", "sick"'))
+    run(folder, names=["since", "age"], epsilon=8.0)

@@ -18,7 +18,7 @@ from support.apps import app_files, packed
 from support.node_files import SOME_APP, write_node
 
 from flwr_dpkmeans.__main__ import COMMANDS, main
-from flwr_dpkmeans.errors import ConfigurationError
+from flwr_dpkmeans.errors import ConfigurationError, RefusalError
 from flwr_dpkmeans.flower import node_command
 from flwr_dpkmeans.flower.app_guard import digest_of
 from flwr_dpkmeans.flower.node_command import Verdict, check
@@ -395,10 +395,27 @@ def test_a_policy_that_leaves_everything_open_is_a_note(
     )  # fmt: skip
     monkeypatch.setattr(node_command.ClientPolicy, "from_toml", lambda path, base: policy)
     monkeypatch.setattr(node_command, "_unchangeable", checked.append)
-    options: Any = SimpleNamespace(policy="p.toml", columns=("a",))
+    options: Any = SimpleNamespace(policy="p.toml", columns=("a",), table_schema=None)
     if noted:
         with pytest.raises(node_command._NoteError, match="allows anything and leaves epsilon open"):
             node_command._policy(options)
     else:
         assert node_command._policy(options) == f"at most epsilon {run:g} for a run, {total:g} in all"
     assert checked == ["p.toml", "complete", ("a",)]
+
+
+def test_a_policys_columns_are_held_against_those_of_the_schema(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(node_command, "_unchangeable", lambda path: None)
+    (tmp_path / "schema.toml").write_text(
+        'profile = ["ward"]\n[columns]\nage = { kind = "number", bounds = [0, 9] }\n'
+        'ward = { kind = "category", values = ["A"], weight = 0 }\n'
+    )
+    limits = 'allow-anything = true\nmax-epsilon-per-run = 1\nmax-epsilon-total = 2\nallowed-columns = ["age"{}]\n'
+    options: Any = SimpleNamespace(policy=tmp_path / "p.toml", columns=(), table_schema=tmp_path / "schema.toml")
+    options.policy.write_text(limits.format(', "ward=A"'))
+    assert node_command._policy(options) == "at most epsilon 1 for a run, 2 in all"
+    options.policy.write_text(limits.format(""))
+    with pytest.raises(RefusalError, match="its table of 2 names has 1 besides them"):
+        node_command._policy(options)

@@ -80,6 +80,19 @@ def test_a_block_beside_the_points_is_scaled_by_its_own_bounds() -> None:
     assert SCHEMA.feature_names == ("size",)
 
 
+def test_an_encoded_table_with_gaps_is_refused_before_anything_is_spent() -> None:
+    found = SCHEMA.encode(ROWS)
+    found.points[1, 4] = np.nan
+    for fit in (DPKMeans(2, bounds=SCHEMA).fit, lambda table: FederatedKMeans(2, bounds=SCHEMA).fit([table, table])):
+        with pytest.raises(DataError, match="1 rows with a missing or infinite value"):
+            fit(found)
+
+
+def test_a_share_that_is_next_to_nothing_is_refused_with_a_sentence() -> None:
+    with pytest.raises(PlanError, match="'group_counts' could reach"):
+        plan_of(Schema(columns=COLUMNS, profile=PROFILE, profile_share=5e-324))
+
+
 def test_one_client_by_hand() -> None:
     counts, sums, squares, cells = summed(plan_of())
     fill = np.rint((2 * 182 / 365 - 1) * 2**16) / 2**16

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from dataclasses import replace
+from functools import reduce
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -22,9 +24,25 @@ from flwr_dpkmeans.sums.neighbours import _share_of_bound, check_sensitivity
 from flwr_dpkmeans.sums.plan import MAX_CLIENTS, Plan, PlannedRound
 from flwr_dpkmeans.sums.round import Array
 from flwr_dpkmeans.sums.task import Task
-from flwr_dpkmeans.sums.wire import MAX_INTEGER, Packet
+from flwr_dpkmeans.sums.wire import MAX_INTEGER, Packet, dump_plan, load_plan
 
 BOX = ((-1.0,), (1.0,))
+
+
+def test_no_wait_is_too_long_to_be_a_number() -> None:
+    with pytest.raises(ProtocolError, match="not a positive, finite number"):
+        _ = Packet({"wait": 10**400}).wait
+
+
+@pytest.mark.parametrize("place", [(), ("config",), ("config", "task"), ("rounds", 0), ("rounds", 0, "blocks", 0)])
+def test_a_plan_that_says_more_or_less_than_is_read_is_refused(place: tuple[Any, ...]) -> None:
+    blob = dump_plan(final_plan())
+    assert load_plan(json.dumps(json.loads(blob), indent=1).encode()) == final_plan()
+    for change in (lambda found: found.update(more=1), lambda found: found.pop(list(found)[-1])):
+        said = json.loads(blob)
+        change(reduce(lambda found, key: found[key], place, said))
+        with pytest.raises(ProtocolError, match=r"malformed|says more or less|computes"):
+            load_plan(json.dumps(said).encode())
 
 
 @pytest.mark.parametrize("wait", [0.001, 0.5, 1, 7200.0])
@@ -205,6 +223,17 @@ def test_a_plan_is_for_so_many_clients_at_most() -> None:
     assert replace(plan, n_clients=MAX_CLIENTS).n_clients == MAX_CLIENTS
     with pytest.raises(PlanError, match=f"at most {MAX_CLIENTS} can take part"):
         replace(plan, n_clients=MAX_CLIENTS + 1)
+
+
+@pytest.mark.parametrize("values", [{"n_clients": -1}, {"n_clients": 0}, {"n_examples": -(10**18)}, {"n_examples": 0}])
+def test_a_plan_for_nobody_is_refused_before_it_is_priced(values: dict[str, Any]) -> None:
+    level: dict[str, Any] = {"unit": "client", "delta": 1e-6} if "n_clients" in values else {}
+    level |= {"algorithm": "proxy_lloyd", "evaluation": "private"}
+    config = parse_config(n_clusters=2, bounds=((-1.0,), (1.0,)), **level)
+    known = {"n_examples": 1_000} if "n_examples" in values else {}
+    plan = draft.draft_plan(config, run_id=1, n_clients=5, seed=0, n_features=2, **known)
+    with pytest.raises(ProtocolError, match="at least one client and one row"):
+        draft.verify_plan(replace(plan, **values))
 
 
 @pytest.mark.parametrize(
