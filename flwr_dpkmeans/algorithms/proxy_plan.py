@@ -445,8 +445,7 @@ class Setting:
         d, k, n_proxies = self.n_features, self.n_clusters, self.plan.n_proxies
         width = self.plan.n_components or d
         shapes: dict[str, tuple[int, ...]] = {CENTRE: (d,), AXES: (d, width), PROXIES: (n_proxies, width)}
-        shapes |= dict.fromkeys((CLIP, SPREAD, SPREAD_ERROR, EXTENT, PROXY_RADIUS, RADIUS), (1,))
-        shapes[DISTANCES] = (2, N_DISTANCES)
+        shapes |= dict.fromkeys((CLIP, SPREAD, PROXY_RADIUS, RADIUS), (1,))
 
         def fits(name: str, array: Array) -> bool:
             shaped = array.shape == shapes[name] if name in shapes else is_table(array, k, width)

@@ -23,6 +23,8 @@ from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.flower.app_guard import Guard, GuardError, write_programs
 from flwr_dpkmeans.flower.kmeans_client import KMeansClient
 from flwr_dpkmeans.kmeans.projected import standing_out
+from flwr_dpkmeans.kmeans.proxies import ellipsoid_of
+from flwr_dpkmeans.kmeans.ranges import _with_tails, as_integers
 from flwr_dpkmeans.node.policy import _LONGEST_QUOTE, _quote
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.losses import _grid_step
@@ -164,3 +166,15 @@ def test_steps_of_a_loss_follow_its_deviation() -> None:
     0.04 parts are 0.00293; the power of two below is 2^-9. Twice the releases have the same deviation for each."""
     assert _grid_step({(0.5, 0.01): 1}, ()) == 2.0**-9
     assert _grid_step({(0.5, 0.01): 4}, ()) == 2.0**-9
+
+
+def test_a_tail_ends_with_its_last_bin() -> None:
+    """Bins of 12 stand out of a threshold of 10 alone, and of 14 for two of them not; the last one ends the tail."""
+    counts = as_integers(np.array([12.0, 0.0, 12.0, 0.0, 100.0, 0.0, 12.0, 0.0, 12.0]))
+    assert _with_tails(counts, (4, 4), 10.0) == (0, 8)
+    assert _with_tails(counts, (4, 4), 13.0) == (4, 4)
+
+
+def test_an_axis_without_variance_keeps_a_tenth_of_the_average() -> None:
+    """Of 1 and 0 the average is .5, of which .05 is kept; both are scaled to their sum."""
+    assert ellipsoid_of(np.diag([1.0, 0.0]), 0.0, 0.5).variances.tolist() == pytest.approx([1.0, 0.05], rel=1e-3)
