@@ -383,7 +383,7 @@ def test_a_late_vector_does_not_stand_in_for_the_confirmation_of_a_result(caplog
     federation.faults.on_receive = lambda replies: [*held, *replies]
     result = lloyd_run(federation)
     assert result.confirmed == (2, 3, 4, 5)
-    assert "none was asked for" in caplog.text
+    assert "carries a vector that was not asked for" in caplog.text
 
 
 def test_a_plan_that_arrives_twice_stops_nobody() -> None:
