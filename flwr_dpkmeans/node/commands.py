@@ -95,7 +95,7 @@ def _parsed(
         command = commands.add_parser(action, help=text, description=text)
         command.add_argument("path", help=file)
         if (name, action) == ("ledger", "show"):
-            command.add_argument("--json", action="store_true", help="a list; runs have Flower's ids")
+            command.add_argument("--json", action="store_true", help="a list; a run is Flower's run id / node id")
     return parser.parse_args(arguments)
 
 
