@@ -185,8 +185,12 @@ def test_the_page_leads_from_nothing_to_a_result(tmp_path: Path) -> None:
         assert charged["run"].partition("/")[0] == report["provenance"]["run_id"]
         assert charged["epsilon"] == report["epsilon_worst_case"]
         assert charged["releases"] == 1
-        verify = re.findall(r"`(python -m flwr_dpkmeans ledger verify) COPY`", PAGE.read_text())[0]
-        party.type(f"cp /var/lib/flower/ledger/ward7.jsonl copy.jsonl\n{verify} copy.jsonl", party.root)
+        backup = re.findall(
+            r"`(cp ward7[^`]*)`, then `(python -m flwr_dpkmeans ledger verify [^`]*)`", PAGE.read_text()
+        )[0]
+        (party.root / "COPY").mkdir()
+        party.type(f"cd /var/lib/flower/ledger; {backup[0].replace('COPY', str(party.root / 'COPY'))}", party.root)
+        party.type(backup[1], party.root)
     assert len(models) == 1
     # The SuperLink's host has no centroids.
     assert not list(server.root.rglob("model.json"))
