@@ -452,7 +452,8 @@ class Client:
                 )
             return memory
         plan, digest = load_plan(blob), plan_digest(blob)
-        _require_next(memory, plan, released)
+        begun = released is not None or bool(memory.attempts)
+        draft.require_next(memory.plan, plan, memory.found, begun=begun, released=released)
         self._guard.require_approved(plan, digest)
         require_width(plan, memory.n_features)
         party = memory.protocol.with_plan(digest, plan.last_round)
@@ -488,34 +489,6 @@ def _require_size(plan: Plan, roster: Roster) -> None:
             f"the roster has {len(roster.members)} clients, but the plan that was agreed on has {plan.n_clients}: stop "
             "the run and check the server."
         )
-
-
-def _require_next(memory: Memory, plan: Plan, released: int | None) -> None:
-    """Accept no later plan but the one that follows from the agreed one and from what was released."""
-    first = released is None and not memory.attempts
-    # What all columns' digests have in common is known after the key phase, and joins the plan once.
-    agreed = draft.with_columns(memory.plan, plan) if first else memory.plan
-    if memory.plan.is_final:
-        if agreed == memory.plan or agreed != plan:
-            raise ProtocolError("another plan came although the final one is in force: stop the run.")
-    elif not plan.is_final and first:
-        draft.require_widened(memory.plan, plan)
-    elif memory.plan.preliminary and released != 0:
-        raise ProtocolError("a final plan came before all preliminary sums were released: stop the run.")
-    else:
-        draft.require_successor(agreed, plan)
-        _require_found(plan, memory.found)
-
-
-def _require_found(final: Plan, found: Found) -> None:
-    """Hold the final plan against what this client read off the preliminary releases itself."""
-    if found.n_examples is not None and final.n_examples != found.n_examples:
-        raise ProtocolError(
-            f"the final plan has N = {final.n_examples}, but the private count released {found.n_examples}: stop the "
-            "run."
-        )
-    if final.box != found.box:
-        raise ProtocolError("the final plan has another box than the private histograms released: stop the run.")
 
 
 @lru_cache(maxsize=4)

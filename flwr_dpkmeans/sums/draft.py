@@ -25,7 +25,7 @@ from flwr_dpkmeans.secagg.keys import FRACTION_BITS, require_no_wrap
 from flwr_dpkmeans.sums.plan import COUNT, Plan, PlannedRound, PublicPoints, columns_digest, price_or_infinity
 from flwr_dpkmeans.sums.round import Algorithm, Array, PrivateSum, State
 from flwr_dpkmeans.sums.settings import Box, Evaluation
-from flwr_dpkmeans.sums.task import TASKS, Known, Run, ServerData, ServerFacts, Task
+from flwr_dpkmeans.sums.task import TASKS, Found, Known, Run, ServerData, ServerFacts, Task
 from flwr_dpkmeans.sums.trust import AGGREGATORS, trust_model
 from flwr_dpkmeans.threads import one_thread
 
@@ -572,30 +572,32 @@ def _agree(mine: Any, theirs: Any) -> bool:
     return isinstance(mine, float) and math.isclose(mine, theirs, rel_tol=1e-9, abs_tol=0.0)
 
 
-def require_successor(plan: Plan, final: Plan) -> None:
-    """Check that a final plan continues the preliminary one that was agreed on."""
-    changed = _unlike_fields(plan, final)
-    if changed & {"server", "public_points"}:
-        raise ProtocolError("the final plan changes what the preliminary plan said of server data: stop the run.")
-    # A count may lower delta, by the rule that each client follows itself when it verifies the final plan.
-    allowed = {"n_examples", "n_features", "box", "rounds", "delta"}
-    if not final.is_final or final.delta > plan.delta or changed - allowed:
-        raise ProtocolError("the final plan changes what the preliminary plan had fixed: stop the run.")
+def require_next(plan: Plan, later: Plan, found: Found, *, begun: bool, released: int | None) -> None:
+    """Accept no later plan but the one that follows from the plan in force and from what was `found`.
 
-
-def with_columns(plan: Plan, other: Plan) -> Plan:
-    """The plan with the columns that another one says are agreed on, if it does not say any itself."""
-    return plan if plan.columns_digest else replace(plan, columns_digest=other.columns_digest)
-
-
-def require_widened(plan: Plan, wider: Plan) -> None:
-    """Check that a plan only adds the tables' width and columns, and what follows from it, to a preliminary one."""
-    adds = plan.n_features is None or (bool(wider.columns_digest) and plan.n_features == wider.n_features)
-    adds = adds and wider.n_features is not None
-    changed = _unlike_fields(with_columns(plan, wider), wider)
-    same = [one.name for one in plan.preliminary] == [one.name for one in wider.preliminary]
-    if not adds or not same or plan.is_final or wider.is_final or changed - {"n_examples", "n_features", "preliminary"}:
-        raise ProtocolError("the plan with the tables' width changes what had been fixed before: stop the run.")
+    Only what plans are drafted from is compared: the rest follows, as `verify_plan` sees. `released` is the round that
+    was released with it; a run has `begun` once a vector was asked for.
+    """
+    counted = released == 0
+    if counted and found.n_examples not in (None, later.n_examples):
+        raise ProtocolError(
+            f"the final plan has N = {later.n_examples}, but the private count released {found.n_examples}: stop the "
+            "run."
+        )
+    if counted and later.box != found.box:
+        raise ProtocolError("the final plan has another box than the private histograms released: stop the run.")
+    # The tables' width, and what all columns' digests have in common, are known after the key phase.
+    news = {"n_features"} if plan.n_features is None and (counted or not begun) else set[str]()
+    news |= {"columns_digest"} if not (begun or plan.columns_digest) else set()
+    changed = _unlike_fields(plan, later) - {"preliminary", "rounds", "delta"}
+    fixed = changed - news - ({"n_examples", "box"} if counted else set())
+    if fixed:
+        raise ProtocolError(
+            f"the plan that came has another {', '.join(sorted(fixed))} than the one in force, which had fixed it or "
+            "is still to find it: stop the run."
+        )
+    if not changed:
+        raise ProtocolError("another plan came although the one in force says the same: stop the run.")
 
 
 def require_server_state(plan: Plan, index: int, state: State) -> None:

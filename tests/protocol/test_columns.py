@@ -15,9 +15,10 @@ from support.protocol_federation import Federation, all_bytes, grid_parts, make_
 from flwr_dpkmeans.errors import DPKMeansError, ProtocolError, RefusalError
 from flwr_dpkmeans.flower.strategy import PrivateKMeans, ProxyLloyd
 from flwr_dpkmeans.secagg.messages import Stage
-from flwr_dpkmeans.sums.draft import draft_plan, redraft_plan, require_successor, verify_plan
+from flwr_dpkmeans.sums.draft import draft_plan, redraft_plan, require_next, verify_plan
 from flwr_dpkmeans.sums.local import FIRST_NODE_ID
 from flwr_dpkmeans.sums.plan import columns_digest
+from flwr_dpkmeans.sums.task import Found
 from flwr_dpkmeans.sums.wire import dump_plan, load_plan
 
 NAMES = ("secret_age", "secret_income")
@@ -219,7 +220,7 @@ def test_columns_do_not_change_once_they_are_agreed_on(
     monkeypatch.setattr(PrivateKMeans, "configure_train", configure_train)
     with pytest.raises(DPKMeansError, match="0 clients are left"):
         running.start()
-    assert "another plan came although the final one is in force" in caplog.text
+    assert "another plan came although the one in force says the same" in caplog.text
     assert all(len(ledger.entries()) <= 1 for ledger in running.ledgers.values())
 
 
@@ -227,9 +228,10 @@ def test_a_final_plan_has_the_columns_that_were_agreed_on() -> None:
     config = small_config(n_examples=None)
     first, other = (columns_digest(1, names) for names in (NAMES, OTHER))
     plan = draft_plan(config, run_id=1, n_clients=3, seed=1, n_features=2, columns=first)
-    require_successor(plan, redraft_plan(plan, n_features=2, n_examples=300))
-    with pytest.raises(ProtocolError, match="changes what the preliminary plan had fixed"):
-        require_successor(plan, redraft_plan(plan, n_features=2, n_examples=300, columns=other))
+    require_next(plan, redraft_plan(plan, n_features=2, n_examples=300), Found(300), begun=True, released=0)
+    later = redraft_plan(plan, n_features=2, n_examples=300, columns=other)
+    with pytest.raises(ProtocolError, match="another columns_digest than the one in force, which had fixed it"):
+        require_next(plan, later, Found(300), begun=True, released=0)
 
 
 def test_a_digest_that_is_none_is_malformed() -> None:

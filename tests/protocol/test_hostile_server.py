@@ -299,10 +299,10 @@ def test_a_plan_inside_a_round_is_refused() -> None:
         server.agree()
         requests = server.request(1)
         plan = dump_plan(replace(server.run.plan, seed=3))
-        server.require_refused(changed(requests[VICTIM], plan=plan), "another plan")
+        server.require_refused(changed(requests[VICTIM], plan=plan), "another seed than the one in force")
         server.complete(requests)
         requests = server.request(2)
-        server.require_refused(changed(requests[VICTIM], plan=plan), "another plan")
+        server.require_refused(changed(requests[VICTIM], plan=plan), "another seed than the one in force")
         server.complete(requests)
         server.require_unharmed(3)
 
@@ -634,8 +634,8 @@ FINAL_PLANS: dict[str, tuple[Callable[[Plan], Plan], str]] = {
     "other seed": (lambda p: rebuilt(p, seed=p.seed + 1), "had fixed"),
     "more clients": (lambda p: rebuilt(p, n_clients=50), "had fixed"),
     "other run": (lambda p: rebuilt(p, run_id=p.run_id + 1), "had fixed"),
-    "declared N": (lambda p: rebuilt(p, config=p.config.changed(n_examples=300)), "had fixed"),
-    "preliminary again": (lambda p: replace(p, rounds=(), n_examples=None), "had fixed"),
+    "declared N": (lambda p: rebuilt(p, config=p.config.changed(n_examples=p.n_examples)), "had fixed"),
+    "preliminary again": (lambda p: replace(p, rounds=(), n_examples=None), "the private count released"),
     "less noise": (
         lambda p: first_block(p, noise_multiplier=p.rounds[0].blocks[0].noise_multiplier / 2),
         "other sensitivities or noise",
@@ -664,7 +664,9 @@ def test_a_final_plan_before_the_count_is_refused() -> None:
         server.agree()
         early = replace(final, run_id=server.run.plan.run_id)
         first = server.request(0)
-        server.require_refused(changed(first[VICTIM], plan=dump_plan(early)), "before all preliminary sums")
+        server.require_refused(
+            changed(first[VICTIM], plan=dump_plan(early)), "which had fixed it or is still to find it"
+        )
         server.complete(first)
 
 

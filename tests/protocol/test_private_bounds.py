@@ -251,8 +251,8 @@ OTHER_BOXES: dict[str, tuple[Callable[[Plan], Plan], str]] = {
         "had fixed",
     ),
     "other domain": (lambda p: replace(p, config=p.config.changed(bounds=((-1e6,), (1e6,)))), "had fixed"),
-    "no preliminary rounds": (lambda p: replace(p, preliminary=()), "had fixed"),
-    "preliminary again": (lambda p: replace(p, rounds=(), box=None), "had fixed"),
+    "no preliminary rounds": (lambda p: replace(p, preliminary=()), "neither declared nor counted"),
+    "preliminary again": (lambda p: replace(p, rounds=(), box=None), "another box than the private histograms"),
 }
 
 
@@ -276,16 +276,16 @@ def test_a_final_plan_before_the_ranges_is_refused() -> None:
         wider = load_plan(bytes(fields_of(first[VICTIM])["plan"]))
         box = ((0.0, 0.0), (1.0, 1.0))
         final = dump_plan(redraft_plan(wider, n_features=2, n_examples=300, box=box))
-        server.require_refused(changed(first[VICTIM], plan=final), "before all preliminary sums")
+        server.require_refused(changed(first[VICTIM], plan=final), "which had fixed it or is still to find it")
         server.require_refused(changed(first[VICTIM], plan=None), "no histograms")
         other = replace(wider, config=wider.config.changed(bounds_share=0.01))
-        server.require_refused(changed(first[VICTIM], plan=dump_plan(other)), "the tables' width changes")
+        server.require_refused(changed(first[VICTIM], plan=dump_plan(other)), "another config than the one in force")
         wide = redraft_plan(replace(wider, n_features=None), n_features=3)
         server.require_refused(changed(first[VICTIM], plan=dump_plan(wide)), "2 features")
         server.complete(first)
         second = server.request(0)
-        server.require_refused(changed(second[VICTIM], plan=final), "before all preliminary sums")
-        server.require_refused(changed(second[VICTIM], plan=dump_plan(wider)), "before all preliminary sums")
+        server.require_refused(changed(second[VICTIM], plan=final), "which had fixed it or is still to find it")
+        server.require_refused(changed(second[VICTIM], plan=dump_plan(wider)), "the one in force says the same")
         server.complete(second)
         go_on(server, 1)
 

@@ -30,13 +30,13 @@ from flwr_dpkmeans.sums.draft import (
     build_algorithm,
     draft_plan,
     initial_state,
-    require_successor,
+    require_next,
     verify_plan,
     worst_case,
 )
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.settings import Box
-from flwr_dpkmeans.sums.task import Run, ServerFacts
+from flwr_dpkmeans.sums.task import Found, Run, ServerFacts
 from flwr_dpkmeans.sums.wire import dump_plan, load_plan
 
 BOX = ((-1.0,), (1.0,))
@@ -764,19 +764,32 @@ def test_a_plan_may_differ_in_the_last_digits() -> None:
 def test_final_plan_must_continue_the_preliminary_one() -> None:
     before = plan_of(n_examples=None)
     final = plan_of(n_examples=None, counted=800)
-    require_successor(before, final)
-    for other in (
-        before,
-        replace(final, run_id=10),
-        replace(final, n_clients=6),
-        replace(final, max_silent=1),
-        replace(final, seed=8),
-        replace(final, delta=2e-6),
-        replace(final, preliminary=()),
-        replace(final, config=final.config.changed(epsilon=2.0)),
+    require_next(before, final, Found(800), begun=True, released=0)
+    for changed in (
+        {"run_id": 10},
+        {"n_clients": 6},
+        {"max_silent": 1},
+        {"seed": 8},
+        {"n_features": 3},
+        {"server": ServerFacts(20, (0.0, 0.0), 0.5, 0.2)},
+        {"columns_digest": "0" * 64},
+        {"version": 6},
+        {"config": final.config.changed(epsilon=2.0)},
     ):
-        with pytest.raises(ProtocolError, match="the final plan changes what the preliminary plan had fixed"):
-            require_successor(before, other)
+        [name] = changed
+        with pytest.raises(ProtocolError, match=f"has another {name} than the one in force, which had fixed it"):
+            require_next(before, replace(final, **changed), Found(800), begun=True, released=0)
+    with pytest.raises(ProtocolError, match="N = 801, but the private count released 800"):
+        require_next(before, replace(final, n_examples=801), Found(800), begun=True, released=0)
+    with pytest.raises(ProtocolError, match="another box than the private histograms released"):
+        require_next(before, replace(final, box=((0.0,), (1.0,))), Found(800), begun=True, released=0)
+    for released in (None, -1, 1):
+        with pytest.raises(ProtocolError, match="another n_examples than the one in force, which"):
+            require_next(before, final, Found(800), begun=True, released=released)
+    # What follows from the rest is recomputed.
+    for other in (before, replace(final, delta=2e-6), replace(final, preliminary=())):
+        with pytest.raises(DPKMeansError):
+            verify_plan(replace(other, n_examples=800))
 
 
 def test_rounds_of_a_plan_are_counted_from_the_count() -> None:

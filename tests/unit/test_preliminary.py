@@ -18,7 +18,7 @@ from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.accounting import compose_epsilon
 from flwr_dpkmeans.privacy.release import GaussianRelease, ReleasedSum, as_released, vector_length
 from flwr_dpkmeans.secagg.keys import encode
-from flwr_dpkmeans.sums.draft import draft_plan, redraft_plan, require_successor, require_widened, verify_plan
+from flwr_dpkmeans.sums.draft import draft_plan, redraft_plan, require_next, verify_plan
 from flwr_dpkmeans.sums.plan import Plan, takes_part
 from flwr_dpkmeans.sums.settings import Box
 from flwr_dpkmeans.sums.statement import build_report
@@ -160,18 +160,21 @@ def test_histograms_wait_for_the_width() -> None:
     assert plan.first_round == -1
     verify_plan(load_plan(dump_plan(plan)))
     verify_plan(load_plan(dump_plan(wider)))
-    require_widened(plan, wider)
+    require_next(plan, wider, Found(), begun=False, released=None)
     final = plan_of(2, counted=900, box=BOX)
-    require_successor(wider, final)
+    require_next(wider, final, Found(900, BOX), begun=True, released=0)
     for before, after in (
-        *((wider, wider), (plan, plan), (plan, final), (plan, replace(wider, seed=8))),
+        *((plan, final), (plan, replace(wider, seed=8)), (wider, replace(wider, n_features=3))),
         (plan, replace(wider, config=wider.config.changed(bounds_share=0.2))),
         (plan, replace(wider, box=BOX)),
     ):
-        with pytest.raises(ProtocolError, match="with the tables' width changes"):
-            require_widened(before, after)
-    with pytest.raises(ProtocolError, match="had fixed"):
-        require_successor(plan, final)
+        with pytest.raises(ProtocolError, match="which had fixed it or is still to find it"):
+            require_next(before, after, Found(), begun=False, released=None)
+    for same in (plan, wider):
+        with pytest.raises(ProtocolError, match="the one in force says the same"):
+            require_next(same, same, Found(), begun=False, released=None)
+    with pytest.raises(ProtocolError, match="another n_features than the one in force"):
+        require_next(plan, wider, Found(), begun=True, released=None)
 
 
 @pytest.mark.parametrize(
@@ -284,7 +287,7 @@ def test_releases_lead_to_the_final_plan() -> None:
     assert found.n_examples == 20_000
     assert found.unclear == ()
     final = redraft_plan(plan, n_features=2, n_examples=found.n_examples, box=found.box)
-    require_successor(plan, final)
+    require_next(plan, final, found, begun=True, released=0)
     assert final.is_final
     lower, upper = final.bounds
     assert -5.0 < lower[0] < -3.0

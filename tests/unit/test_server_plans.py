@@ -10,9 +10,9 @@ import pytest
 
 from flwr_dpkmeans.errors import ConfigurationError, ProtocolError
 from flwr_dpkmeans.options import parse_run
-from flwr_dpkmeans.sums.draft import draft_plan, require_successor, verify_plan
+from flwr_dpkmeans.sums.draft import draft_plan, require_next, verify_plan
 from flwr_dpkmeans.sums.plan import Plan, PublicPoints
-from flwr_dpkmeans.sums.task import MAX_SERVER_POINTS, ServerFacts
+from flwr_dpkmeans.sums.task import MAX_SERVER_POINTS, Found, ServerFacts
 
 POINTS = np.linspace(-0.5, 0.5, 40).reshape(20, 2)
 POINTS = np.rint(POINTS * 2.0**16) / 2.0**16
@@ -102,8 +102,8 @@ def test_larger_bounds_need_larger_noise() -> None:
 
 def test_facts_cannot_change_after_they_were_agreed_on() -> None:
     plan = drafted()
-    with pytest.raises(ProtocolError, match="server data"):
-        require_successor(plan, replace(plan, server=replace(FACTS, data_radius=0.6)))
+    with pytest.raises(ProtocolError, match="another server than the one in force, which had fixed it"):
+        require_next(plan, replace(plan, server=replace(FACTS, data_radius=0.6)), Found(), begun=False, released=None)
 
 
 def test_without_a_number_of_rows_delta_stays_small() -> None:
