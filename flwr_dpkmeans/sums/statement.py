@@ -1,10 +1,16 @@
-"""From a plan and what happened to a privacy report; clients and server use the same words."""
+"""From a plan and what happened to a privacy report; clients and server use the same words: those of `statement.toml`.
+
+Cautions of the public plan may be told to all, those of released sums where these may be seen (under ``oblivious`` on
+clients only), and those of exact rows stay with whoever holds these.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import tomllib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from pathlib import Path
 
 import numpy as np
 
@@ -18,20 +24,8 @@ from flwr_dpkmeans.sums.round import Array
 from flwr_dpkmeans.sums.settings import Box, Evaluation, Settings
 from flwr_dpkmeans.sums.task import Run
 
-NEIGHBOURS = {
-    "record": "two data sets are neighbours if one row appears or disappears",
-    "client": "two data sets are neighbours if one client's rows are replaced by none",
-}
-UNNAMED_COLUMNS = "The tables' columns have no names and were matched by position."
 LOCAL = "Known here only and not private, so not to be published: "
 """How a sentence begins that follows from exact rows."""
-_OF_MESSAGES = (
-    "X25519, HKDF-SHA256, AES-256 and HMAC-SHA256 are secure: the guarantee under masks is computational.",
-    "Links between server and clients are encrypted (Flower with TLS, not --insecure): whoever reads all of them can "
-    "add the masked vectors up as the server does.",
-    "Nobody who sees releases can silence a client; against whoever can, the worst case with all retries holds, which "
-    "each client's ledger is charged and a run with a repeated aggregation reports [C5].",
-)
 _WEAK_EPSILON = 10.0
 _FEW_CLIENTS = 10
 _SPENT = 0.985
@@ -40,8 +34,19 @@ _CLIPPED = 0.05
 """Part of the rows of a column above which more than a little is clipped."""
 
 
-# Cautions of the public plan may be told to all, those of released sums where these may be seen (under ``oblivious`` on
-# clients only), and those of exact rows stay with whoever holds these.
+@lru_cache(maxsize=1)
+def _sentences() -> dict[str, str]:
+    return tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+
+
+def told(sentence: str, /, **values: object) -> str:
+    """One of the sentences of `statement.toml`, with its numbers and names."""
+    return _sentences()[sentence].format(**values)
+
+
+def _told_if(holds: Mapping[str, bool], **values: object) -> tuple[str, ...]:
+    """Those of some sentences that hold."""
+    return tuple([told(sentence, **values) for sentence, is_so in holds.items() if is_so])
 
 
 def spending_cautions(asked: float, spent: float) -> tuple[str, ...]:
@@ -52,62 +57,36 @@ def spending_cautions(asked: float, spent: float) -> tuple[str, ...]:
     >>> spending_cautions(1.0, 0.999), [sentence[:31] for sentence in spending_cautions(100.0, 87.0)]
     ((), ['epsilon is 87, a weak guarantee', 'The plan spends epsilon 87 of t'])
     """
-    sentences = []
-    if spent > _WEAK_EPSILON:
-        sentences.append(
-            f"epsilon is {spent:.4g}, a weak guarantee: one unit may change the odds of a result by a factor of up to "
-            f"exp({spent:.4g}); {_WEAK_EPSILON:g} and less is usual."
-        )
-    if spent < _SPENT * asked:
-        sentences.append(
-            f"The plan spends epsilon {spent:.4g} of the {asked:.4g} that was asked for: the rest buys no accuracy."
-        )
-    return tuple(sentences)
+    holds = {"weak": spent > _WEAK_EPSILON, "unspent": spent < _SPENT * asked}
+    return _told_if(holds, spent=spent, asked=asked, usual=_WEAK_EPSILON)
 
 
 def plan_cautions(plan: Plan) -> tuple[str, ...]:
     """What a final plan with noise in its releases says against the result; of a preliminary one only its size."""
     settings, by_client = plan.settings, plan.settings.unit is PrivacyUnit.CLIENT
-    sentences = [*spending_cautions(settings.epsilon, plan.epsilon if plan.is_final else settings.epsilon)]
-    if by_client and plan.n_clients < _FEW_CLIENTS:
-        sentences.append(
-            f"The unit is the client, and there are {plan.n_clients}: noise that hides one of so few hides what they "
-            f"have in common too; have at least {_FEW_CLIENTS} clients, or choose unit='record'."
-        )
-    n = None if by_client else plan.n_examples
-    if n is not None and plan.delta >= 1.0 / n:
-        sentences.append(
-            f"delta is {plan.delta:.3g}, which is not below 1/N for the {n} rows that were counted: declare "
-            "n_examples, give a smaller delta, or lower count_share and bounds_share."
-        )
-    return (*sentences, *plan.task.cautions(plan))
+    n_clients, n_rows, delta = plan.n_clients, plan.n_examples, plan.delta
+    holds = {
+        "few_clients": by_client and n_clients < _FEW_CLIENTS,
+        "delta_of_count": not by_client and n_rows is not None and delta >= 1.0 / n_rows,
+    }
+    return (
+        *spending_cautions(settings.epsilon, plan.epsilon if plan.is_final else settings.epsilon),
+        *_told_if(holds, n_clients=n_clients, least=_FEW_CLIENTS, delta=delta, n_rows=n_rows),
+        *plan.task.cautions(plan),
+    )
 
 
 def released_cautions(report: PrivacyReport, counts: Array) -> tuple[str, ...]:
     """What the last release's noisy counts, (n_clusters,), say against the result: post-processing of it."""
     faint = faint_clusters(counts, report)
-    if not faint:
-        return ()
-    return (
-        f"{len(faint)} of {len(counts)} clusters are mostly noise (number {listed(map(str, faint))}): their noisy "
-        "counts are less than three noise scales above zero; choose fewer clusters, raise epsilon or add data.",
-    )
+    values = {"n": len(faint), "n_clusters": len(counts), "listed": listed(map(str, faint))}
+    return _told_if({"faint": bool(faint)}, **values)
 
 
 def unclear_cautions(columns: Sequence[int], names: Sequence[str], *, standard: bool) -> tuple[str, ...]:
     """What private histograms did not find: the columns in which nothing, or zeros alone, stood out of the noise."""
-    if not columns:
-        return ()
-    if standard:
-        return (
-            f"The spread of {column_names(columns, names)} is not told from noise in so wide bounds, which leaves it "
-            "less weight than the others: give narrower bounds, raise epsilon, or have more rows.",
-        )
-    return (
-        f"Private bounds found no values of {column_names(columns, names)} beyond the noise, or zeros alone, so their "
-        "bounds are the whole domain or next to zero: give bounds or a narrower bounds_domain, or raise epsilon or "
-        "bounds_share.",
-    )
+    holds = {"no_spread": bool(columns) and standard, "no_range": bool(columns) and not standard}
+    return _told_if(holds, columns=column_names(columns, names))
 
 
 def local_cautions(
@@ -118,28 +97,19 @@ def local_cautions(
     `box` is what `parts`, (n_i, n_features), were clipped to, both in the units of the data; `names` those of the
     columns where they are known, else the configuration's.
     """
-    sentences, n_rows = [], sum(len(part) for part in parts)
-    by_record, declared = config.settings.unit is PrivacyUnit.RECORD, config.settings.n_examples
-    if by_record and declared is not None and n_rows > declared:
-        sentences.append(
-            f"n_examples is declared as {declared}, but there are more rows: declare their number, from which delta "
-            "and noise follow."
-        )
-    if by_record and delta * n_rows >= 1.0:
-        sentences.append(
-            f"delta is {delta:.3g}, which is not below 1/N for the rows that are here, so a run may publish whole "
-            "rows: give a smaller delta, or declare n_examples."
-        )
+    n_rows, declared = sum(len(part) for part in parts), config.settings.n_examples
+    by_record = config.settings.unit is PrivacyUnit.RECORD
     lower, upper = np.array(box[0]), np.array(box[1])
     outside = sum(((part < lower) | (part > upper)).sum(axis=0) for part in parts)
     clipped = np.flatnonzero(outside > _CLIPPED * n_rows).tolist()
-    if clipped:
-        where = column_names(clipped, names or config.settings.feature_names)
-        sentences.append(
-            f"More than {_CLIPPED:.0%} of the rows lie outside the bounds of {where} and were clipped, so that "
-            "clusters may be missed: give wider bounds."
-        )
-    return tuple(LOCAL + sentence for sentence in sentences)
+    holds = {
+        "more_rows": by_record and declared is not None and n_rows > declared,
+        "delta_of_rows": by_record and delta * n_rows >= 1.0,
+        "clipped": bool(clipped),
+    }
+    columns = column_names(clipped, names or config.settings.feature_names)
+    found = _told_if(holds, declared=declared, delta=delta, part=_CLIPPED, columns=columns)
+    return tuple(LOCAL + sentence for sentence in found)
 
 
 @dataclass(frozen=True)
@@ -227,7 +197,7 @@ def build_report(
         epsilon_requested=settings.epsilon,
         epsilon_worst_case=worst_case(plan),
         unit=settings.unit.value,
-        neighbours=NEIGHBOURS[settings.unit.value],
+        neighbours=told(settings.unit.value),
         trust=settings.trust,
         guarantee=_guarantee(plan),
         algorithm=plan.task.name,
@@ -253,19 +223,21 @@ def discreteness_cost(events: Sequence[Event]) -> float:
 def _guarantee(plan: Plan) -> str:
     """Who is held off: the trust model's sentence, the private count's own, or that nobody is."""
     if not plan.is_private:
-        return "None: this run is not private, see the warnings."
+        return told("nobody")
     sentence = plan.model.guarantee(plan.shares)
     if plan.preliminary and plan.preliminary[0].trust != plan.settings.trust:
-        shown = [] if plan.count is None else ["number of rows"]
+        bounds = plan.settings.private_bounds
         private = "spreads of the columns" if plan.settings.standard_columns else "histograms of each column's range"
-        shown += [private] if plan.settings.private_bounds else []
-        sentence += (
-            f" The noisy {' and '.join(shown)} {'are' if plan.settings.private_bounds else 'is'} released to "
-            "everybody, with noise from the clients: "
-            f"{'these releases hold' if len(shown) > 1 else 'that release holds'} "
-            f"against a server, or against up to {max(1, plan.max_silent)} of {plan.n_clients} clients."
+        shown = [*([] if plan.count is None else ["number of rows"]), *([private] if bounds else [])]
+        sentence = told(
+            "found",
+            sentence=sentence,
+            what=f"{' and '.join(shown)} {'are' if bounds else 'is'}",
+            hold="these releases hold" if len(shown) > 1 else "that release holds",
+            colluding=max(1, plan.max_silent),
+            n_clients=plan.n_clients,
         )
-    return f"{sentence} Proofs: {plan.model.proofs} and those that each line names."
+    return told("proofs", sentence=sentence, proofs=plan.model.proofs)
 
 
 @lru_cache(maxsize=16)
@@ -305,44 +277,29 @@ def _n_source(plan: Plan) -> str:
 
 def _assumptions(plan: Plan, identities: str) -> tuple[str, ...]:
     """What the guarantee rests on."""
-    settings = plan.settings
-    sentences = [_bounds_sentence(plan.settings)]
+    settings, counted, by_client = plan.settings, plan.count is not None, plan.settings.unit is PrivacyUnit.CLIENT
+    sentences = [_bounds_sentence(settings)]
     if not plan.model.alone:
-        sentences += [_columns_sentence(plan), *_OF_MESSAGES, identities]
+        sentences += [_columns_sentence(plan), *map(told, ("computational", "links", "silencing")), identities]
     if plan.server is not None:
         sentences += _server_sentences(plan, plan.server.n_points)
-    if (rate := settings.client_sampling_rate) < 1.0:
-        coin = "a coin that nobody else sees; the amplification does not hold against whoever learns the coins [M5]"
-        coin = coin if settings.noise is NoiseKind.SECURE else "a seeded coin"
-        sentences.append(f"Each client takes part in a round with probability {rate:g}, by {coin}.")
-    if settings.unit is PrivacyUnit.CLIENT:
-        sentences.append(
-            f"The declared number of rows of a client, {settings.examples_per_client}, was not taken from the data: "
-            "clip bounds may follow from it."
-        )
+    if settings.client_sampling_rate < 1.0:
+        coin = told("secure_coin" if settings.noise is NoiseKind.SECURE else "seeded_coin")
+        sentences.append(told("sampled", rate=settings.client_sampling_rate, coin=coin))
+    if by_client:
+        sentences.append(told("rows_of_clients", n=settings.examples_per_client))
     if settings.n_examples is not None:
-        sentences.append(f"The number of rows, {settings.n_examples}, is public knowledge.")
-    elif plan.count is not None and settings.unit is PrivacyUnit.CLIENT:
-        sentences.append(f"Of each client, at most {settings.examples_per_client} rows are counted.")
-    elif plan.count is not None and plan.delta < (start := resolve_delta(plan.config, plan.n_clients)):
-        sentences.append(
-            f"delta was lowered from {start:.3g} to {plan.delta:.3g}, as the private count found about "
-            f"{plan.n_examples} rows [C15]."
-        )
-    elif settings.unit is PrivacyUnit.RECORD and plan.n_examples is None and plan.is_private:
-        sentences.append(
-            f"The number of rows is not known: delta is below 1/N for fewer than {1.0 / plan.delta:,.0f} rows."
-        )
+        sentences.append(told("public_rows", n=settings.n_examples))
+    elif counted and by_client:
+        sentences.append(told("capped_count", n=settings.examples_per_client))
+    elif counted and plan.delta < (start := resolve_delta(plan.config, plan.n_clients)):
+        sentences.append(told("lowered_delta", start=start, delta=plan.delta, n=plan.n_examples))
+    elif not by_client and plan.n_examples is None and plan.is_private:
+        sentences.append(told("unknown_rows", most=1.0 / plan.delta))
     if n_classes := plan.task.n_classes(settings):
-        sentences.append(
-            f"The number of label classes, {n_classes}, is public knowledge; a row's label is protected as the row is."
-        )
+        sentences.append(told("classes", n=n_classes))
     sentences += plan.aggregator.assumptions(plan)
-    if settings.max_retries:
-        sentences.append(
-            f"Up to {settings.max_retries} aggregation(s) may be repeated after a dropout; ledgers are charged for all "
-            "of them at the first release [C5, C14]."
-        )
+    sentences += _told_if({"retries": settings.max_retries > 0}, n=settings.max_retries)
     return tuple(sentences)
 
 
@@ -351,51 +308,33 @@ def _bounds_sentence(settings: Settings) -> str:
     lower, upper = settings.bounds
     box = f"{lower[0]:g} to {upper[0]:g}" if len(lower) == 1 else f"given for each of {len(lower)} features"
     if settings.standard_columns:
-        return (
-            f"The bounds ({box}) are public knowledge; values outside are clipped. The box around them that columns "
-            "are scaled by follows from the private spreads that are listed below."
-        )
-    if settings.private_bounds:
-        return (
-            f"The bounds were found by the private histograms that are listed below, inside a domain ({box}) that is "
-            "public knowledge; values outside the bounds are clipped."
-        )
-    return f"The bounds ({box}) are public knowledge and were not taken from the data; values outside are clipped."
+        return told("standard_bounds", box=box)
+    return told("private_bounds" if settings.private_bounds else "public_bounds", box=box)
 
 
 def _columns_sentence(plan: Plan) -> str:
     """How the tables' columns were matched."""
     if not plan.columns_digest:
-        return UNNAMED_COLUMNS
-    unnamed = " (those of tables without names by position)" if plan.settings.allow_unnamed else ""
-    if plan.by_position:
-        return f"Columns have the same names in the same order everywhere{unnamed}; bounds for each are by position."
-    return f"Columns were matched by name{unnamed}."
+        return told("unnamed")
+    unnamed = told("and_unnamed") if plan.settings.allow_unnamed else ""
+    return told("by_position" if plan.by_position else "by_name", unnamed=unnamed)
 
 
-def _server_sentences(plan: Plan, n_points: int) -> list[str]:
+def _server_sentences(plan: Plan, n_points: int) -> tuple[str, ...]:
     """What the run assumes of the server's own points, and who sees them."""
-    shown = plan.public_points is not None
-    seen = "are in the plan, so every client sees them" if shown else plan.task.server_points_words(plan)
-    owners = "their owners agreed to this use, and they"
-    return [
-        *([f"The server's {n_points} points are not the clients' data: {owners} {seen}."] if n_points else []),
-        "Centre and clip bounds that were not given follow from the server's points alone, at no privacy cost [F2].",
-    ]
+    seen = plan.task.server_points_words(plan) if plan.public_points is None else told("seen_by_all")
+    return _told_if({"server_points": n_points > 0, "server_bounds": True}, n=n_points, seen=seen)
 
 
 def why_not_private(plan: Plan) -> tuple[str, ...]:
     """Why a run protects nobody, if it does not."""
-    sentences = []
-    if plan.settings.noise is NoiseKind.SEEDED:
-        sentences.append("The noise comes from a seeded generator: whoever knows the seed can subtract it.")
-        if plan.settings.client_sampling_rate < 1.0:
-            sentences.append("So do the clients' coins: whoever knows the seed knows who takes part.")
-    if plan.is_bare:
-        sentences.append("Masks are off: whoever runs this sees every client's statistic.")
-    if plan.settings.evaluation is Evaluation.EXACT:
-        sentences.append("The evaluation is exact: sums over all rows are released without noise.")
     own = [block.noise for planned in plan.rounds if planned.name not in CLOSING_ROUNDS for block in planned.blocks]
-    if NoiseShape.NONE in own:
-        sentences.append(f"The algorithm {plan.config.algorithm!r} adds no noise: exact sums are released.")
-    return tuple(sentences)
+    seeded = plan.settings.noise is NoiseKind.SEEDED
+    reasons = {
+        "seeded_noise": seeded,
+        "seeded_coins": seeded and plan.settings.client_sampling_rate < 1.0,
+        "bare": plan.is_bare,
+        "exact_evaluation": plan.settings.evaluation is Evaluation.EXACT,
+        "no_noise": NoiseShape.NONE in own,
+    }
+    return _told_if(reasons, algorithm=plan.config.algorithm)

@@ -22,13 +22,7 @@ from flwr_dpkmeans.sums.draft import resolve_delta
 from flwr_dpkmeans.sums.round import State
 from flwr_dpkmeans.sums.settings import Box
 from flwr_dpkmeans.sums.settings import Evaluation as EvaluationKind
-from flwr_dpkmeans.sums.statement import (
-    NEIGHBOURS,
-    UNNAMED_COLUMNS,
-    discreteness_cost,
-    released_cautions,
-    spending_cautions,
-)
+from flwr_dpkmeans.sums.statement import discreteness_cost, released_cautions, spending_cautions, told
 from flwr_dpkmeans.sums.task import Run
 from flwr_dpkmeans.threads import one_thread
 from simulations.baselines.max_cover import CentralLine, max_cover
@@ -184,7 +178,7 @@ def _report(
         epsilon_requested=config.epsilon,
         epsilon_worst_case=epsilon,
         unit=config.unit.value,
-        neighbours=NEIGHBOURS[config.unit.value],
+        neighbours=told(config.unit.value),
         trust=_TRUST,
         guarantee=guarantee,
         algorithm=config.algorithm,
@@ -197,7 +191,7 @@ def _report(
         assumptions=(
             "The bounds are public knowledge and were not taken from the data; values outside are clipped.",
             f"The number of rows, {n_examples}, is public knowledge.",
-            "Columns were matched by name." if config.feature_names else UNNAMED_COLUMNS,
+            "Columns were matched by name." if config.feature_names else told("unnamed"),
             "All rows are brought to one place: this is no federated protocol.",
         ),
         warnings=(*warnings, *cautions),

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
+import tomllib
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,6 +15,7 @@ import pytest
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.accounting import compose_epsilon
 from flwr_dpkmeans.privacy.release import NoiseShape, PrivacyUnit
+from flwr_dpkmeans.sums import statement
 from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.statement import (
@@ -162,3 +166,12 @@ def test_a_server_without_points_is_not_said_to_have_some(n_points: int) -> None
     assert told[0].startswith(f"The server's {n_points} points are not the clients' data") is (n_points > 0)
     plan.public_points = ()
     assert all("every client sees them" in one for one in _server_sentences(plan, n_points)[:-1])
+
+
+def test_every_sentence_of_the_table_is_asked_for_and_every_one_that_is_asked_for_is_there() -> None:
+    table = tomllib.loads(Path(statement.__file__).with_suffix(".toml").read_text())
+    code = Path(statement.__file__).read_text()
+    assert {name for name in table if f'"{name}"' not in code} == {unit.value for unit in PrivacyUnit}
+    asked = set(re.findall(r'told\("(\w+)"', code)) | set(re.findall(r'^        "(\w+)": ', code, re.MULTILINE))
+    assert asked <= set(table)
+    assert len(asked) > 20
