@@ -43,7 +43,7 @@ from flwr_dpkmeans.node.guard import NodeSettings
 from flwr_dpkmeans.node.ledger import MemoryLedger
 from flwr_dpkmeans.node.policy import IN_SIMULATION
 from flwr_dpkmeans.options import PrivateBounds, build_run
-from flwr_dpkmeans.privacy.report import SIMULATED, PrivacyReport, Provenance, utc_now
+from flwr_dpkmeans.privacy.report import PrivacyReport, Provenance, told, utc_now
 from flwr_dpkmeans.sums.local import FIRST_NODE_ID, run_direct
 from flwr_dpkmeans.sums.plan import Plan, planned_schema
 from flwr_dpkmeans.sums.round import Array, Labels, State
@@ -151,7 +151,8 @@ def play_directly(
     with one_thread():
         found = run_direct(plan, parts, scale=_in_box, server_points=kept, labels=labels, on_step=on_step)
     counts = found.state.arrays.get("counts")
-    report = build_report(found.plan, found.attempts, SIMULATED, counts=counts, unclear=found.first.found.unclear)
+    unclear = found.first.found.unclear
+    report = build_report(found.plan, found.attempts, told("simulated"), counts=counts, unclear=unclear)
     report = replace(report, provenance=Provenance.of(RUN_ID, "all parties", b"", started=started))
     evaluation = read_evaluation(found.plan, found.state) if "centroids" in found.state.arrays else None
     return Federated(found.plan, found.state, report, config.feature_names, tuple(found.steps), evaluation)

@@ -25,7 +25,7 @@ from flwr_dpkmeans.log import event, placed_logger, printable
 from flwr_dpkmeans.node.ledger import SHARES_GIVEN, Ledger, LedgerEntry, Past
 from flwr_dpkmeans.node.node_settings import Identity
 from flwr_dpkmeans.node.policy import Asked, ClientPolicy, has_bounds_by_name
-from flwr_dpkmeans.privacy.report import NOT_PINNED, SIMULATED, PrivacyReport, pinned_identities, utc_now
+from flwr_dpkmeans.privacy.report import PrivacyReport, told, utc_now
 from flwr_dpkmeans.secagg.messages import SumRequest, UnmaskRequest
 from flwr_dpkmeans.secagg.roster import pin_mark
 from flwr_dpkmeans.sums.client import Guard, Memory
@@ -98,8 +98,8 @@ class NodeGuard(Guard):
 
     def identities(self, n_recognised: int) -> str:
         if n_recognised:
-            return pinned_identities(n_recognised)
-        return SIMULATED if self.settings.simulated else NOT_PINNED
+            return told("pinned", n=n_recognised)
+        return told("simulated" if self.settings.simulated else "not_pinned")
 
     def require_in_time(self, wait: float | None) -> None:
         """Refuse a request whose sender has given up by now: what nobody takes in must not cost anything.

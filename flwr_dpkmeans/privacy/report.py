@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 import platform
+import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
@@ -25,13 +26,20 @@ COUNT_DEVIATIONS = 3.0
 """A count that is fewer noise scales above zero is called mostly noise."""
 _COSTS = ("epsilon", "epsilon_worst_case", "epsilon_so_far")
 _COUNTS = ("counts", "indicators", "Lloyd counts")
-NOT_PINNED = (
-    "Identities are not pinned: public keys reach the clients as they were sent, and a server that invents clients or "
-    "swaps keys is not held off."
-)
-"""Assumption of a client whose policy pins nobody, and of everybody who cannot know better."""
-SIMULATED = "All parties are simulated in one place: there are no identities to pin, and whoever runs it sees all data."
-"""Assumption of a run without a network."""
+
+
+@lru_cache(maxsize=1)
+def _sentences() -> dict[str, str]:
+    return tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+
+
+def told(sentence: str, /, **values: object) -> str:
+    """One of the sentences of ``report.toml`` beside this module, with its numbers and names.
+
+    >>> told("public_rows", n=300)
+    'The number of rows, 300, is public knowledge.'
+    """
+    return _sentences()[sentence].format(**values)
 
 
 @dataclass(frozen=True)
@@ -214,25 +222,6 @@ def counts_deviation(report: PrivacyReport) -> float | None:
     """Standard deviation of the noise planned on each of the last released counts; None if none were released."""
     lines = [line for line in report.releases if line.array in _COUNTS]
     return lines[-1].noise_scale * (math.sqrt(2.0) if lines[-1].noise == "laplace" else 1.0) if lines else None
-
-
-def pinned_identities(n_peers: int) -> str:
-    """Say what a client found that pins identities."""
-    return (
-        f"Identities are pinned: all {n_peers} peers were recognised by this client's policy, so a server that invents "
-        "clients or swaps keys is held off, as long as the pinned parties keep their keys to themselves."
-    )
-
-
-def signed_identities(n_signed: int, n_clients: int) -> str:
-    """Say what a server knows of it: who signed, but not who looked."""
-    if not n_signed:
-        return f"No client signed its key. {NOT_PINNED}"
-    return (
-        f"{n_signed} of {n_clients} clients signed their keys. Whether identities are pinned is each client's own "
-        "decision, and its own report says so: where they are not, a server that invents clients or swaps keys is not "
-        "held off."
-    )
 
 
 def _show(epsilon: float) -> str:

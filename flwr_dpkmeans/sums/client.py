@@ -36,7 +36,7 @@ import numpy as np
 from flwr_dpkmeans.errors import IdentityError, ProtocolError
 from flwr_dpkmeans.log import now_at
 from flwr_dpkmeans.privacy.release import ReleasedSum
-from flwr_dpkmeans.privacy.report import SIMULATED, PrivacyReport, Provenance
+from flwr_dpkmeans.privacy.report import PrivacyReport, Provenance, told
 from flwr_dpkmeans.secagg import messages
 from flwr_dpkmeans.secagg.agreement import survivors_digest
 from flwr_dpkmeans.secagg.keys import AggregateVector, FixedPointVector, encode, generate_private_key, public_key_of
@@ -141,7 +141,7 @@ class Guard:
 
     def identities(self, n_recognised: int) -> str:
         """What the report says of the others' identities."""
-        return SIMULATED
+        return told("simulated")
 
     def require_in_time(self, wait: float | None) -> None:
         """Refuse a request whose sender has given up by now: it would be paid for nothing."""
@@ -383,7 +383,7 @@ class Client:
         names = agreed_names(memory.plan, self._statistic.describe()[1]) if unclear else ()
         counts = None if memory.clusters is None else memory.clusters.arrays.get("counts")
         identities = guard.identities(memory.n_recognised)
-        told = build_report(memory.plan, memory.attempts, identities, counts=counts, unclear=unclear, names=names)
+        report = build_report(memory.plan, memory.attempts, identities, counts=counts, unclear=unclear, names=names)
         provenance = Provenance.of(
             memory.plan.run_id,
             f"client {guard.node_id}",
@@ -393,7 +393,7 @@ class Client:
             started=memory.started,
             cohort=memory.cohort,
         )
-        report = replace(told, provenance=provenance)
+        report = replace(report, provenance=provenance)
         guard.finished(memory, report)
         return report
 

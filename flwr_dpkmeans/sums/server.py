@@ -33,7 +33,7 @@ from typing import Any
 from flwr_dpkmeans.errors import CohortError, ProtocolError, RefusalError, VersionError
 from flwr_dpkmeans.log import event, now_at, placed_logger
 from flwr_dpkmeans.privacy.release import ReleasedSum
-from flwr_dpkmeans.privacy.report import PrivacyReport, Provenance, signed_identities
+from flwr_dpkmeans.privacy.report import PrivacyReport, Provenance, told
 from flwr_dpkmeans.secagg.keys import AggregateVector
 from flwr_dpkmeans.secagg.messages import Release, Silence, Stage
 from flwr_dpkmeans.secagg.party import require_equal_tags
@@ -102,10 +102,12 @@ class Server:
     @property
     def report(self) -> PrivacyReport:
         """What the run guarantees, so far."""
-        signed = signed_identities(len(self._credentials), len(self._waiting))
+        signed = told("unsigned", so=told("not_pinned"))
+        if self._credentials:
+            signed = told("signed", n=len(self._credentials), n_clients=len(self._waiting))
         ended = self.plan.is_final and self._release is not None and self._release.round_index == self.plan.last_round
         counts = self.clusters.arrays.get("counts") if ended and self.clusters is not None else None
-        told = build_report(self.plan, self.attempts, signed, counts=counts, unclear=self._found.unclear)
+        report = build_report(self.plan, self.attempts, signed, counts=counts, unclear=self._found.unclear)
         # Its end is the moment at which the last release went out.
         provenance = Provenance.of(
             self.plan.run_id,
@@ -116,7 +118,7 @@ class Server:
             app_hash=self._app_hash,
             cohort=self._cohort,
         )
-        return replace(told, provenance=provenance)
+        return replace(report, provenance=provenance)
 
     @property
     def asked(self) -> tuple[int, ...]:

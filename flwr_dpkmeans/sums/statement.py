@@ -1,4 +1,4 @@
-"""From a plan and what happened to a privacy report; clients and server use the same words: those of `statement.toml`.
+"""From a plan and what happened to a privacy report; clients and server use the same words: those of ``report.toml``.
 
 Cautions of the public plan may be told to all, those of released sums where these may be seen (under ``oblivious`` on
 clients only), and those of exact rows stay with whoever holds these.
@@ -6,18 +6,16 @@ clients only), and those of exact rows stay with whoever holds these.
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from pathlib import Path
 
 import numpy as np
 
 from flwr_dpkmeans.errors import column_names, listed
 from flwr_dpkmeans.privacy.noise import NoiseKind, joint_closeness
 from flwr_dpkmeans.privacy.release import Event, NoiseShape, PrivacyUnit, PureRelease
-from flwr_dpkmeans.privacy.report import CLOSING_ROUNDS, NOT_PINNED, PrivacyReport, ReleaseLine, faint_clusters
+from flwr_dpkmeans.privacy.report import CLOSING_ROUNDS, PrivacyReport, ReleaseLine, faint_clusters, told
 from flwr_dpkmeans.sums.draft import resolve_delta, worst_case
 from flwr_dpkmeans.sums.plan import Plan, price
 from flwr_dpkmeans.sums.round import Array
@@ -32,16 +30,6 @@ _SPENT = 0.985
 """Part of the budget below which a run is said to leave some of it."""
 _CLIPPED = 0.05
 """Part of the rows of a column above which more than a little is clipped."""
-
-
-@lru_cache(maxsize=1)
-def _sentences() -> dict[str, str]:
-    return tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
-
-
-def told(sentence: str, /, **values: object) -> str:
-    """One of the sentences of `statement.toml`, with its numbers and names."""
-    return _sentences()[sentence].format(**values)
 
 
 def _told_if(holds: Mapping[str, bool], **values: object) -> tuple[str, ...]:
@@ -176,7 +164,7 @@ def describe_step(plan: Plan, attempts: Sequence[tuple[int, int]], n_clients: in
 def build_report(
     plan: Plan,
     attempts: Sequence[tuple[int, int]],
-    identities: str = NOT_PINNED,
+    identities: str = "",
     *,
     counts: Array | None = None,
     unclear: Sequence[int] = (),
@@ -185,7 +173,8 @@ def build_report(
     """Write the report of a run with these (round, attempt) pairs, in order.
 
     Warnings speak of `counts`, the last release's noisy ones, (n_clusters,), where they may be known, and of columns
-    that private bounds did not find (`unclear`, by their `names`). `identities` is a sentence on who the clients are.
+    that private bounds did not find (`unclear`, by their `names`). `identities` is a sentence on who the clients
+    are, by default that nobody knows.
     """
     settings = plan.settings
     events = plan.events([index for index, _ in attempts])
@@ -207,7 +196,7 @@ def build_report(
         n_examples=plan.n_examples,
         n_examples_source=_n_source(plan),
         slack=discreteness_cost(events),
-        assumptions=_assumptions(plan, identities),
+        assumptions=_assumptions(plan, identities or told("not_pinned")),
         warnings=warnings
         + unclear_cautions(unclear, names or settings.feature_names, standard=bool(settings.standard_columns)),
         releases=_lines(plan, tuple(attempts)),

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from flwr_dpkmeans.errors import ConfigurationError, PlanError
 from flwr_dpkmeans.privacy.noise import NoiseSource
 from flwr_dpkmeans.privacy.release import PROOF_PAGE, Block, NoiseShape, ReleasedSum, as_released, draw_noise, theorem
+from flwr_dpkmeans.privacy.report import told
 from flwr_dpkmeans.secagg.agreement import GIVEN_BYTES, least_survivors, recovery_graph
 from flwr_dpkmeans.secagg.keys import KEY_BYTES, AggregateVector, FixedPointVector, Ring
 from flwr_dpkmeans.secagg.messages import Release, SumRequest
@@ -209,12 +210,7 @@ class Oblivious(TrustModel):
     proofs = f"{PROOF_PAGE}, rows T1, T2, T5"
 
     def guarantee(self, shares: Shares) -> str:
-        return (
-            "The server adds the noise to a masked sum that it cannot read; only clients see released sums. Holds "
-            "against an honest-but-curious server that works with no client, and against any clients as long as the "
-            "server adds the noise. The server knows its noise, so centroids, counts and metrics must never be shown "
-            "to whoever runs it: choose 'distributed' for a result that is published."
-        )
+        return told("oblivious")
 
 
 class Central(TrustModel):
@@ -227,11 +223,7 @@ class Central(TrustModel):
     proofs = f"{PROOF_PAGE}, rows T4, T5"
 
     def guarantee(self, shares: Shares) -> str:
-        return (
-            "The server sees exact sums over the clients of each round, adds the noise and publishes the result. Holds "
-            "against everyone except the server, which is trusted: from the sums before and after a dropout it could "
-            "isolate the client that left."
-        )
+        return told("central")
 
 
 class Curator(Central):
@@ -242,7 +234,7 @@ class Curator(Central):
     proofs = f"{PROOF_PAGE}, row T6"
 
     def guarantee(self, shares: Shares) -> str:
-        return "Whoever holds the rows adds the noise and publishes the result. Holds against everyone else."
+        return told("curator")
 
 
 class Distributed(TrustModel):
@@ -259,12 +251,8 @@ class Distributed(TrustModel):
     proofs = f"{PROOF_PAGE}, rows T3, T5"
 
     def guarantee(self, shares: Shares) -> str:
-        lost = f", nor are those of {shares.max_lost} more that may be lost or left out of a sum"
-        return (
-            "Each client adds a share of the noise before masking; server and clients see released sums. Holds against "
-            f"a single client, and against a server that works with up to {shares.max_silent} of {shares.n_clients} "
-            f"clients: their shares are not counted on{lost if shares.max_lost else ''}."
-        )
+        lost = told("lost", n=shares.max_lost) if shares.max_lost else ""
+        return told("distributed", max_silent=shares.max_silent, n_clients=shares.n_clients, lost=lost)
 
 
 TRUST_MODELS: Registry[TrustModel] = Registry("flwr_dpkmeans.trust_models", "trust")
@@ -388,19 +376,11 @@ class Recovered(Repeated):
         _ = plan.slots
 
     def assumptions(self, plan: Plan) -> tuple[str, ...]:
-        graph, chance, cut = recovery_graph(plan.n_clients, plan.max_silent), "", ""
+        t, graph, chance, cut = plan.max_silent, recovery_graph(plan.n_clients, plan.max_silent), "", ""
         if not graph.certain:
-            chance = ", but for a chance of at most 2^-40 in the choice of neighbours"
-            fewest = graph.fewest_open(plan.n_clients, plan.max_silent) - plan.max_silent
-            cut = (
-                " Whoever picks its key last and colludes with the server can try 2^40 choices of neighbours offline. "
-                f"A server that tells clients different survivors may open a sum of {fewest} that do not collude."
-            )
-        return (
-            f"Sums are recovered from key shares while no more than {plan.max_silent} of {plan.n_clients} clients "
-            f"collude with the server or fall silent; if all of them answer the plan, each shares keys and masks with "
-            f"{graph.degree} others, of whom {graph.threshold} give a key back{chance} [C6].{cut}",
-        )
+            chance, cut = told("likely"), f" {told('cut', fewest=graph.fewest_open(plan.n_clients, t) - t)}"
+        known = {"degree": graph.degree, "threshold": graph.threshold, "chance": chance, "cut": cut}
+        return (told("recovered", t=t, n_clients=plan.n_clients, **known),)
 
     def bytes_besides(self, plan: Plan, n_aggregations: int) -> tuple[int, int]:
         """Key shares, tickets and survivors."""

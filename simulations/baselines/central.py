@@ -17,12 +17,12 @@ from flwr_dpkmeans.kmeans.lloyd import nearest_centroids, round_to_grid
 from flwr_dpkmeans.privacy.accounting import compose_epsilon
 from flwr_dpkmeans.privacy.noise import NoiseKind, noise_source
 from flwr_dpkmeans.privacy.release import PROOF_PAGE, Event, ExactRelease, GaussianRelease, PrivacyUnit, PureRelease
-from flwr_dpkmeans.privacy.report import PrivacyReport, ReleaseLine
+from flwr_dpkmeans.privacy.report import PrivacyReport, ReleaseLine, told
 from flwr_dpkmeans.sums.draft import resolve_delta
 from flwr_dpkmeans.sums.round import State
 from flwr_dpkmeans.sums.settings import Box
 from flwr_dpkmeans.sums.settings import Evaluation as EvaluationKind
-from flwr_dpkmeans.sums.statement import discreteness_cost, released_cautions, spending_cautions, told
+from flwr_dpkmeans.sums.statement import discreteness_cost, released_cautions, spending_cautions
 from flwr_dpkmeans.sums.task import Run
 from flwr_dpkmeans.threads import one_thread
 from simulations.baselines.max_cover import CentralLine, max_cover

@@ -35,7 +35,7 @@ from flwr_dpkmeans.node.guard import NodeGuard, NodeSettings
 from flwr_dpkmeans.node.ledger import MemoryLedger
 from flwr_dpkmeans.node.node_settings import Identity
 from flwr_dpkmeans.node.policy import ClientPolicy
-from flwr_dpkmeans.privacy.report import NOT_PINNED, PrivacyReport
+from flwr_dpkmeans.privacy.report import PrivacyReport, told
 from flwr_dpkmeans.secagg.keys import FixedPointVector, generate_private_key, public_key_of
 from flwr_dpkmeans.secagg.messages import Release, SumRequest
 from flwr_dpkmeans.secagg.party import Retry
@@ -468,7 +468,7 @@ def test_honest_parties_that_pin_each_other(trust: str, n_examples: int | None) 
     assert federation.attempts_in_ledger(2)[:2] == [(first, 0), (first, 1)]
     for node in (2, 3, 4):
         assert "Identities are pinned: all 3 peers were recognised" in said_by(federation, node)
-        assert NOT_PINNED not in said_by(federation, node)
+        assert told("not_pinned") not in said_by(federation, node)
     said = assumed(result.privacy)
     assert "4 of 4 clients signed their keys" in said
     assert "each client's own decision" in said
@@ -479,7 +479,7 @@ def test_reports_of_runs_without_pins_say_so(signed: bool) -> None:
     federation = pinned_federation(policy=POLICIES["not pinned"], identities=IDENTITIES if signed else {})
     result = federation.start()
     for node in NODES:
-        assert NOT_PINNED in said_by(federation, node)
+        assert told("not_pinned") in said_by(federation, node)
     said = assumed(result.privacy)
     assert ("4 of 4 clients signed their keys" in said) == signed
     assert ("No client signed its key" in said) != signed

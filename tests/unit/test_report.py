@@ -12,14 +12,7 @@ import pytest
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.accounting import compose_epsilon
 from flwr_dpkmeans.privacy.release import GaussianRelease
-from flwr_dpkmeans.privacy.report import (
-    NOT_PINNED,
-    PrivacyReport,
-    Provenance,
-    ReleaseLine,
-    faint_clusters,
-    signed_identities,
-)
+from flwr_dpkmeans.privacy.report import PrivacyReport, Provenance, ReleaseLine, faint_clusters
 from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.statement import build_report, epsilon_after
@@ -292,8 +285,3 @@ def test_faint_clusters_follow_from_the_last_release_of_counts() -> None:
     releases = tuple(replace(line, array=array, noise_scale=scale) for array, scale in lines)
     assert faint_clusters([59.9, 60.0, -1.0, 1e6], replace(report, releases=releases)) == (0, 2)
     assert faint_clusters([-1.0], replace(report, releases=releases[2:])) == ()
-
-
-def test_what_a_server_says_of_identities() -> None:
-    assert signed_identities(0, 3) == f"No client signed its key. {NOT_PINNED}"
-    assert signed_identities(1, 3).startswith("1 of 3 clients signed their keys.")
