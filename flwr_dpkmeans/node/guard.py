@@ -269,7 +269,6 @@ class NodeGuard(Guard):
         logger.info(told, extra=event("unmasked", n_survivors=n_survivors, n_asked=n_asked))
 
     def _entry(self, memory: Memory, index: int, attempt: int, release_name: str) -> LedgerEntry:
-        """An entry of the run, with all that it can cost."""
         plan = memory.plan
         return LedgerEntry(
             run_id=self.entry_run,
@@ -332,7 +331,6 @@ def plan_came(plan: Plan, digest: bytes) -> None:
 
 
 def _log_asked(plan: Plan, request: SumRequest, n_recognised: int) -> None:
-    """Say which release is asked for, with what noise and among how many."""
     if not logger.isEnabledFor(logging.INFO):
         return
     planned = plan.round_at(request.round_index)

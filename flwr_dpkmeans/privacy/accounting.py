@@ -199,7 +199,6 @@ def _turning_epsilon(mu: float, pure: float, tau: float) -> float:
 
 
 def _mixture_epsilon(totals: Totals, delta: float) -> float:
-    """The smallest epsilon at `delta` by the mixture."""
     mixture, tau = losses.mixture_of(totals.mu, totals.pure_epsilons), totals.closeness.additive
     # The largest loss, and the Gaussian tail bound of `gaussian_epsilon`.
     enough = float(mixture.losses[-1]) + totals.mu * (math.sqrt(-2.0 * math.log(delta)) + 0.5 * totals.mu)

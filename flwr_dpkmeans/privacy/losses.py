@@ -307,7 +307,6 @@ def _randomized_response(epsilon: float, step: float) -> Any:
 
 
 def _require_number(value: float) -> float:
-    """Return `value`, which may be infinite, or raise if it is NaN."""
     if math.isnan(value):
         raise PlanError(
             "the privacy loss is not a number (its range is too wide to compute): give noise multipliers nearer to 1."

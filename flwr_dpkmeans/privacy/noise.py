@@ -298,7 +298,6 @@ def discrete_gaussian_sum_log_ratio(std_share: float, n_shares: int, n_entries: 
 
 
 def _require_at_least(name: str, value: float, bound: float, mend: str) -> float:
-    """Return `value` as a float, or raise if it is below `bound`."""
     number = require_positive(name, value)
     if number < bound:
         raise LocalMisuseError(f"{name} is {number}, but it must be at least {bound} {mend}.")

@@ -251,7 +251,6 @@ class ReleasedSum:
         """What the plan says of them, their noise above all."""
 
     def __getitem__(self, name: str) -> NDArray[np.float64]:
-        """Return one released array, in data units."""
         return self.arrays[name]
 
     def __reduce__(self) -> Any:

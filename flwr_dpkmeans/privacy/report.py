@@ -75,7 +75,6 @@ def _plain(line: ReleaseLine | PrivacyReport | Provenance) -> dict[str, Any]:
 
 
 def _restored(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Undo `_plain`."""
     return {
         name: math.inf if name in _COSTS and value is None else tuple(value) if isinstance(value, list) else value
         for name, value in values.items()
@@ -152,7 +151,6 @@ class PrivacyReport:
         return f"{type(self).__name__}({self.line})"
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: the same as `str`."""
         return html_table([("run", self.line), *self._facts()])
 
     @property
@@ -183,7 +181,6 @@ class PrivacyReport:
         ]
 
     def __str__(self) -> str:
-        """Some lines for people."""
         return "\n".join([self.line, *(f"  {word:<11} {text}" for word, text in self._facts())])
 
     def details(self) -> str:
@@ -283,7 +280,6 @@ class Provenance:
         return hashlib.sha256(json.dumps(self.to_dict(), sort_keys=True).encode()).hexdigest()
 
     def __str__(self) -> str:
-        """One line, as pictures and logs have it."""
         return f"run {self.run_id}, {self.party}, plan {self.plan_digest[:16]}, provenance {self.digest[:16]}"
 
 

@@ -108,7 +108,6 @@ def recovery_graph(n_clients: int, max_silent: int) -> RecoveryGraph:
 
 
 def _sparse(n_clients: int, max_silent: int, degree: int) -> RecoveryGraph | None:
-    """Neighbourhoods of this size, if they keep the promises."""
     # n neighbourhoods and n (n - 1) / 2 pairs of halves.
     colluding = _quantile(n_clients, max_silent, degree, comb(n_clients + 1, 2) << PRIVACY_BITS)
     silent = _quantile(n_clients, max_silent, degree, n_clients << LIVENESS_BITS)
@@ -176,7 +175,6 @@ def lagrange_weights(coordinates: Sequence[int]) -> Bytes:
 
 
 def _times(constants: Bytes, values: Bytes) -> Bytes:
-    """Multiply each row of values by its constant."""
     rows = constants.astype(np.int64)[:, None] << 8
     return np.asarray(_products().take(rows | values))
 

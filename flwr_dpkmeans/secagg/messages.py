@@ -165,7 +165,6 @@ class UnmaskReply(OfAttempt):
 
 
 def _entries(entry: struct.Struct, blob: bytes, what: str) -> Iterator[tuple[Any, ...]]:
-    """Entries of equal length, end to end."""
     if len(blob) % entry.size:
         raise ProtocolError(f"{what} of {len(blob)} bytes is not a multiple of {entry.size}: message discarded.")
     return entry.iter_unpack(blob)

@@ -229,7 +229,6 @@ class Party(ABC):
             )
 
     def _fresh_group_key(self, roster: Roster) -> bytes:
-        """A new group key if this client is an author of the roster."""
         is_author = self.authored and self.node_id in roster.authors(self.max_silent)
         return keys.generate_group_key() if is_author else b""
 
@@ -251,12 +250,10 @@ class Party(ABC):
         return ()
 
     def _seal(self, pair_key: bytes, purpose: str, recipient: int, secret: bytes) -> bytes:
-        """Seal something for one node."""
         context = self._box_context(purpose, self.node_id, recipient)
         return keys.seal(keys.derive_key(pair_key, purpose, context), secret, context)
 
     def _open(self, pair_key: bytes, purpose: str, author: int, box: bytes, length: int) -> bytes:
-        """Open what one node sealed."""
         context = self._box_context(purpose, author, self.node_id)
         secret = keys.unseal(keys.derive_key(pair_key, purpose, context), box, context)
         if len(secret) != length:
@@ -282,7 +279,6 @@ class Party(ABC):
 def _blind_stream(
     run_id: int, asked: tuple[int, int], author: int, group_key: bytes, transcript: bytes, length: int
 ) -> Ring:
-    """One author's blinding stream of one aggregation."""
     return keys.mask(group_key, length, "blind", run_id, author, *asked, transcript)
 
 
@@ -355,7 +351,6 @@ class Session(ABC):
         self._reset()
 
     def _reset(self) -> None:
-        """Wait for vectors."""
         self._tags, self._sealed = {}, {}
         self._total = np.zeros(self._length, dtype=np.uint64)
         self._open, self.due = True, Stage.SUM

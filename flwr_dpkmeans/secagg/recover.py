@@ -61,7 +61,6 @@ class Recover(Party):
 
     @property
     def announced(self) -> Roster | None:
-        """See `Party.announced`."""
         return self.setup
 
     @property
@@ -87,7 +86,6 @@ class Recover(Party):
         return agreement.least_survivors(len(self.sharers.members), self.max_silent, self.min_cohort)
 
     def with_plan(self, plan_digest: bytes, last_round: int) -> Recover:
-        """See `Party.with_plan`; a plan with rounds that no keys were shared for is a `ProtocolError`."""
         if last_round > self.slots.last_round:
             raise ProtocolError(
                 f"the final plan has {last_round} rounds, but keys were shared for {self.slots.last_round}: give "
@@ -272,7 +270,6 @@ def _own_seed(state: Recover, place: int) -> tuple[bytes, bytes]:
 
 
 def _own_seeds(state: Recover) -> tuple[list[bytes], list[bytes]]:
-    """The same for every aggregation."""
     seeds = [_own_seed(state, place) for place in range(state.slots.number)]
     return [own_self for own_self, _ in seeds], [private for _, private in seeds]
 
@@ -374,7 +371,6 @@ class RecoverSession(Session):
         return messages.FinishRequest(release, {}, state, self._confirmations(node_id))
 
     def _confirmations(self, node_id: int) -> dict[int, bytes]:
-        """What a node's neighbours signed of the last survivors."""
         neighbours = self.neighbours(node_id)
         return {peer: self._signatures[peer] for peer in neighbours if peer in self._signatures}
 
@@ -519,7 +515,6 @@ class RecoverSession(Session):
         return AggregateVector(total, blinded)
 
     def _unlock(self) -> dict[int, dict[int, bytes]]:
-        """Shares by holder and owner."""
         given = {holder: reply.shares for holder, reply in self._unmasked.items()}
         shares = {}
         for holder in given:
@@ -540,7 +535,6 @@ class RecoverSession(Session):
         return agreement.reconstruct(dict(list(given.items())[: self._graph.threshold]))
 
     def _require_threshold(self, n_shares: int, owner: int) -> None:
-        """Raise if too few neighbours of a client gave shares."""
         if n_shares < self._graph.threshold:
             raise ProtocolError(
                 f"{n_shares} neighbours of node {owner} gave a share of its key, but {self._graph.threshold} are "
@@ -566,7 +560,6 @@ class RecoverSession(Session):
         self._require_enough(self.roster.node_ids, f"unmasked round {self.round_index}")
 
     def _require_enough(self, nodes: Iterable[int], what: str) -> None:
-        """Raise `CohortError` if too few are left."""
         left = len(set(nodes))
         if left < self._least:
             gone = sorted(set(self.sharers.node_ids) - set(nodes))

@@ -114,7 +114,6 @@ class Roster:
 
     @cached_property
     def _positions(self) -> dict[int, int]:
-        """Place of each node on the hashed circle."""
         return {node_id: place for place, node_id in enumerate(self.hashed_order)}
 
 

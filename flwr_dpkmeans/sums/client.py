@@ -399,7 +399,6 @@ class Client:
 
     @property
     def _remembered(self) -> Memory:
-        """The memory of this run, which must exist."""
         if self._memory is None:
             raise ProtocolError(
                 f"run {self._guard.run_id} is unknown to this client (it may have restarted): leave it out or start a "
@@ -525,13 +524,11 @@ def _readable(memory: Memory, release: messages.Release) -> AggregateVector:
 
 
 def _accepted(plan: Plan, index: int, readable: AggregateVector) -> ReleasedSum:
-    """Accept what was unblinded as what the plan says it is."""
     planned = plan.round_at(index)
     return planned.model.read(readable, planned.blocks, plan.fraction_bits)
 
 
 def _advance(memory: Memory, release: messages.Release) -> State:
-    """Read one release and post-process it."""
     if memory.clusters is None:
         raise ProtocolError("a release came before the plan was final: stop the run.")
     values = _readable(memory, release).values.tobytes()

@@ -287,7 +287,6 @@ def _known(plan: Plan) -> Known:
 
 
 def _evaluation(plan: Plan) -> tuple[Block, ...]:
-    """What an evaluation releases, with its share of the budget."""
     settings = plan.settings
     if settings.evaluation is Evaluation.NONE:
         return ()
@@ -324,7 +323,6 @@ def _built(known: Known) -> Algorithm:
 
 
 def _limited(step: PrivateSum) -> PrivateSum:
-    """A round whose functions run on one thread."""
     limited = one_thread()
     labelled = None if step.labelled is None else limited(step.labelled)
     return replace(step, statistic=limited(step.statistic), advance=limited(step.advance), labelled=labelled)
@@ -555,7 +553,6 @@ def verify_plan(plan: Plan) -> None:
 
 
 def _unlike_fields(plan: Plan, other: Plan) -> set[str]:
-    """Names of the fields in which two plans differ."""
     return {one.name for one in fields(plan) if getattr(plan, one.name) != getattr(other, one.name)}
 
 

@@ -57,11 +57,9 @@ class Virtual(Guard):
         return reply
 
     def describe(self) -> tuple[int, tuple[str, ...], bool, str]:
-        """See `Statistic`."""
         return self._points.shape[1], self._names, self._labels is not None, self._schema
 
     def compute(self, memory: Memory, index: int) -> Sequence[Array]:
-        """See `Statistic`."""
         plan = memory.plan
         if plan.discovers(index):
             return plan.task.preliminary_statistic(plan, index, self._points, memory.found)

@@ -97,7 +97,6 @@ def _tables(size: int, n_features: int, generator: np.random.Generator) -> list[
 
 
 def _in_steps(blocks: Sequence[Block], arrays: Sequence[Array]) -> list[NDArray[np.int64]]:
-    """A statistic in grid steps, if it is what the blocks declare."""
     found = []
     for block, array in zip(blocks, arrays, strict=True):
         steps = np.rint(array * _STEPS)

@@ -270,7 +270,6 @@ class Plan:
 
     @cached_property
     def _events_by_round(self) -> dict[int, tuple[Event, ...]]:
-        """Events of every round, by index in order."""
         indices = range(self.first_round, self.last_round + 1)
         return _ByIndex(zip(indices, map(self._round_events, indices), strict=True))
 
@@ -382,7 +381,6 @@ def takes_part(plan: Plan, node_id: int, round_index: int, attempt: int) -> bool
 
 
 def _stream(plan: Plan, *purpose: str | int) -> int:
-    """Seed of one stream of a seeded plan."""
     return int.from_bytes(hashlib.sha256(repr((plan.seed, *purpose)).encode()).digest()[:8], "little")
 
 

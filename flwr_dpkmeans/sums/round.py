@@ -140,7 +140,6 @@ def unpack_state(blob: bytes, most_movements: int | None = None) -> State:
 
 
 def _size(value: object) -> int:
-    """A length in a header."""
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= 2**31:
         raise ValueError(f"{value!r} is no size")
     return value

@@ -333,7 +333,6 @@ class Server:
         return step
 
     def _broadcast(self, aggregate: AggregateVector, planned: PlannedRound) -> Broadcast:
-        """What the trust model makes of a sum."""
         return planned.model.broadcast(aggregate, planned.blocks, self.plan.fraction_bits, self._noise)
 
     def _take_finish(self, answers: Iterable[tuple[int, Answer]]) -> None:

@@ -229,7 +229,6 @@ def rule_of(one: Field[Any]) -> Rule | None:
 
 @lru_cache(maxsize=256)
 def _rules(kind: type[Options]) -> tuple[tuple[str, Rule, Any], ...]:
-    """Every option of a class that has a rule, with its default."""
     return tuple([(one.name, rule, one.default) for one in fields(kind) if (rule := rule_of(one)) is not None])
 
 

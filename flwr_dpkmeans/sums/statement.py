@@ -258,7 +258,6 @@ def _lines(plan: Plan, attempts: tuple[tuple[int, int], ...]) -> tuple[ReleaseLi
 
 
 def _n_source(plan: Plan) -> str:
-    """Where N comes from."""
     if plan.settings.n_examples is not None:
         return "declared public"
     return "private count" if plan.count is not None else "not needed"

@@ -65,7 +65,6 @@ class Registry(Mapping[str, ItemT]):
         return len(self._items)
 
     def _load(self) -> None:
-        """Ask the installed packages, once."""
         if not self._complete:
             self._complete = True
             for point in entry_points(group=self._group):
@@ -431,7 +430,6 @@ def _adapter(kind: type[Task]) -> Any:
 
 
 def _written(task: Task) -> dict[str, Any]:
-    """A task as it stands in a plan."""
     own: dict[str, Any] = _adapter(type(task)).dump_python(task, mode="json")
     return {"name": task.name, **own}
 

@@ -164,7 +164,6 @@ class Versions:
     """Release of flwr-dpkmeans, for the sentence only: releases may differ. Empty if unknown."""
 
     def __str__(self) -> str:
-        """Both numbers, and the release that has them."""
         release = f" (flwr-dpkmeans {self.package})" if self.package else ""
         return f"protocol {self.protocol} and plan format {self.plan_format}{release}"
 
@@ -202,7 +201,6 @@ def require_same_versions(stated: Versions | None, *, sender: str, receiver: str
 
 @lru_cache(maxsize=1)
 def _plan_adapter() -> Any:
-    """Parser and serialiser of plans (pydantic compiles it once)."""
     from pydantic import TypeAdapter
 
     return TypeAdapter(Plan)
@@ -400,7 +398,6 @@ def _write(message: Any, header: dict[str, Any], parts: dict[str, Any]) -> Packe
 
 
 def _read(message: Any, packet: Packet) -> Any:
-    """Undo `_write`."""
     values: dict[str, Any] = {}
     for name, kind, needed in _fields_of(message):
         if kind is int:
