@@ -61,6 +61,7 @@ class Recover(Party):
 
     @property
     def announced(self) -> Roster | None:
+        """See `Party.announced`."""
         return self.setup
 
     @property

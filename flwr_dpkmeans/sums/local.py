@@ -15,7 +15,7 @@ from flwr_dpkmeans.errors import PlanError
 from flwr_dpkmeans.log import placed_logger
 from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.secagg.keys import Ring
-from flwr_dpkmeans.sums.client import Client, Guard, Memory
+from flwr_dpkmeans.sums.client import Client, Guard, Memory, Statistic
 from flwr_dpkmeans.sums.draft import build_algorithm
 from flwr_dpkmeans.sums.plan import Plan, planned_schema
 from flwr_dpkmeans.sums.round import Array, Labels, State
@@ -34,7 +34,7 @@ def run_direct(plan: Plan, parts: Sequence[Array], **options: Any) -> LocalRun:
     return LocalRun(plan, parts, **options).play()
 
 
-class Virtual(Guard):
+class Virtual(Guard, Statistic):
     """One client of this process, of which nothing is refused, charged or logged: its table, and what it remembers."""
 
     def __init__(
