@@ -1,22 +1,16 @@
 """What both sides of recoverable sums compute alike: neighbourhoods, shares, masks, and locks that agreement opens.
 
 **Neighbourhoods.** Clients stand on a circle in the hashed order of the roster, and each one's neighbours are the
-`degree` nearest: with them it masks, and they hold the shares of its keys. With t of n clients that collude or fall
-silent, these must hold (after Bell, Bonawitz, Gascon, Lepoint, Raykova, "Secure Single-Server Aggregation with
-(Poly)Logarithmic Overhead", 2020, section 3.3), each for the worst way to split t:
+`degree` nearest: with them it masks, and they hold the shares of its keys. For the worst way to split t clients that
+collude or fall silent, a server must not learn both keys of a client (twice the threshold is more than the degree plus
+the colluding neighbours), nor read a part of the sum or a second one, whoever it says is gone; the silent must leave
+enough share-holders. ``README.md``, "Recoverable sums", has the proof, after Bell, Bonawitz, Gascon, Lepoint, Raykova,
+"Secure Single-Server Aggregation with (Poly)Logarithmic Overhead", 2020, section 3.3.
 
-* a server cannot learn both keys of a client, nor read the shares of a client that is given up: twice the threshold is
-  more than the degree plus the colluding neighbours, since these give a share of both and everybody else of one;
-* colluding neighbours alone do not reach the threshold, which follows;
-* no part of the sum can be read, whoever the server says is gone, and also if it is not honest, and one sum at most:
-  two halves of neighbourhoods that do not overlap would need more colluders than the threshold allows for (`README.md`
-  beside this file has the proof, which takes a circle of twice the degree);
-* the silent leave enough share-holders.
-
-Up to `ALL_PAIRS_UP_TO` clients everybody neighbours everybody and all of this is certain. Above, the first three fail
-with a probability of at most 2^-40 together, over the order, which is a hash of fresh public keys: hypergeometric tails
-for n neighbourhoods and n (n - 1) / 2 pairs of halves, in integers, since all parties must come to the same numbers.
-The fourth costs an attempt, and fails with at most 2^-20 in an aggregation.
+Up to `ALL_PAIRS_UP_TO` clients everybody neighbours everybody and all of this is certain. Above, secrecy fails with a
+probability of at most 2^-40, over the order, which is a hash of fresh public keys: hypergeometric tails for n
+neighbourhoods and n (n - 1) / 2 pairs of halves, in integers, since all parties must come to the same numbers. Too few
+share-holders cost an attempt, in at most 2^-20 of all aggregations.
 
 **Shares** are Shamir's over GF(2^8), the field of AES (x^8 + x^4 + x^3 + x + 1); **locks** stand against a server that
 tells clients different cohorts or survivors: `README.md`, "Recoverable sums".
