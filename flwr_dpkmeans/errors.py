@@ -201,7 +201,7 @@ def require_whole(name: str, value: object, least: int, mend: str = "", most: in
     """Return `value` as an int, or raise a `ConfigurationError` if it is no integer from `least` to `most`."""
     whole = int(value) if isinstance(value, numbers.Integral) and not isinstance(value, bool) else None
     if whole is None or whole < least or (most is not None and whole > most):
-        bound = f"at least {least}" if most is None else f"from {least} to {most}"
+        bound = f"of at least {least}" if most is None else f"from {least} to {most}"
         mend = mend or f"give for example {least}"
         raise ConfigurationError(f"{name} is {value!r}, but it must be an integer {bound}: {mend}.")
     return whole

@@ -15,9 +15,7 @@ from enum import Enum
 from functools import cached_property, lru_cache, partial
 from typing import Any, ClassVar, TypeVar
 
-import numpy as np
-
-from flwr_dpkmeans.errors import ConfigurationError, member, nearest
+from flwr_dpkmeans.errors import ConfigurationError, member, nearest, require_whole
 from flwr_dpkmeans.privacy.noise import NoiseKind
 from flwr_dpkmeans.privacy.release import PrivacyUnit
 
@@ -58,17 +56,12 @@ class Dropout(Enum):
 
 def require_integer(name: str, value: object, low: int, example: int, most: int | None = None) -> int:
     """A count as an integer, also from NumPy or a whole float (a TOML or Hydra number), from `low` to `most`."""
-    # Truth values have an index too, those of older NumPy included.
-    if not isinstance(value, bool | np.bool_):
-        if isinstance(value, float) and value.is_integer():
-            value = int(value)
-        elif hasattr(value, "__index__"):
-            value = value.__index__()
-    if not isinstance(value, int) or isinstance(value, bool) or value < low:
-        raise ConfigurationError(f"{name} is {value!r}, but it must be an integer of at least {low}: give {example}.")
-    if most is not None and value > most:
-        raise ConfigurationError(f"{name} is {value}, but it must be at most {most}: give a smaller one.")
-    return value
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    number = require_whole(name, value, low, f"give {example}")
+    if most is not None and number > most:
+        raise ConfigurationError(f"{name} is {number}, but it must be at most {most}: give a smaller one.")
+    return number
 
 
 def _as_float(value: object) -> float | None:

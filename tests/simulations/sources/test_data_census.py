@@ -280,7 +280,7 @@ def test_parameters_out_of_range(three_states: Path) -> None:
         return failure(three_states, ConfigurationError, **options)
 
     assert "employment is 10, but it must be an integer from 1 to 9" in refused(employment=10)
-    assert "server_points_of_type is -1, but it must be an integer at least 0" in refused(server_points_of_type=-1)
+    assert "server_points_of_type is -1, but it must be an integer of at least 0" in refused(server_points_of_type=-1)
     assert "server_points_of_others is 1.5, but it must be" in refused(server_points_of_others=1.5)
     with pytest.raises(ConfigurationError, match="rng is of type NoneType"):
         load_census(three_states, rng=None)  # type: ignore[arg-type]

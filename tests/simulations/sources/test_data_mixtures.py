@@ -98,16 +98,16 @@ def test_result_is_frozen() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"n_clients": 0}, "n_clients is 0, but it must be an integer at least 1: give for example 1."),
-        ({"n_components": 1.5}, "n_components is 1.5, but it must be an integer at least 1"),
-        ({"n_features": 0}, "n_features is 0, but it must be an integer at least 1"),
-        ({"n_uniform": -1}, "n_uniform is -1, but it must be an integer at least 0"),
+        ({"n_clients": 0}, "n_clients is 0, but it must be an integer of at least 1: give for example 1."),
+        ({"n_components": 1.5}, "n_components is 1.5, but it must be an integer of at least 1"),
+        ({"n_features": 0}, "n_features is 0, but it must be an integer of at least 1"),
+        ({"n_uniform": -1}, "n_uniform is -1, but it must be an integer of at least 0"),
         ({"server_points_per_component": True}, "server_points_per_component is True, but it must be an integer"),
         ({"missing_components": 11}, "missing_components is 11, but it must be an integer from 0 to 10"),
         ({"variance": 0.0}, "variance is 0.0, but it must be a finite number above 0: give for example 0.5."),
         ({"variance": float("nan")}, "variance is nan, but it must be a finite number above 0"),
-        ({"points_per_client": -1}, "points_per_client is -1, but it must be an integer at least 0"),
-        ({"points_per_client": "10"}, "points_per_client is '10', but it must be an integer at least 0"),
+        ({"points_per_client": -1}, "points_per_client is -1, but it must be an integer of at least 0"),
+        ({"points_per_client": "10"}, "points_per_client is '10', but it must be an integer of at least 0"),
         (
             {"n_clients": 2, "points_per_client": (1, 2, 3)},
             "points_per_client has 3 sizes, but n_clients is 2: give one size per client, or a single number for all.",

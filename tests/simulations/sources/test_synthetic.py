@@ -309,13 +309,13 @@ def test_g2() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"n_clusters": 0}, "n_clusters is 0, but it must be an integer at least 1: give for example 1."),
-        ({"n_features": 0}, "n_features is 0, but it must be an integer at least 1"),
-        ({"n_points": 5}, "n_points is 5, but it must be an integer at least 6: give for example 6."),
-        ({"n_points": 2, "sizes": "balanced"}, "n_points is 2, but it must be an integer at least 3"),
+        ({"n_clusters": 0}, "n_clusters is 0, but it must be an integer of at least 1: give for example 1."),
+        ({"n_features": 0}, "n_features is 0, but it must be an integer of at least 1"),
+        ({"n_points": 5}, "n_points is 5, but it must be an integer of at least 6: give for example 6."),
+        ({"n_points": 2, "sizes": "balanced"}, "n_points is 2, but it must be an integer of at least 3"),
         ({"sizes": "equal"}, "sizes is 'equal': "),
         ({"sizes": "balance"}, "sizes is 'balance': did you mean 'balanced'?"),
-        ({"n_outliers": -1}, "n_outliers is -1, but it must be an integer at least 0"),
+        ({"n_outliers": -1}, "n_outliers is -1, but it must be an integer of at least 0"),
         ({"separation": 1.0}, "separation is 1.0, but it must be one number from -0.999 to 0.999, or a pair of them"),
         ({"separation": float("nan")}, "separation is nan, but it must be one number"),
         ({"separation": (0.3, 0.2)}, "separation is (0.3, 0.2), but it must be one number"),
@@ -334,7 +334,7 @@ def test_bad_parameters(options: dict[str, Any], message: str) -> None:
 def test_bad_parameters_of_g2_and_seeds_that_are_no_generators() -> None:
     with pytest.raises(ConfigurationError, match=r"deviation is -1, but it must be a finite number above 0"):
         draw_g2(rng(), n_features=2, deviation=-1)
-    with pytest.raises(ConfigurationError, match=r"n_points is 1, but it must be an integer at least 2"):
+    with pytest.raises(ConfigurationError, match=r"n_points is 1, but it must be an integer of at least 2"):
         draw_g2(rng(), n_features=2, n_points=1)
     for draw in (
         draw_g2,
@@ -378,5 +378,5 @@ def test_max_cover_parameters() -> None:
     assert drawn.points.max() == 2.0
     with pytest.raises(ConfigurationError, match=r"largest is -1\.0, but it must be a finite number above 0"):
         draw_max_cover_mixture(rng(), largest=-1.0)
-    with pytest.raises(ConfigurationError, match="n_points is 0, but it must be an integer at least 1"):
+    with pytest.raises(ConfigurationError, match="n_points is 0, but it must be an integer of at least 1"):
         draw_max_cover_mixture(rng(), n_points=0)

@@ -90,13 +90,13 @@ def test_other_process_finds_the_same_part(kind: str) -> None:
 @pytest.mark.parametrize(
     ("numbers", "seed", "message"),
     [
-        ((-1, 2, 0), 0, "n_rows is -1, but it must be an integer at least 0: give for example 0."),
-        ((5, 0, 0), 0, "n_parts is 0, but it must be an integer at least 1: give for example 1."),
+        ((-1, 2, 0), 0, "n_rows is -1, but it must be an integer of at least 0: give for example 0."),
+        ((5, 0, 0), 0, "n_parts is 0, but it must be an integer of at least 1: give for example 1."),
         ((5, 2, 2), 0, "part is 2, but it must be an integer from 0 to 1: give for example 0."),
         ((5, 2, -1), 0, "part is -1, but it must be an integer from 0 to 1: give for example 0."),
-        ((5, 2, 0), -3, "seed is -3, but it must be an integer at least 0: give for example 0."),
-        ((5, 2.0, 0), 0, "n_parts is 2.0, but it must be an integer at least 1: give for example 1."),
-        ((5, True, 0), 0, "n_parts is True, but it must be an integer at least 1: give for example 1."),
+        ((5, 2, 0), -3, "seed is -3, but it must be an integer of at least 0: give for example 0."),
+        ((5, 2.0, 0), 0, "n_parts is 2.0, but it must be an integer of at least 1: give for example 1."),
+        ((5, True, 0), 0, "n_parts is True, but it must be an integer of at least 1: give for example 1."),
     ],
 )
 def test_numbers_out_of_range(numbers: tuple[Any, Any, Any], seed: int, message: str) -> None:
@@ -156,8 +156,8 @@ def test_fixed_sizes_draw_rows_at_random() -> None:
     [
         (None, ConfigurationError, "sizes is None, but the partition kind 'fixed_sizes' needs one size per part"),
         ((3,), ConfigurationError, "sizes has 1 numbers, but there are 2 parts: give one size for each part."),
-        ((3, -1), ConfigurationError, "sizes[1] is -1, but it must be an integer at least 0: give for example 0."),
-        ((3, 2.5), ConfigurationError, "sizes[1] is 2.5, but it must be an integer at least 0"),
+        ((3, -1), ConfigurationError, "sizes[1] is -1, but it must be an integer of at least 0: give for example 0."),
+        ((3, 2.5), ConfigurationError, "sizes[1] is 2.5, but it must be an integer of at least 0"),
         ((3, 3), DataError, "the sizes add up to 6, but there are 5 rows: give smaller sizes or more rows."),
     ],
 )
