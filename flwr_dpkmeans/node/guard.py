@@ -50,11 +50,8 @@ class NodeSettings:
     """
 
     policy: ClientPolicy
-    """Held against the plan before anything leaves."""
     ledger: Ledger
-    """Charged before a statistic is sent."""
     data_id: str
-    """Name of the data set in the ledger."""
     simulated: bool = False
     """Whether this node is part of a simulation, where an exact evaluation protects nobody's rows."""
     identity: Identity | None = None

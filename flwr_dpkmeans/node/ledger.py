@@ -56,14 +56,12 @@ class LedgerEntry:
 
     run_id: str
     data_id: str
-    """The client's own name for its data set."""
     plan_digest: str
     """Of the run's public plan, in lower-case hexadecimal digits."""
     round_index: int
     attempt: int
     """Within the run, from 0; see `SHARES_GIVEN`."""
     release: str
-    """Name of what is released."""
     epsilon: float
     """What the whole run can cost at its delta, charged with its first release; infinite if it is not private."""
     delta: float

@@ -61,11 +61,9 @@ class Sensitivity:
     """
 
     norm: Norm
-    """The norm of the change."""
     bound: float
     """The largest norm of the change, in the units of the query."""
     unit: PrivacyUnit
-    """What is added or removed."""
     because: str = ""
     """Why the bound holds, in half a sentence for the report, after the row of the proof table that shows it if there
     is one. No plan is drafted without it."""
@@ -108,7 +106,6 @@ class Block:
     """
 
     name: str
-    """Name of the array, for reports."""
     shape: tuple[int, ...]
     sensitivity: Sensitivity
     """Norm, bound and unit; the statistic enforces the bound by clipping."""

@@ -63,7 +63,6 @@ class ReleaseLine:
     epsilon_so_far: float
     """Cost of the run up to and including this aggregation."""
     radius: float | None
-    """Radius in force."""
 
 
 def _plain(line: ReleaseLine | PrivacyReport | Provenance) -> dict[str, Any]:
@@ -125,7 +124,6 @@ class PrivacyReport:
     assumptions: tuple[str, ...]
     warnings: tuple[str, ...]
     releases: tuple[ReleaseLine, ...]
-    """Every one, in order."""
     version: int = 1
     provenance: Provenance | None = field(default=None, compare=False)
     """Where the report comes from; reports are equal whatever it says."""

@@ -203,7 +203,6 @@ class Slots:
     last_round: int
     """Of the plan; where it is not final yet, the last round that it may have."""
     n_attempts: int
-    """Attempts of each."""
 
     def __post_init__(self) -> None:
         if not (self.last_round >= self.first_round and self.n_attempts >= 1 and self.number <= MOST_SLOTS):

@@ -43,7 +43,6 @@ class Silence:
     """Who did not answer, and what follows for the server's log."""
 
     nodes: tuple[int, ...]
-    """Ascending."""
     left_out: str | None
     """What they did not send, where the sum goes on without them; None: a new attempt was opened."""
     why: str = ""
@@ -68,7 +67,6 @@ class Release(OfAttempt):
     """A noised sum on its way to the clients; under blinding only clients can read it."""
 
     values: Ring = field(repr=False)
-    """Ring elements."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +96,6 @@ class SumReply(OfAttempt):
     """A client's masked vector."""
 
     masked: MaskedVector
-    """Statistic plus masks."""
     tag: bytes
     """Keyed tag of the client's state (empty in the first reply, when no key is shared yet)."""
     boxes: Mapping[int, bytes] = field(default_factory=dict)

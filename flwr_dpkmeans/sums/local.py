@@ -104,7 +104,6 @@ class LocalRun(Server):
         super().__init__(plan, node_ids=tuple(self.clients), own_points=server_points)
         self._on_step = on_step
         self.steps: list[Step] = []
-        """One for each aggregation."""
 
     def play(self) -> Self:
         """Ask and answer until nothing is due."""

@@ -113,7 +113,6 @@ class Plan:
 
     run_id: int
     config: Run
-    """Settings and task, as given."""
     n_clients: int
     """Cohort at the start, M."""
     max_silent: int
@@ -121,7 +120,6 @@ class Plan:
     seed: int
     """Of the public randomness (sphere packing)."""
     delta: float
-    """Of the total guarantee."""
     n_examples: int | None
     """N, declared or released; None while unknown."""
     n_features: int | None

@@ -158,7 +158,6 @@ class PrivateSum:
     """
 
     name: str
-    """For reports."""
     blocks: tuple[Block, ...]
     """The arrays of the vector, each with its sensitivity, why that holds, and its noise;
     `neighbours.check_sensitivity` holds a statistic against them."""
@@ -203,7 +202,6 @@ class Algorithm:
     """An ordered list of private-sum rounds, and the state they start from."""
 
     name: str
-    """The task's."""
     rounds: tuple[PrivateSum, ...]
     """In order; their number and their blocks are public and stand in the plan."""
     initial_state: InitialState

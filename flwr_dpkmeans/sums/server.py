@@ -80,7 +80,6 @@ class Server:
         self.clusters: State | None = None
         """The clustering state, where the trust model lets the server know it."""
         self.confirmed: tuple[int, ...] = ()
-        """Nodes whose result is confirmed."""
         self._plan_in_force = plan_digest(self._plan_blob)
         self._new_plan: bytes | None = None
         self._release: Release | None = None

@@ -116,7 +116,6 @@ class Rule:
     """``take(name, value) -> value``, from what a person or a file may give (such as a string for a choice), or one
     `ConfigurationError` with value, bound and mend."""
     about: str
-    """One line for people."""
     optional: bool = False
     """Whether None stands for "automatic": left to the run."""
 

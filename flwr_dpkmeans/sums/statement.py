@@ -109,9 +109,7 @@ class Step:
     attempt: int
     name: str
     n_clients: int
-    """In the sum."""
     epsilon: float
-    """Cost so far."""
     noise_scales: tuple[tuple[str, float], ...]
     radius: float | None
     movement: float | None

@@ -124,18 +124,14 @@ class Known:
     """
 
     config: Run
-    """Settings and task."""
     n_examples: int | None
     """Declared or privately estimated number of rows, N; None for tasks that do not need it."""
     n_features: int
-    """d."""
     delta: float
-    """Of the total guarantee."""
     released_multiplier: float | None
     """Noise multiplier of all Gaussian releases that are not the task's own (private count, histograms, profile,
     evaluation) together; None if there are none."""
     released_closeness: Closeness
-    """Of that noise to a continuous Gaussian."""
     fraction_bits: int
     """Grid of the ring."""
     server: ServerFacts | None = None
@@ -143,7 +139,6 @@ class Known:
     noise_factor: float = 1.0
     """Standard deviation of what is released over that of the plan: shares of all clients add more than is counted."""
     n_clients: int = 0
-    """Cohort at the start, M."""
     evaluation: tuple[Block, ...] = ()
     """What an evaluation after the last round releases; empty if there is none."""
     profile: tuple[Block, ...] = ()
@@ -211,7 +206,6 @@ class Found:
     """What preliminary releases have told so far."""
 
     n_examples: int | None = None
-    """The private count."""
     box: Box | None = None
     """Coarse ranges after the first histogram; the plan's box after the second."""
     unclear: tuple[int, ...] = ()

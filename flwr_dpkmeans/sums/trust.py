@@ -97,7 +97,6 @@ class TrustModel(ABC):
     """
 
     name: str
-    """Registered name."""
     blinded: bool
     """Whether key authors' streams hide the sums from the server, until clients take them off."""
     server_reads: bool

@@ -67,7 +67,6 @@ class Packet:
     fields: Mapping[str, Any]
     """``header`` (JSON), ``wait`` (seconds), and blobs by name; whatever else a transport let through."""
     vector: Ring | None = field(default=None, repr=False)
-    """Ring elements."""
 
     @cached_property
     def header(self) -> Mapping[str, Any]:
@@ -159,7 +158,6 @@ class Versions:
     protocol: int
     """Of masked aggregation: keys, masks, tags and signatures."""
     plan_format: int
-    """Of plans."""
     package: str = ""
     """Release of flwr-dpkmeans, for the sentence only: releases may differ. Empty if unknown."""
 
@@ -271,7 +269,6 @@ class Request:
     run_id: int | None = None
     """None: it does not say."""
     wait: float | None = None
-    """For how many seconds the server waits for the answer."""
     versions: Versions | None = None
     """Stated with the plan, and checked before the plan is parsed, whose format may be another."""
 
@@ -283,7 +280,6 @@ class KeysReply:
     public_key: bytes
     """X25519, fresh for the run."""
     plan_digest: bytes
-    """Of the plan it agreed to."""
     n_features: int
     """Width of its table: schema, the same whatever the rows are."""
     identity: bytes = b""
