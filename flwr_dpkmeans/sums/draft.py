@@ -428,11 +428,6 @@ def check_plan(plan: Plan) -> None:
             f"delta is {plan.delta:g}, but at client level it must be below 1/M = {1.0 / plan.n_clients:g}: give a "
             "smaller delta."
         )
-    declared = settings.n_examples if settings.unit is PrivacyUnit.RECORD else None
-    if declared is not None and plan.delta >= 1.0 / declared:
-        raise ConfigurationError(
-            f"delta is {plan.delta:g}, but it must be below 1/N = {1.0 / declared:g}: give a smaller delta."
-        )
     uncounted = plan.is_final and plan.n_examples is None and settings.unit is PrivacyUnit.RECORD
     noisy = any(block.noise is not NoiseShape.NONE for planned in plan.rounds for block in planned.blocks)
     if uncounted and noisy and plan.delta > MAX_UNCOUNTED_DELTA:
