@@ -22,7 +22,7 @@ from flwr_dpkmeans.errors import (
     RefusalError,
 )
 from flwr_dpkmeans.log import event, placed_logger, printable
-from flwr_dpkmeans.node.ledger import SHARES_GIVEN, Ledger, LedgerEntry, Past
+from flwr_dpkmeans.node.ledger import SHARES_GIVEN, LedgerEntry, MemoryLedger, Past
 from flwr_dpkmeans.node.node_settings import Identity
 from flwr_dpkmeans.node.policy import Asked, ClientPolicy, has_bounds_by_name
 from flwr_dpkmeans.privacy.report import PrivacyReport, told, utc_now
@@ -50,7 +50,7 @@ class NodeSettings:
     """
 
     policy: ClientPolicy
-    ledger: Ledger
+    ledger: MemoryLedger
     data_id: str
     simulated: bool = False
     """Whether this node is part of a simulation, where an exact evaluation protects nobody's rows."""

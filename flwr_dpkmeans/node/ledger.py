@@ -124,7 +124,7 @@ Admit = Callable[[Past], None]
 class MemoryLedger:
     """A client's ledger in memory: what was charged, and the rules that the entries obey together.
 
-    It lives as long as its process, for simulations; `FileLedger` has the same methods.
+    It lives as long as its process, for simulations; a `FileLedger` outlives it.
     """
 
     def __init__(self) -> None:
@@ -133,13 +133,17 @@ class MemoryLedger:
         self._attempts: dict[str, set[tuple[int, int]]] = {}  # of each run, every (round, attempt)
         self._runs: dict[str, LedgerEntry] = {}  # the first entry of each run, which charges all of it
 
+    def _look(self) -> MemoryLedger:
+        """What has been charged until now; called under the guard."""
+        return self
+
     def past(self, data_id: str, unit: str, *, excluding_run: str | None = None) -> Past:
         """Return what a data set's runs have cost in one unit: of all, or of all but one that is being resumed."""
         begun: dict[str, str] = {}
         epsilons: list[float] = []
         deltas: list[float] = []
         with self._guard:
-            for run in self._runs.values():
+            for run in self._look()._runs.values():
                 if run.data_id != data_id or run.run_id == excluding_run:
                     continue
                 # Nodes of one host have a part each, named run/node, of what is one run.
@@ -154,12 +158,12 @@ class MemoryLedger:
     def attempts(self, run_id: str) -> frozenset[tuple[int, int]]:
         """Return every (round, attempt) of a run that has been charged."""
         with self._guard:
-            return frozenset(self._attempts.get(run_id, ()))
+            return frozenset(self._look()._attempts.get(run_id, ()))
 
     def entries(self) -> tuple[LedgerEntry, ...]:
         """Return all entries in the order of their charges."""
         with self._guard:
-            return tuple(self._entries)
+            return tuple(self._look()._entries)
 
     def require_usable(self) -> None:
         """Raise BudgetError if a charge would fail for the ledger's own sake; called before a run begins."""
@@ -173,12 +177,12 @@ class MemoryLedger:
         entry that does not fit its run, is a ProtocolError; a file that is damaged or cannot be written, a BudgetError.
         """
         with self._guard:
-            self.refuse(entry, admit)
-            self.add(entry)
+            self._refuse(entry, admit)
+            self._add(entry)
 
-    def refuse(self, entry: LedgerEntry, admit: Admit | None) -> None:
+    def _refuse(self, entry: LedgerEntry, admit: Admit | None) -> None:
         """Raise unless the entry may be charged."""
-        conflict = self.conflict(entry)
+        conflict = self._conflict(entry)
         if conflict is not None:
             raise ProtocolError(
                 f"{conflict}, but a release must fit its run: ask for a new attempt or start a new run."
@@ -186,7 +190,7 @@ class MemoryLedger:
         if admit is not None:
             admit(self.past(entry.data_id, entry.unit, excluding_run=entry.run_id))
 
-    def conflict(self, entry: LedgerEntry) -> str | None:
+    def _conflict(self, entry: LedgerEntry) -> str | None:
         """Say why an entry cannot follow the present ones, if it cannot; data sets are not named."""
         run = self._runs.get(entry.run_id)
         if run is None:
@@ -202,7 +206,7 @@ class MemoryLedger:
             return f"run {entry.run_id!a} was charged epsilon {charged} at its first release and can now cost {cost}"
         return None
 
-    def add(self, entry: LedgerEntry) -> None:
+    def _add(self, entry: LedgerEntry) -> None:
         """Add an entry that is in no conflict with the others."""
         self._entries.append(entry)
         self._attempts.setdefault(entry.run_id, set()).add((entry.round_index, entry.attempt))
@@ -249,11 +253,11 @@ class Chain(MemoryLedger):
             return "it is not an entry"
         # Encoding once more and comparing bytes covers the checksum and every other way to spell an entry.
         if encode(entry, self.checksums[-1]) == line + b"\n":
-            flaw = self.conflict(entry)
+            flaw = self._conflict(entry)
         else:
             flaw = "its checksum does not fit the line and the one before it"
         if flaw is None:
-            self.add(entry)
+            self._add(entry)
             self.checksums.append(checksum)
         else:
             self.checksums[-1] = checksum  # as the next line sees it
@@ -410,7 +414,7 @@ def file_errors(path: Path) -> Iterator[None]:
         ) from error
 
 
-class FileLedger:
+class FileLedger(MemoryLedger):
     """A ledger in an append-only file that survives restarts and crashes; the first charge makes it.
 
     A last line without its end is what a crash in the middle of `charge` leaves. That charge never returned,
@@ -427,31 +431,16 @@ class FileLedger:
             raise ConfigurationError(f"the ledger's folder {self._path.parent} does not exist: make or mount it.")
         if self._path.is_dir():
             raise ConfigurationError(f"the ledger's path {self._path} is a folder: give the path of a file in it.")
-        self._guard = threading.Lock()
+        super().__init__()
         self._chain = Chain()
 
     def __reduce__(self) -> tuple[type[FileLedger], tuple[Path]]:
         return FileLedger, (self._path,)
 
-    def past(self, data_id: str, unit: str, *, excluding_run: str | None = None) -> Past:
-        """See `MemoryLedger.past`."""
-        with self._guard:
-            return self._current().past(data_id, unit, excluding_run=excluding_run)
-
-    def attempts(self, run_id: str) -> frozenset[tuple[int, int]]:
-        """See `MemoryLedger.attempts`."""
-        with self._guard:
-            return self._current().attempts(run_id)
-
-    def entries(self) -> tuple[LedgerEntry, ...]:
-        """See `MemoryLedger.entries`."""
-        with self._guard:
-            return self._current().entries()
-
     def require_usable(self) -> None:
         """Raise BudgetError if a charge could not be written: files, or folder without them, or a full disk."""
         with self._guard, file_errors(self._path):
-            self._current()
+            self._look()
             for place in (self._path, head_path(self._path)):
                 try:
                     os.close(os.open(place, os.O_RDWR | os.O_APPEND | _BINARY))
@@ -467,7 +456,7 @@ class FileLedger:
             raw = read_all(descriptor)
             complete = complete_lines(raw)
             head = self._catch_up(complete, read_head(self._path))
-            self._chain.refuse(entry, admit)
+            self._chain._refuse(entry, admit)
             if head is None or head[0] < len(self._chain.checksums) - 1:  # of a first charge, or left undone by a crash
                 self._write_head(descriptor)
             line = encode(entry, self._chain.checksums[-1])
@@ -494,8 +483,7 @@ class FileLedger:
         os.fsync(descriptor)
         append_head(self._path, self._chain.checksums)
 
-    def _current(self) -> Chain:
-        """All that has been charged until now; called under the guard."""
+    def _look(self) -> Chain:
         with file_errors(self._path):
             raw, head_file = read_both(self._path)
         self._catch_up(complete_lines(raw), head_file)
@@ -516,10 +504,6 @@ class FileLedger:
         for flaw in self._chain.read(complete):
             self._chain = Chain()
             raise BudgetError(_damage(self._path, *flaw))
-
-
-Ledger = MemoryLedger | FileLedger
-"""A client's ledger, as its node asks it."""
 
 
 @dataclass(frozen=True)

@@ -289,22 +289,13 @@ class Server:
         names = [str(node) for node in nodes]
         if silence.left_out is None:
             n_left = len(session.roster.members)
-            logger.warning(
-                "nodes %s did not answer: attempt %d without them, with the %d that did",
-                list(nodes),
-                session.attempt,
-                n_left,
-                extra=event("retry", missing=names, next_attempt=session.attempt, n_left=n_left),
-            )
+            left = f"attempt {session.attempt} without them, with the {n_left} that did"
+            details = event("retry", missing=names, next_attempt=session.attempt, n_left=n_left)
+            logger.warning("nodes %s did not answer: %s", list(nodes), left, extra=details)
         elif nodes:
-            logger.warning(
-                "%d node(s) %s and are left out: %s%s",
-                len(nodes),
-                silence.left_out,
-                ", ".join(names[:_NODES_SHOWN]),
-                ", ..." if len(nodes) > _NODES_SHOWN else "",
-                extra=event("left out", missing=names),
-            )
+            shown = ", ".join(names[:_NODES_SHOWN]) + (", ..." if len(nodes) > _NODES_SHOWN else "")
+            details = event("left out", missing=names)
+            logger.warning("%d node(s) %s and are left out: %s", len(nodes), silence.left_out, shown, extra=details)
 
     def _finish_round(self, aggregate: AggregateVector, n_clients: int) -> Step:
         """Add noise if this trust model has the server do it, and keep what may be known."""
