@@ -417,11 +417,10 @@ def file_errors(path: Path) -> Iterator[None]:
 class FileLedger(MemoryLedger):
     """A ledger in an append-only file that survives restarts and crashes; the first charge makes it.
 
-    A last line without its end is what a crash in the middle of `charge` leaves. That charge never returned,
-    so nothing was sent for it: it does not count, and the next charge cuts it off and logs so. A last line
-    that lacks only its line end is complete, and counts. Any other flaw, of the file or of the head beside
-    it, stops every use with a BudgetError. Links are followed. The folder must exist (else: ConfigurationError):
-    one that is missing, say because a disk is not mounted, must not start an empty ledger.
+    An unfinished last line is what a crash in the middle of `charge` leaves, for which nothing was sent: it does not
+    count, and the next charge cuts it off and logs so. Any other flaw, of the file or of the head beside it, stops
+    every use with a BudgetError. Links are followed. The folder must exist (else: ConfigurationError): one that is
+    missing, say because a disk is not mounted, must not start an empty ledger.
     """
 
     def __init__(self, path: str | Path) -> None:

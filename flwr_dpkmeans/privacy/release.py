@@ -372,10 +372,8 @@ def joint_sampled_release(name: str, parts: Sequence[GaussianRelease], sampling_
 def with_joint_pure_release(events: Sequence[Event]) -> tuple[Event, ...]:
     """Put one pure release of their total in place of all pure releases.
 
-    For rounds that follow from an earlier release: how many there are, and how each is priced, may depend on its
-    outcome, which itself speaks for one of two neighbours. Their total epsilon is the same for every outcome, so one
-    mechanism is no better than any of them, randomized response of that total; several of its parts are not, since an
-    outcome after which more is told may be likelier for one neighbour.
+    For rounds that follow from an earlier release, whose outcome speaks for one of two neighbours: their total is the
+    same for every outcome, so one randomized response of that total is no better than any of them; parts of it are not.
 
     Examples
     --------
@@ -397,7 +395,7 @@ def dominating_release(rounds: Sequence[Sequence[Event]]) -> GaussianRelease:
     discrete, and two rounds that cost the same alone can cost more one after the other than either does twice.
 
     It has the smallest joint multiplier of a round (less 1e-12 of it), and each part of the closeness as large as it is
-    in any round. Rounds, none of them empty, are of `GaussianRelease` of one rate.
+    in any. Rounds, none of them empty, are of `GaussianRelease` of one rate.
     """
     mu, rates, closeness = 0.0, set(), []
     for events in rounds:

@@ -377,12 +377,8 @@ class RecoverSession(Session):
 
     def take(self, node_id: int, reply: Any) -> None:
         """Take in what was asked for."""
-        if self.due is Stage.SHARE:
-            self.receive_shares(node_id, reply)
-        elif self.due is Stage.UNMASK:
-            self.receive_unmask(node_id, reply)
-        else:
-            self.receive(node_id, reply)
+        steps: dict[Stage, Any] = {Stage.SHARE: self.receive_shares, Stage.UNMASK: self.receive_unmask}
+        steps.get(self.due, self.receive)(node_id, reply)
 
     def receive_shares(self, node_id: int, reply: messages.ShareReply) -> None:
         """Take one client's shared keys in; a malformed or second reply is a `ProtocolError`."""

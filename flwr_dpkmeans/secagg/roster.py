@@ -94,10 +94,8 @@ class Roster:
     def neighbours(self, node_id: int, max_silent: int) -> tuple[int, ...]:
         """The nodes with which `node_id` shares masks.
 
-        Up to `ALL_PAIRS_UP_TO` members: everybody. Above: a Harary graph, the circulant graph in which every node
-        of the hashed circle is joined to its ``c/2`` nearest on either side, ``c`` the least even number above
-        `max_silent`. Its vertex connectivity is ``c`` (Harary 1962), so removing `max_silent` nodes leaves it
-        connected, and no proper part of the remaining nodes' sum can be read.
+        Up to `ALL_PAIRS_UP_TO` members: everybody. Above: those in a Harary graph of connectivity above `max_silent`
+        (Harary 1962), which stays in one part without so many nodes, so that no part of the others' sum can be read.
         """
         everybody = len(self.members) - 1
         connectivity = (max_silent + 2) // 2 * 2

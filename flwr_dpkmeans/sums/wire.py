@@ -113,7 +113,7 @@ class Packet:
 
     def opened(self, stage: Stage, node: int) -> Any:
         """The reply to what was asked in a stage of the protocol; a key of another version is not parsed."""
-        form = _REPLIES[stage]
+        _, form = _FORMS[stage]
         if stage is Stage.KEYS:
             require_same_versions(stated_versions(self.header), sender=f"node {node}", receiver="the server")
             return _checked_keys(_read(form, self))
@@ -315,23 +315,16 @@ class Failure:
         return ProtocolError(f"node {node} did not answer ({self.code}): {self.sentence}")
 
 
-_REQUESTS: Mapping[Stage, type[Any]] = MappingProxyType(
+_FORMS: Mapping[Stage, tuple[Any, type[Any]]] = MappingProxyType(
     {
-        Stage.SHARE: messages.ShareRequest,
-        Stage.SUM: messages.SumRequest,
-        Stage.UNMASK: messages.UnmaskRequest,
-        Stage.FINISH: messages.FinishRequest,
+        Stage.KEYS: (None, KeysReply),
+        Stage.SHARE: (messages.ShareRequest, messages.ShareReply),
+        Stage.SUM: (messages.SumRequest, messages.SumReply),
+        Stage.UNMASK: (messages.UnmaskRequest, messages.UnmaskReply),
+        Stage.FINISH: (messages.FinishRequest, messages.FinishReply),
     }
 )
-_REPLIES: Mapping[Stage, type[Any]] = MappingProxyType(
-    {
-        Stage.KEYS: KeysReply,
-        Stage.SHARE: messages.ShareReply,
-        Stage.SUM: messages.SumReply,
-        Stage.UNMASK: messages.UnmaskReply,
-        Stage.FINISH: messages.FinishReply,
-    }
-)
+"""Body of a request and reply of each stage."""
 _RELEASED = ("release_round", "release_attempt")
 _HEADER_NAMES: Mapping[str, str] = MappingProxyType({"round_index": "round"})
 
@@ -474,7 +467,7 @@ def encode_request(request: Request) -> Packet:
 def decode_request(packet: Packet) -> Request:
     """Undo `encode_request`."""
     stage, header = packet.stage, packet.header
-    form = _REQUESTS.get(stage)
+    form, _ = _FORMS[stage]
     plan = packet.blob("plan") if "plan" in packet.fields else b""
     versions = stated_versions(header) if form is None else None
     body = None if form is None else _read(form, packet)
