@@ -113,19 +113,19 @@ def plan_blob(content: RecordDict) -> bytes | None:
 
 
 def parse_sum_request(content: RecordDict) -> SumRequest:
-    return wire._read(wire._REQUESTS[Stage.SUM], packet_of(content))
+    return wire._read(wire._FORMS[Stage.SUM][0], packet_of(content))
 
 
 def parse_share_request(content: RecordDict) -> ShareRequest:
-    return wire._read(wire._REQUESTS[Stage.SHARE], packet_of(content))
+    return wire._read(wire._FORMS[Stage.SHARE][0], packet_of(content))
 
 
 def parse_unmask_request(content: RecordDict) -> UnmaskRequest:
-    return wire._read(wire._REQUESTS[Stage.UNMASK], packet_of(content))
+    return wire._read(wire._FORMS[Stage.UNMASK][0], packet_of(content))
 
 
 def parse_finish_request(content: RecordDict) -> Any:
-    return wire._read(wire._REQUESTS[Stage.FINISH], packet_of(content))
+    return wire._read(wire._FORMS[Stage.FINISH][0], packet_of(content))
 
 
 def parse_keys_reply(content: RecordDict) -> KeysReply:
