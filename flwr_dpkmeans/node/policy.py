@@ -269,8 +269,8 @@ def _beyond(allowed: Sequence[tuple[float, float]] | None, box: Box, n_features:
 class ClientPolicy:
     """The limits of one client; the defaults allow an ordinary simulation.
 
-    The keys of a policy file are these names, with hyphens. Each field says what it is about; a limit of the wrong type
-    or out of its range is a ConfigurationError.
+    The keys of a policy file are these names, with hyphens; ``policy.example.toml`` says what each is about. A limit of
+    the wrong type or out of its range is a ConfigurationError.
 
     Examples
     --------
@@ -279,7 +279,6 @@ class ClientPolicy:
     """
 
     max_epsilon_per_run: float = _at_most("max_epsilon_per_run", "epsilon", required=True)
-    """Largest worst-case epsilon of one run."""
     max_epsilon_total: float = _at_most("max_epsilon_total", "epsilon", lambda past: past.epsilon, required=True)
     """Largest sum of worst-case epsilons over all runs on one data set in one unit of privacy (basic composition).
 
@@ -288,13 +287,10 @@ class ClientPolicy:
     max_delta: float = _at_most("max_delta", "delta", default=1e-2, read=_probability, required=True)
     """Largest delta of one run, in [0, 1)."""
     max_delta_total: float = _at_most("max_delta_total", "delta", lambda past: past.delta)
-    """Largest sum of deltas over the same runs."""
     allowed_trust: tuple[str, ...] = _one_of("trust model", lambda plan: plan.settings.trust, required=True)
     """Trust models that a plan may use; empty, as for all such lists, allows all."""
     allowed_algorithms: tuple[str, ...] = _one_of("algorithm", lambda plan: plan.config.algorithm)
-    """Algorithms that a plan may use."""
     allowed_units: tuple[str, ...] = _one_of("privacy unit", lambda plan: plan.settings.unit.value, required=True)
-    """Units of privacy that a plan may use."""
     min_cohort: int = _at_least(
         2,
         1,
@@ -308,7 +304,6 @@ class ClientPolicy:
         lambda asked: asked.plan.settings.noise.value != "secure",
         "the plan's noise is {noise}, but this client requires 'secure': drop the noise seed.",
     )
-    """Refuse plans whose noise comes from a seed."""
     allow_non_private: bool = _switch(
         True,
         lambda asked: math.isinf(asked.epsilon),
@@ -322,7 +317,6 @@ class ClientPolicy:
         "the plan starts from the server's own points, but this client's allow_server_data is false: plan without "
         "them, such as with 'proxy_lloyd'.",
     )
-    """Allow runs that start from the server's own points."""
     allowed_bounds: tuple[tuple[float, float], ...] | None = _limit(
         None,
         _bounds,
@@ -347,7 +341,6 @@ class ClientPolicy:
         lambda plan: plan.max_silent,
         "the plan's max_silent is {}, but this client's min_max_silent is {}: raise the plan's max_silent.",
     )
-    """Smallest `max_silent` of a plan: that many others may work with the server without seeing single rows."""
     runs_per_day: int | None = _limit(
         None,
         _whole(1, optional=True),
@@ -358,7 +351,6 @@ class ClientPolicy:
         ),
         of_past=True,
     )
-    """Runs on one data set that may begin to release within 24 hours, counted from the ledger."""
     allowed_columns: tuple[str, ...] = _limit((), _names)
     """Names that the columns of the node's own table must be among, with a schema also those that are only profiled
     (``ward=A`` of a category); empty accepts all. `check_columns` holds it against the table, before the node answers.

@@ -33,9 +33,8 @@ def calibrate_gaussian(epsilon: float, delta: float, closeness_at: Callable[[flo
     ``sigma sqrt(T)``, together as close as ``closeness_at(sigma)``, cost at most `epsilon` at `delta`, as
     `compose_epsilon` prices them. A `PlanError` is raised if the closeness leaves no room, however large sigma is.
 
-    With log-ratios a and b and additive part tau the condition is ``exp(a) (gaussian_delta(e, 1 / sigma) + (1 + exp(e))
-    tau) <= delta`` at e = `epsilon` - a - b, or at a smaller e where the left-hand side is smaller: (e, delta)-DP
-    implies (epsilon, delta)-DP, and at a large epsilon the factor of tau would be enormous.
+    With log-ratios a and b and additive part tau, ``exp(a) (gaussian_delta(e, 1 / sigma) + (1 + exp(e)) tau) <= delta``
+    must hold at e = `epsilon` - a - b or, as the factor of tau may be enormous there, at a smaller e.
     """
     target, room = epsilon * CALIBRATION_SHADE, delta * CALIBRATION_SHADE
 

@@ -28,6 +28,7 @@ from flwr_dpkmeans.privacy.noise import (
     discrete_gaussian_sum_log_ratio,
     joint_closeness,
 )
+from flwr_dpkmeans.privacy.report import told
 
 _ROW = re.compile(r"([A-Z]\d+): (.*)", re.DOTALL)
 
@@ -165,16 +166,6 @@ class Block:
         return {}
 
 
-def require_reasons(blocks: Sequence[Block]) -> None:
-    """Refuse, by a `PlanError`, a bound that cannot say why it holds, before anything is sent."""
-    for block in blocks:
-        if not block.sensitivity.proof[1].strip():
-            raise PlanError(
-                f"the sensitivity of {block.name!r} is {block.sensitivity.bound:g}, but nothing says why it is no "
-                "larger: give Sensitivity(because=...), half a sentence for the report."
-            )
-
-
 def round_events(
     blocks: Sequence[Block], fraction_bits: int, n_shares: int = 1, sampling_rate: float = 1.0
 ) -> tuple[Event, ...]:
@@ -273,13 +264,9 @@ def as_released(values: NDArray[np.uint64], blocks: Sequence[Block], fraction_bi
 
 PROOF_PAGE = "flwr_dpkmeans/privacy/README.md"
 _MECHANISMS = {
-    NoiseShape.GAUSSIAN: ("Gaussian mechanism, (1/multiplier)-GDP (Dong, Roth, Su 2022, Theorem 1)", ["M1", "M3"]),
-    NoiseShape.LAPLACE: ("Laplace mechanism, (1/multiplier)-DP (Dwork et al. 2006)", ["M2"]),
+    NoiseShape.GAUSSIAN: ("gaussian_mechanism", ["M1", "M3"]),
+    NoiseShape.LAPLACE: ("laplace_mechanism", ["M2"]),
 }
-_SAMPLED = (
-    "; all arrays of the aggregation are one release over a Poisson sample of the clients (rate {rate:g}), priced by "
-    "its privacy-loss distribution (Zhu, Dong, Wang 2022, Theorem 11)"
-)
 
 
 def theorem(block: Block, *, shared_noise: bool = False, sampling_rate: float = 1.0) -> str:
@@ -288,14 +275,13 @@ def theorem(block: Block, *, shared_noise: bool = False, sampling_rate: float = 
     `shared_noise` is noise that clients add in shares; a client takes part with a probability of `sampling_rate`.
     """
     if block.noise is NoiseShape.NONE:
-        return "no noise: the exact sum is released, and nothing is proved [M7]."
+        return told("no_mechanism")
     row, bound = block.sensitivity.proof
     mechanism, mechanism_rows = _MECHANISMS[block.noise]
     rows = [*([row] if row else []), *mechanism_rows, *(["M4"] if shared_noise else [])]
-    if sampling_rate < 1.0:
-        mechanism += _SAMPLED.format(rate=sampling_rate)
-        rows.append("M5")
-    return f"{bound}; {mechanism} [{', '.join(rows)}]."
+    rows += ["M5"] if sampling_rate < 1.0 else []
+    sample = told("over_a_sample", rate=sampling_rate) if sampling_rate < 1.0 else ""
+    return f"{bound}; {told(mechanism)}{sample} [{', '.join(rows)}]."
 
 
 # -- events, as `flwr_dpkmeans.privacy.accounting` prices them --------------------------------------------------------

@@ -8,7 +8,7 @@ import math
 import platform
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
 from functools import lru_cache
 from html import escape
@@ -65,11 +65,11 @@ class ReleaseLine:
     radius: float | None
 
 
-def _plain(line: ReleaseLine | PrivacyReport | Provenance) -> dict[str, Any]:
+def _plain(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
     """What JSON can hold: None where a cost is infinite, and lists."""
     return {
         name: None if name in _COSTS and value == math.inf else list(value) if isinstance(value, tuple) else value
-        for name, value in vars(line).items()
+        for name, value in pairs
     }
 
 
@@ -130,8 +130,7 @@ class PrivacyReport:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values with stable keys; an infinite epsilon becomes None, which JSON can hold."""
-        releases = [_plain(line) for line in self.releases]
-        return _plain(self) | {"releases": releases, "provenance": self.provenance and self.provenance.to_dict()}
+        return asdict(self, dict_factory=_plain)
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> PrivacyReport:
@@ -270,7 +269,7 @@ class Provenance:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values with stable keys."""
-        return _plain(self)
+        return asdict(self, dict_factory=_plain)
 
     @property
     def digest(self) -> str:

@@ -457,9 +457,13 @@ def _check_round(plan: Plan, planned: PlannedRound) -> None:
         )
     planned.model.check(planned.blocks)
     share, released = planned.model.drawn_factor(plan.shares), planned.model.released_factor(plan.shares)
-    # After the run the report must say why each release is private.
-    release.require_reasons(planned.blocks)
     for block in planned.blocks:
+        # After the run the report must say why each release is private.
+        if not block.sensitivity.proof[1].strip():
+            raise PlanError(
+                f"the sensitivity of {block.name!r} is {block.sensitivity.bound:g}, but nothing says why it is no "
+                "larger: give Sensitivity(because=...), half a sentence for the report."
+            )
         # Modulo 2^64 a sum that wraps would be a wrong answer without a word.
         per_client = MAX_ROWS_PER_CLIENT if block.sensitivity.unit is PrivacyUnit.RECORD else 1
         largest = block.entry_bound * per_client * plan.n_clients
