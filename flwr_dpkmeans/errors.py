@@ -170,10 +170,15 @@ def member(name: str, value: object, kind: type[EnumT]) -> EnumT:
     raise ConfigurationError(f"{name} is {value!r}, which is not known: {nearest(value, (m.value for m in kind))}")
 
 
+def invalid(name: str, value: object, bound: str, mend: str) -> ConfigurationError:
+    """What is said of a value that will not do."""
+    return ConfigurationError(f"{name} is {value!r}, but it must be {bound}: {mend}.")
+
+
 def require_real(name: str, value: object, mend: str) -> float:
     """Return `value` as a float, or raise a `ConfigurationError`, ending with `mend`, if it is not a finite number."""
     if isinstance(value, bool) or not isinstance(value, numbers.Real) or not math.isfinite(value):
-        raise ConfigurationError(f"{name} is {value!r}, but it must be a finite number: {mend}.")
+        raise invalid(name, value, "a finite number", mend)
     return float(value)
 
 
@@ -184,7 +189,7 @@ def require_positive(name: str, value: object) -> float:
     mend = "give a positive number such as 1.0"
     number = require_real(name, value, mend)
     if not number > 0.0:
-        raise ConfigurationError(f"{name} is {value!r}, but it must be greater than 0: {mend}.")
+        raise invalid(name, value, "greater than 0", mend)
     return number
 
 
@@ -193,7 +198,7 @@ def require_delta(value: object) -> float:
     mend = "give a small number such as 1e-6"
     number = require_real("delta", value, mend)
     if not 0.0 < number < 1.0:
-        raise ConfigurationError(f"delta is {value!r}, but it must be greater than 0 and less than 1: {mend}.")
+        raise invalid("delta", value, "greater than 0 and less than 1", mend)
     return number
 
 
@@ -202,6 +207,5 @@ def require_whole(name: str, value: object, least: int, mend: str = "", most: in
     whole = int(value) if isinstance(value, numbers.Integral) and not isinstance(value, bool) else None
     if whole is None or whole < least or (most is not None and whole > most):
         bound = f"of at least {least}" if most is None else f"from {least} to {most}"
-        mend = mend or f"give for example {least}"
-        raise ConfigurationError(f"{name} is {value!r}, but it must be an integer {bound}: {mend}.")
+        raise invalid(name, value, f"an integer {bound}", mend or f"give for example {least}")
     return whole

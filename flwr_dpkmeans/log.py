@@ -20,7 +20,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, TextIO
 
-from flwr_dpkmeans.errors import ConfigurationError, member
+from flwr_dpkmeans.errors import ConfigurationError, invalid, member
 
 PACKAGE = "flwr_dpkmeans"
 LONGEST_LINE = 4000
@@ -52,7 +52,7 @@ class LogOptions:
         """
         verbose, file = config.get("verbose", False), config.get("log-file") if may_write else None
         if not isinstance(verbose, bool):
-            raise ConfigurationError(f"verbose is {verbose!r}, but it must be true or false: correct it.")
+            raise invalid("verbose", verbose, "true or false", "correct it")
         where = Path(str(file)).expanduser().absolute() if file else None
         return cls(member("log-format", config.get("log-format") or LogFormat.TEXT, LogFormat), verbose, where)
 

@@ -29,7 +29,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from flwr_dpkmeans.errors import BudgetError, ConfigurationError, ProtocolError, told_apart
+from flwr_dpkmeans.errors import BudgetError, ConfigurationError, ProtocolError, invalid, told_apart
 from flwr_dpkmeans.log import placed_logger
 from flwr_dpkmeans.privacy.report import utc_now
 
@@ -47,6 +47,7 @@ _ROOM = 2**16
 """Bytes on the disk below which no run begins; an entry and its head take about 500."""
 _LOGGER = placed_logger(__name__)
 _HEAD_LINE = re.compile(rb'\{"entries": (0|-?[1-9][0-9]*), "checksum": "([0-9a-f]{64})"\}')
+_CALL = "correct the call that charges the ledger"
 _MEND = "restore it from a backup or have its owner decide."
 
 
@@ -79,20 +80,20 @@ class LedgerEntry:
         for name in ("run_id", "data_id", "release", "unit"):
             value = getattr(self, name)
             if not (isinstance(value, str) and value):
-                raise _invalid(name, value, "a string that is not empty")
+                raise invalid(name, value, "a string that is not empty", _CALL)
         if not (isinstance(self.plan_digest, str) and re.fullmatch("[0-9a-f]+", self.plan_digest)):
-            raise _invalid("plan_digest", self.plan_digest, "a string of lower-case hexadecimal digits")
+            raise invalid("plan_digest", self.plan_digest, "a string of lower-case hexadecimal digits", _CALL)
         for name, kind, read, least, most, bound in _NUMBERS:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, kind) or not least <= value <= most:  # as NaN is not
-                raise _invalid(name, value, bound)
+                raise invalid(name, value, bound, _CALL)
             object.__setattr__(self, name, read(value))
         try:
             is_utc = datetime.fromisoformat(self.time).utcoffset() == timedelta(0)
         except (TypeError, ValueError):
             is_utc = False
         if not is_utc:
-            raise _invalid("time", self.time, "an ISO time in UTC")
+            raise invalid("time", self.time, "an ISO time in UTC", _CALL)
 
 
 _NUMBERS: tuple[tuple[str, type[Any], Callable[[Any], float], float, float, str], ...] = (
@@ -101,10 +102,6 @@ _NUMBERS: tuple[tuple[str, type[Any], Callable[[Any], float], float, float, str]
     ("epsilon", numbers.Real, float, 0, math.inf, "a number between 0 and inf"),
     ("delta", numbers.Real, float, 0, 1, "a number between 0 and 1"),
 )
-
-
-def _invalid(name: str, value: object, bound: str) -> ConfigurationError:
-    return ConfigurationError(f"{name} is {value!r}, but it must be {bound}: correct the call that charges the ledger.")
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, ConfigDict, Field, InstanceOf, StringConstraints, TypeAdapter, ValidationError
 
-from flwr_dpkmeans.errors import BudgetError, ConfigurationError, RefusalError, nearest, told_apart
+from flwr_dpkmeans.errors import BudgetError, ConfigurationError, RefusalError, invalid, nearest, told_apart
 from flwr_dpkmeans.node.ledger import Past
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.settings import Box
@@ -76,10 +76,6 @@ class Limit:
 # -- how limits are read ------------------------------------------------------------------------------------------
 
 
-def _invalid(name: str, value: object, bound: str, mend: str) -> ConfigurationError:
-    return ConfigurationError(f"{name} is {value!r}, but it must be {bound}: {mend}.")
-
-
 def _valid(kind: Any, bound: str, mend: str) -> Read:
     """Read a value of a type as pydantic knows it, without conversions but those that the type allows."""
     adapter: TypeAdapter[Any] = TypeAdapter(kind, config=ConfigDict(strict=True))
@@ -88,7 +84,7 @@ def _valid(kind: Any, bound: str, mend: str) -> Read:
         try:
             return adapter.validate_python(value)
         except ValidationError as error:
-            raise _invalid(name, value, bound, mend) from error
+            raise invalid(name, value, bound, mend) from error
 
     return read
 
@@ -134,7 +130,7 @@ def _peers(name: str, value: object) -> tuple[tuple[str, str], ...] | None:
     if not entries:
         # An empty list is refused, too: it would look like pins, and whether it allows all or none is anybody's guess.
         bound = "a table of names and keys or a list of keys, of at least one party"
-        raise _invalid(name, value, bound, "list the other parties' keys, or leave it out")
+        raise invalid(name, value, bound, "list the other parties' keys, or leave it out")
     pairs = tuple(_peer(entry) for entry in entries)
     for what, items in (("key", [key for _, key in pairs]), ("name", [name for name, _ in pairs if name])):
         twice = [item for item in items if items.count(item) > 1]

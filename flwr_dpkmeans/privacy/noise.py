@@ -30,7 +30,7 @@ from importlib import metadata
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.errors import LocalMisuseError, require_positive, require_real, require_whole
+from flwr_dpkmeans.errors import LocalMisuseError, invalid, require_positive, require_real, require_whole
 
 
 class ForkWatch:
@@ -145,9 +145,7 @@ def noise_source(kind: NoiseKind, seed: int | None = None) -> NoiseSource:
             )
         return SecureNoise()
     if kind is not NoiseKind.SEEDED:
-        raise LocalMisuseError(
-            f"kind is {kind!r}, but it must be a NoiseKind: give NoiseKind.SECURE or NoiseKind.SEEDED."
-        )
+        raise invalid("kind", kind, "a NoiseKind", "give NoiseKind.SECURE or NoiseKind.SEEDED")
     return SeededNoise(np.random.default_rng(require_whole("seed", seed, 0, "give a seed such as 0")))
 
 

@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.errors import LocalMisuseError, PlanError, require_positive
+from flwr_dpkmeans.errors import LocalMisuseError, PlanError, invalid, require_positive
 from flwr_dpkmeans.privacy.noise import (
     SAME,
     Closeness,
@@ -73,16 +73,12 @@ class Sensitivity:
 
     def __post_init__(self) -> None:
         if not isinstance(self.norm, Norm):
-            raise LocalMisuseError(f"norm is {self.norm!r}, but it must be a Norm: give Norm.L1 or Norm.L2.")
+            raise invalid("norm", self.norm, "a Norm", "give Norm.L1 or Norm.L2")
         if not isinstance(self.unit, PrivacyUnit):
-            raise LocalMisuseError(
-                f"unit is {self.unit!r}, but it must be a PrivacyUnit: give PrivacyUnit.RECORD or PrivacyUnit.CLIENT."
-            )
+            raise invalid("unit", self.unit, "a PrivacyUnit", "give PrivacyUnit.RECORD or PrivacyUnit.CLIENT")
         require_positive("the bound of a sensitivity", self.bound)
         if not isinstance(self.because, str):
-            raise LocalMisuseError(
-                f"because is {self.because!r}, but it must be half a sentence: say why the bound holds."
-            )
+            raise invalid("because", self.because, "half a sentence", "say why the bound holds")
 
     @cached_property
     def proof(self) -> tuple[str, str]:
@@ -309,10 +305,8 @@ class GaussianRelease:
     def __post_init__(self) -> None:
         require_positive("noise_multiplier", self.noise_multiplier)
         if self.sampling_rate != 1.0 and require_positive("sampling_rate", self.sampling_rate) > 1.0:
-            raise LocalMisuseError(
-                f"sampling_rate is {self.sampling_rate}, but it must be at most 1: give the probability that a unit is "
-                "included."
-            )
+            mend = "give the probability that a unit is included"
+            raise invalid("sampling_rate", self.sampling_rate, "at most 1", mend)
 
 
 @dataclass(frozen=True)

@@ -123,10 +123,8 @@ def _quantile(n_clients: int, marked: int, degree: int, odds: int) -> int:
 def share(secret: bytes, n_holders: int, threshold: int) -> list[bytes]:
     """Split a secret so that `threshold` shares give it back and fewer say nothing about it.
 
-    Each byte is the constant term of its own polynomial of degree ``threshold - 1``, whose other coefficients come
-    from the operating system's entropy (Shamir 1979).
-
-    Share number i belongs to coordinate i + 1 and is as long as the secret.
+    Each byte is the constant term of its own random polynomial of degree ``threshold - 1`` (Shamir 1979). Share number
+    i belongs to coordinate i + 1 and is as long as the secret.
     """
     if not 1 <= threshold <= n_holders <= MOST_HOLDERS:
         raise LocalMisuseError(

@@ -187,22 +187,28 @@ class Recover(Party):
                 "needed: start a new run, or raise max_silent."
             )
 
+    def _required_authors(self, nodes: Container[int], what: str) -> list[int]:
+        """Those of the nodes that author the streams, if the run has any."""
+        authors = [node for node in self.sharers.authors(self.max_silent) if self.authored and node in nodes]
+        if self.authored and len(authors) < agreement.LEAST_AUTHORS:
+            # Against a sum that one author's stream alone hides.
+            raise ProtocolError(
+                f"{len(authors)} key author(s) {what}, but {agreement.LEAST_AUTHORS} are needed to hide the sum from "
+                "the server: start a new run."
+            )
+        return authors
+
     def _with_first_boxes(self, request: messages.SumRequest) -> Recover:
         """Open the shares that neighbours gave this client, and the authors' group keys."""
         present = self.cohort.keys
         givers = [peer for peer in self.neighbours if peer in present]
-        authors = [node for node in self.sharers.authors(self.max_silent) if self.authored and node in present]
+        authors = self._required_authors(present, "shared keys")
         others = sorted(author for author in authors if author != self.node_id)
         if sorted(request.boxes) != givers or sorted(request.group_boxes) != others:
             # Against shares that are missing once they are needed, and keys of somebody who is no author.
             raise ProtocolError(
                 f"shares came from {len(request.boxes)} and group keys from {len(request.group_boxes)} nodes, but "
                 f"{len(givers)} and {len(others)} were due: restart the run."
-            )
-        if self.authored and len(authors) < agreement.LEAST_AUTHORS:
-            # Against a sum that one author's stream alone hides.
-            raise ProtocolError(
-                f"{len(authors)} key author(s) shared keys, but {agreement.LEAST_AUTHORS} are needed: restart the run."
             )
         pairs = self._agreed_keys(self.sharers, others, dict(self.held))
         length = 3 * KEY_BYTES * self.slots.number
@@ -242,13 +248,7 @@ class Recover(Party):
             )
         survivors = request.survivors
         self._require_members(survivors, self.cohort.keys, "survivors")
-        authors = set(self.sharers.authors(self.max_silent)) & set(survivors)
-        if self.authored and len(authors) < agreement.LEAST_AUTHORS:
-            # Against a sum that one author's stream alone hides.
-            raise ProtocolError(
-                f"{len(authors)} key author(s) survived, but {agreement.LEAST_AUTHORS} are needed to hide the sum "
-                "from the server: start a new run."
-            )
+        self._required_authors(survivors, "survived")
         reply = messages.UnmaskReply(*asked, _give(self, survivors))
         return changed(self, phase=Phase.UNMASKED, survivors=survivors), reply
 

@@ -15,7 +15,7 @@ from enum import Enum
 from functools import cached_property, lru_cache, partial
 from typing import Any, ClassVar, TypeVar
 
-from flwr_dpkmeans.errors import ConfigurationError, member, nearest, require_whole
+from flwr_dpkmeans.errors import ConfigurationError, invalid, member, nearest, require_whole
 from flwr_dpkmeans.privacy.noise import NoiseKind
 from flwr_dpkmeans.privacy.release import PrivacyUnit
 
@@ -134,7 +134,7 @@ def real(default: Any, low: float, high: float, example: str, about: str) -> Any
             given = value if number is None else number
             least = f"greater than {low:g}" if low >= 0.0 else "of at least 0"
             bound = least if math.isinf(high) else f"between {low:g} and {high:g}"
-            raise ConfigurationError(f"{name} is {given!r}, but it must be a finite number {bound}: give {example}.")
+            raise invalid(name, given, f"a finite number {bound}", f"give {example}")
         return number
 
     return _declared(default, take, about)
@@ -151,7 +151,7 @@ def flag(default: bool, about: str) -> Any:
 
     def take(name: str, value: Any) -> bool:
         if not isinstance(value, bool):
-            raise ConfigurationError(f"{name} is {value!r}, but it must be a boolean: give True or False.")
+            raise invalid(name, value, "a boolean", "give True or False")
         return value
 
     return _declared(default, take, about)
@@ -229,7 +229,7 @@ def _rules(kind: type[Options]) -> tuple[tuple[str, Rule, Any], ...]:
 
 def _require_name(name: str, value: Any) -> None:
     if not isinstance(value, str):
-        raise ConfigurationError(f"{name} is {value!r}, but it must be a name: give a string.")
+        raise invalid(name, value, "a name", "give a string")
 
 
 @dataclass(frozen=True)

@@ -36,16 +36,10 @@ class Shares:
     n_clients: int
     """Clients in the attempt's roster, M."""
     max_silent: int
-    """t. The guarantee counts on M - max(1, t) shares.
-
-    Whoever looks at the sum knows its own share, so even with t = 0 one share hides nothing from the client that drew
-    it.
-    """
+    """t. The guarantee counts on M - max(1, t) shares, since whoever looks at the sum knows its own."""
     max_lost: int = 0
-    """Where sums are recovered: how many may be missing from the sum after they drew their shares.
-
-    A server could claim so many, and work with t others as well, so they are not counted on either.
-    """
+    """Where sums are recovered: how many may be missing from the sum after they drew their shares, or be said to be by
+    a server that works with t others as well; they are not counted on either."""
 
     @property
     def n_honest(self) -> int:
