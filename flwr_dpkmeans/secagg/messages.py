@@ -23,7 +23,6 @@ _NODE = struct.Struct("<Q")
 _KEY = struct.Struct("<Q32s")
 """A node's X25519 public key, or a secret of 32 bytes that one has or gave."""
 _CREDENTIAL = struct.Struct("<Q32s32s64s")
-"""Node, identity, plan digest and signature."""
 _BOX = struct.Struct("<QI")
 """What precedes a sealed box: its node and its length."""
 

@@ -72,7 +72,6 @@ class Party(ABC):
     node_id: int
     """Bound into every key."""
     private_key: bytes = field(repr=False)
-    """X25519 private key of this run."""
     min_cohort: int
     """Smallest roster that this client answers."""
     max_silent: int
@@ -315,7 +314,6 @@ class Session(ABC):
         self.roster = roster
         self.round_index = messages.NO_ROUND
         self.due = Stage.SUM
-        """What is asked for next."""
         self._least = least
         self._max_retries = max_retries
         self._max_silent = max_silent
@@ -385,7 +383,6 @@ class Session(ABC):
         self._total += values
 
     take = receive
-    """Take in what was asked for."""
 
     @abstractmethod
     def _require_parts(self, node_id: int, reply: messages.SumReply) -> None:

@@ -42,7 +42,6 @@ class Recover(Party):
     """A client of a run whose sums are recovered; see `Party`."""
 
     slots: agreement.Slots = field(kw_only=True)
-    """The aggregations that keys are shared for."""
     masters: bytes = field(repr=False, default_factory=lambda: os.urandom(2 * KEY_BYTES))
     """Two 32-byte secrets, from which the own keys of all aggregations follow."""
     setup: Roster | None = None

@@ -128,7 +128,6 @@ def transcript_of(plan_digest: bytes, roster_digest: bytes) -> bytes:
 
 
 IDENTITY_BYTES = 32
-"""Length of an Ed25519 public key."""
 SIGNATURE_BYTES = 64
 MOST_FINGERPRINTS = 100
 """Largest cohort whose members are listed one by one."""
@@ -184,7 +183,6 @@ class Credential:
     """What a node says of its key: who it is, which plan it agreed to, and its signature (`Signer.sign_keys`)."""
 
     identity: bytes
-    """Ed25519 public key."""
     plan_digest: bytes
     """As signed, or as the server claims: it only serves to tell a signature for another plan from a wrong one."""
     signature: bytes

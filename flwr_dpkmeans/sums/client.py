@@ -68,21 +68,17 @@ class Memory:
     """One client's whole state in one run."""
 
     protocol: Party
-    """Keys and progress."""
     plan_blob: bytes = field(repr=False)
     """The plan in force, as received."""
     plan: Plan = field(repr=False)
-    """The same, read."""
     agreed_digest: bytes
     """Digest of the plan that was agreed on in the key phase; names the run in the ledger."""
     clusters: State | None
     """None while the plan is preliminary."""
     n_features: int
-    """Width of the own table."""
     attempts: tuple[tuple[int, int], ...] = ()
     """What was answered so far."""
     found: Found = field(default_factory=Found)
-    """What preliminary releases have told."""
     n_recognised: int = 0
     """How many peers the policy's pinned identities recognised in the run's first roster; 0 where none are pinned."""
     identities: tuple[tuple[int, bytes], ...] = ()

@@ -405,7 +405,6 @@ MAX_ROWS_PER_CLIENT = 2**28
 MAX_UNCOUNTED_DELTA = 1e-5
 """Largest delta of a record-level plan that does not know the number of rows."""
 MAX_VECTOR_LENGTH = 2**24
-"""Entries of one round's vector."""
 _TOLERANCE = 1e-9
 
 
