@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.markdown import Markdown
 from rich.progress import Progress
 
 from flwr_dpkmeans.algorithms.server_points import is_private
@@ -18,8 +19,9 @@ from flwr_dpkmeans.data.readers import open_table
 from flwr_dpkmeans.data.schema import schema_of
 from flwr_dpkmeans.errors import CommandLine, ConfigurationError, DPKMeansError, listed
 from flwr_dpkmeans.planner.forecast import Forecast, make_forecast
-from flwr_dpkmeans.planner.present import TEXT_WIDTH, renderable
+from flwr_dpkmeans.planner.present import told
 from flwr_dpkmeans.planner.request import DEFAULT_SEEDS, DEFAULT_SPREAD, DEFAULT_TARGET_EXCESS, PlanningRequest
+from flwr_dpkmeans.results.page import MARKDOWN
 from flwr_dpkmeans.results.writer import write_whole
 
 PLAN_FILE = "plan.json"
@@ -44,10 +46,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     if options.json:
         print(_json(forecast), end="")
+    elif Console().is_terminal:
+        Console().print(Markdown(told(forecast, MARKDOWN)))
     else:
-        console = Console()
-        # A pipe has no width of its own, and a table that is cut helps nobody.
-        (console if console.is_terminal else Console(width=TEXT_WIDTH)).print(renderable(forecast))
+        print(forecast)  # whole, as nobody knows how wide it may be
     return 0
 
 

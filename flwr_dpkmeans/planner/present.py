@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-import io
 import math
-from html import escape
 from typing import TYPE_CHECKING, Any
-
-from rich.console import Console, Group, RenderableType
-from rich.table import Table
-from rich.text import Text
 
 from flwr_dpkmeans.planner.simulate import MOST_EPSILON
 from flwr_dpkmeans.privacy.release import PrivacyUnit
-from flwr_dpkmeans.privacy.report import html_table
+from flwr_dpkmeans.results.page import rendered
 from flwr_dpkmeans.results.picture import new_figure, png_of
 
 if TYPE_CHECKING:
     from flwr_dpkmeans.planner.forecast import AlgorithmForecast, Forecast
     from flwr_dpkmeans.planner.simulate import Curve, Excess
 
-TEXT_WIDTH = 110
 _UNKNOWN = "unknown"
 # Okabe and Ito's palette for any kind of colour vision; markers and dashes tell lines apart in grey.
 _COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00")
@@ -30,42 +23,12 @@ _GREY = "#555555"
 _FLOOR = 1e-3
 
 
-def as_text(forecast: Forecast) -> str:
-    """The same as on a terminal, without colours."""
-    buffer = io.StringIO()
-    Console(file=buffer, width=TEXT_WIDTH, color_system=None).print(renderable(forecast))
-    return "\n".join(line.rstrip() for line in buffer.getvalue().splitlines())
-
-
-def as_html(forecast: Forecast) -> str:
-    """The same for a notebook."""
-    below = "".join(f"<p>{escape(line)}</p>" for line in _below(forecast))
-    return f"<p>{escape(_title(forecast))}</p>{html_table(_rows(forecast))}{below}"
-
-
-def renderable(forecast: Forecast) -> RenderableType:
-    """Table, answer and notes, to be printed with rich."""
-    table = Table(title=_title(forecast), title_justify="left")
-    (_, *heads), *rows = _rows(forecast)
-    table.add_column("")
-    for head in heads:
-        table.add_column(head, justify="right")
-    for label, *cells in rows:
-        table.add_row(label, *cells)
-    return Group(table, *map(Text, _below(forecast)))
-
-
-def _title(forecast: Forecast) -> str:
-    request = forecast.request
-    return (
-        f"N = {request.n_examples:,}, d = {request.n_features}, k = {request.n_clusters}, {request.n_clients} clients, "
-        f"epsilon {request.epsilon:g} per {request.unit.value}"
-    )
-
-
-def _below(forecast: Forecast) -> list[str]:
-    left_out = [f"Left out: {name}: {reason}" for name, reason in forecast.left_out]
-    return [_answer(forecast), *left_out, *(f"Note: {note}" for note in forecast.notes)]
+def told(forecast: Forecast, form: str) -> str:
+    """Table, answer and notes in one of the forms of `flwr_dpkmeans.results.page`."""
+    head, *rows = _rows(forecast)
+    values = {"forecast": forecast, "request": forecast.request, "head": head, "rows": rows}
+    values |= {"sensible": _ks(forecast.n_clusters_range), "most_epsilon": MOST_EPSILON}
+    return rendered("forecast.j2", form, **values)
 
 
 def _rows(forecast: Forecast) -> list[tuple[str, ...]]:
@@ -98,21 +61,6 @@ def _rows(forecast: Forecast) -> list[tuple[str, ...]]:
         ),
         ("minutes in deployment, without computing", *(f"{sent.minutes:.1f}" for sent in deployments)),
     ]
-
-
-def _answer(forecast: Forecast) -> str:
-    """The recommendation in three sentences."""
-    request, needed = forecast.request, forecast.epsilon_for_target
-    asked = f"{100.0 * request.target_excess:.3g}%"
-    tried = [int(k) for k, _ in forecast.algorithms[0].excess_by_n_clusters]
-    of = f" of {tried[0]} to {tried[-1]} that were tried" if tried else ""
-    sensible = f"No k{of} stays within {asked} of the optimum: raise epsilon or add data."
-    if forecast.n_clusters_range is not None:
-        sensible = f"Sensible k,{of}: {_ks(forecast.n_clusters_range)} (within {asked} of the optimum)."
-    reached = f"No epsilon up to {MOST_EPSILON:g} brings k = {request.n_clusters} within {asked}"
-    if needed is not None:
-        reached = f"With k = {request.n_clusters}, epsilon {needed:.2g} brings it within {asked}"
-    return f"Recommended: {forecast.recommended}. {sensible} {reached}, by this forecast on drawn data."
 
 
 def _excess(excess: Excess | None) -> str:
