@@ -13,7 +13,7 @@ from typing import Any
 
 from flwr_dpkmeans.errors import BudgetError, LocalMisuseError, listed
 from flwr_dpkmeans.planner.present import draw_forecast, told
-from flwr_dpkmeans.planner.request import DEFAULT_SPREAD, PlanningRequest
+from flwr_dpkmeans.planner.request import PlanningRequest
 from flwr_dpkmeans.planner.simulate import (
     CENTRE_RANGE,
     Curve,
@@ -79,7 +79,7 @@ class CentroidNoise:
         return max(1, math.ceil(max(self.total_std / spread, COUNT_DEVIATIONS * self.counts_std) * (1.0 - 1e-12)))
 
 
-def centroid_noise(plan: Plan, spread: float = DEFAULT_SPREAD) -> CentroidNoise | None:
+def centroid_noise(plan: Plan, spread: float = PlanningRequest.spread) -> CentroidNoise | None:
     """Noise of a final plan's last release of sums and counts per cluster; None if no round releases both.
 
     Residuals that are released in radii, as ProxyLloyd's are, are taken to have the radius that the spread of a
