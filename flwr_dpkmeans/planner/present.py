@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any
 
 from flwr_dpkmeans.planner.simulate import MOST_EPSILON
@@ -12,9 +11,8 @@ from flwr_dpkmeans.results.picture import new_figure, png_of
 
 if TYPE_CHECKING:
     from flwr_dpkmeans.planner.forecast import AlgorithmForecast, Forecast
-    from flwr_dpkmeans.planner.simulate import Curve, Excess
+    from flwr_dpkmeans.planner.simulate import Curve
 
-_UNKNOWN = "unknown"
 # Okabe and Ito's palette for any kind of colour vision; markers and dashes tell lines apart in grey.
 _COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00")
 _MARKERS = "osD^vX"
@@ -25,79 +23,9 @@ _FLOOR = 1e-3
 
 def told(forecast: Forecast, form: str) -> str:
     """Table, answer and notes in one of the forms of `flwr_dpkmeans.results.page`."""
-    head, *rows = _rows(forecast)
-    values = {"forecast": forecast, "request": forecast.request, "head": head, "rows": rows}
-    values |= {"sensible": _ks(forecast.n_clusters_range), "most_epsilon": MOST_EPSILON}
+    things = "rows" if forecast.request.unit is PrivacyUnit.RECORD else "clients"
+    values = {"forecast": forecast, "request": forecast.request, "things": things, "most_epsilon": MOST_EPSILON}
     return rendered("forecast.j2", form, **values)
-
-
-def _rows(forecast: Forecast) -> list[tuple[str, ...]]:
-    """Label and one cell per algorithm; first their names."""
-    request = forecast.request
-    things = "rows" if request.unit is PrivacyUnit.RECORD else "clients"
-    average = f"{request.units_per_cluster():,.0f} {things}"
-    found = forecast.algorithms
-    deployments = [one.deployment for one in found]
-    retries, target = found[0].max_retries, f"{100.0 * request.target_excess:.3g}%"
-    best = " (best)" if len(found) > 1 else ""
-    return [
-        ("", *(one.algorithm + (best if one.algorithm == forecast.recommended else "") for one in found)),
-        ("expected excess cost, ± standard error", *(_excess(one.excess) for one in found)),
-        ("  of which noise of the last release", *(_noise_part(one) for one in found)),
-        (
-            f"epsilon for an excess of {target}",
-            *(_shown(one.epsilon_for_target, ".2g", "out of reach") for one in found),
-        ),
-        (f"noise per centroid coordinate, {average}", *(_noise(one) for one in found)),
-        (f"smallest cluster told from noise, {things}", *(_shown(one.smallest_cluster, ",") for one in found)),
-        (f"k with an excess of {target}", *(_ks(one.n_clusters_range) for one in found)),
-        (f"epsilon with all retries ({retries})", *(_worst(one.epsilon_worst_case) for one in found)),
-        ("delta", *(f"{one.delta:.3g}" for one in found)),
-        ("iterations, round trips", *(f"{sent.n_rounds}, {sent.n_round_trips}" for sent in deployments)),
-        ("messages", *(f"{sent.n_messages:,}" for sent in deployments)),
-        (
-            "kB per client down, up",
-            *(f"{sent.bytes_down / 1e3:,.1f}, {sent.bytes_up / 1e3:,.1f}" for sent in deployments),
-        ),
-        ("minutes in deployment, without computing", *(f"{sent.minutes:.1f}" for sent in deployments)),
-    ]
-
-
-def _excess(excess: Excess | None) -> str:
-    if excess is None:
-        return _UNKNOWN
-    return f"{_percent(excess.mean)} ± {_percent(excess.standard_error)}"
-
-
-def _noise_part(one: AlgorithmForecast) -> str:
-    if one.excess is not None and one.excess_of_noise is not None and one.excess_of_noise >= one.excess.mean:
-        return "all of it"
-    return _percent(one.excess_of_noise)
-
-
-def _percent(value: float | None) -> str:
-    if value is None:
-        return _UNKNOWN
-    return f"{value:.1%}" if value < 0.0995 else f"{value:.0%}"
-
-
-def _shown(value: float | None, spec: str, unknown: str = _UNKNOWN) -> str:
-    return unknown if value is None else format(value, spec)
-
-
-def _noise(one: AlgorithmForecast) -> str:
-    if not one.noise_per_centroid:
-        return _UNKNOWN
-    low, high = min(one.noise_per_centroid), max(one.noise_per_centroid)
-    return f"{low:.3g}" if low == high else f"{low:.3g} to {high:.3g}"
-
-
-def _ks(allowed: tuple[int, int] | None) -> str:
-    return "none" if allowed is None else " to ".join(map(str, sorted(set(allowed))))
-
-
-def _worst(value: float) -> str:
-    return "infinite" if math.isinf(value) else f"{value:.3g}"
 
 
 def draw_forecast(forecast: Forecast) -> bytes:

@@ -58,6 +58,7 @@ def _environment(form: str) -> Any:
     templates = tomllib.loads(Path(__file__).with_name("templates.toml").read_text(encoding="utf-8"))
     found = Environment(loader=DictLoader(templates), autoescape=True, finalize=finished, undefined=StrictUndefined)
     found.trim_blocks = found.lstrip_blocks = True
+    found.globals["turned"] = lambda rows: list(map(list, zip(*rows, strict=True)))
     # Widths of columns whose cells stand below each other.
     found.globals["columns"] = lambda rows: [max(map(len, cells)) for cells in zip(*rows, strict=True)]
     return found
