@@ -356,7 +356,6 @@ class DPKMeans(_PrivateClustering):
         return given | ({"unit": "record"} if given["algorithm"] in tuple(NOT_FEDERATED) else _CURATED)
 
     def _of_each(self, X: ArrayLike, method: Callable[[ArrayLike], Any], given: Mapping[str, Any]) -> Any:
-        """There is one table."""
         return method(X)
 
 
@@ -599,7 +598,6 @@ class FederatedKMeans(_PrivateClustering):
         return make_forecast(PlanningRequest(*shape, options, *goals, private_count, candidates))
 
     def _of_each(self, X: Any, method: Callable[[Any], Any], given: Mapping[str, Any]) -> Any:
-        """Apply a method to every party's table."""
         if given.get("groups") is not None:
             return method(X)
         return {name: method(own) for name, own in X.items()} if isinstance(X, Mapping) else list(map(method, X))
@@ -670,7 +668,6 @@ def _progress_bar() -> Iterator[Callable[[Step], None]]:
 
 
 def _warn(report: PrivacyReport) -> None:
-    """Tell Python's warnings what the report says against the run."""
     for sentence in report.warnings:
         warn_once(sentence)
 

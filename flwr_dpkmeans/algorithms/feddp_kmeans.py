@@ -160,8 +160,6 @@ class SpherePackingOptions(ServerKMeansPlusPlusOptions):
 
 
 class _OnServerPoints(KMeansTask):
-    """What all of them are."""
-
     units = tuple(PrivacyUnit)
     server_data = ServerData.NEEDED
     trust = "distributed"

@@ -108,7 +108,6 @@ def is_table(array: Array, most_rows: int, width: int) -> bool:
 PRELIMINARY_TRUST = "distributed"
 """What steers the plan must be seen by everybody: its noise comes from the clients, where there are several."""
 MAGNITUDES, RANGES = "magnitudes", "ranges"
-"""Names of the released arrays."""
 MAGNITUDES_PART = 0.8
 """Of `bounds_share`, for the first histogram, which small tables need; the second only narrows what it found."""
 
@@ -185,7 +184,6 @@ class KMeansTask(Task):
     choose_n_clusters: bool = flag(False, "let the algorithm choose the number of clusters, up to n_clusters")
 
     chooses = False
-    """Whether it can choose the number of clusters."""
     starts_private = False
     """Whether its result is private before any Lloyd round, so that there may be none."""
 

@@ -152,7 +152,6 @@ def _cells(nearest: LabelArray, labels: Labels, n_clusters: int, n_classes: int)
 
 
 PRIVATE, NOISY, EXACT = "private", "noisy", "exact"
-"""Kinds of evaluations."""
 
 
 @dataclass(frozen=True)
@@ -184,7 +183,6 @@ class EvaluationResult:
     averaged_over: str
     """``rows``; at client level ``clients``, each by the mean over its own rows (one without rows counts as 0)."""
     n_units: Measured
-    """What the sums were divided by."""
     n_units_source: str
     """``known``: the number that is declared public, was counted privately, or is the cohort; or ``released``.
 
@@ -225,7 +223,6 @@ class EvaluationResult:
         return plain
 
     def __str__(self) -> str:
-        """One line for people."""
         unit = self.averaged_over.removesuffix("s")
         parts = [f"cost per {unit} {self.cost} (scaled units"]
         parts[0] += ")" if self.cost_in_units is None else f"; {self.cost_in_units} in squared units of the data)"

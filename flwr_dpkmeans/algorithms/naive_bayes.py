@@ -23,7 +23,6 @@ from flwr_dpkmeans.sums.settings import Options, Settings, option, real, whole
 from flwr_dpkmeans.sums.task import Known, Result
 
 CELLS = "cells"
-"""Name of a state's table of categories by class."""
 _MOST_CELLS = 100_000
 _CELL_SHARE = 2.0
 _LEAST_PART = 0.05
@@ -175,7 +174,6 @@ class NaiveBayes(moments.OneRound):
         return Columns(categories)
 
     def _priors(self, state: State) -> Array:
-        """Each class's share of the rows, smoothed."""
         rows = np.maximum(state["rows"], 0.0) + self.options.smoothing
         return np.asarray(rows / rows.sum())
 

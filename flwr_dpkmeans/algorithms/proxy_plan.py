@@ -176,7 +176,6 @@ class ProxyOptions:
     next_clip: float = 1.5
     """Clip bound of the next look in spreads, and two errors of the centre: few rows are beyond it."""
     covariance_share: float = 0.05
-    """For the outer product."""
     seeding_share: float = 0.35
     """For all passes over proxies together; between a quarter and nearly a half no difference is measurable."""
     proxy_counts_share: float = 0.6
@@ -245,7 +244,6 @@ class ProxyOptions:
     error.
     """
     most_widening: float = 3.0
-    """Where widening ends."""
     clips: bool = True
     """Clip residuals beyond the radius; False drops them, as FastLloyd does."""
 
@@ -284,11 +282,8 @@ class ProxyPlan:
     n_components: int | None
     """Dimension of the subspace that proxies live in; None: the whole space."""
     refinement_shares: tuple[float, ...]
-    """Share of the squared-GDP budget of each refinement."""
     pass_share: float
-    """Share of one pass."""
     cover_box: bool
-    """Whether some proxies are spread over the whole box."""
     widening: float = 1.0
     """Factor on the refinements' radii, at least 1."""
     n_looks: int = 0

@@ -149,7 +149,6 @@ def build(public: Known, options: ProxyOptions = ProxyOptions()) -> Algorithm:  
 
 
 def _length(state: State, name: str) -> float:
-    """A radius or spread of the state."""
     return float(state_extra(state, name)[0])
 
 

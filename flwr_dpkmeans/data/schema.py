@@ -492,5 +492,4 @@ def _written(value: Any) -> float | str:
 
 
 def _width(column: Column) -> float:
-    """Of a column's range."""
     return column.range[1] - column.range[0]

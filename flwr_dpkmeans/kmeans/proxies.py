@@ -200,7 +200,6 @@ def _spread_out(samples: FloatArray, n_proxies: int, generator: np.random.Genera
 
 
 def _squares_to(samples: FloatArray, lengths: FloatArray, place: int) -> FloatArray:
-    """Squared distances to one of the samples."""
     squares: FloatArray = lengths + (lengths[place] - 2.0 * (samples @ samples[place]))
     np.maximum(squares, 0.0, out=squares)
     squares[place] = 0.0

@@ -206,7 +206,6 @@ def _heard_where_others_are(counts: Integers, shared: Window, found: Window | No
 
 
 def _fullest(counts: Integers, width: int) -> Window:
-    """The fullest of all windows of so many bins."""
     sums = running_sums(counts)
     start = int(np.argmax(sums[width:] - sums[:-width]))
     return start, start + width - 1

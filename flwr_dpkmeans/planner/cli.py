@@ -49,7 +49,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> CommandLine:
-    """Options are named as in the configuration."""
     parser = CommandLine(
         prog="python -m flwr_dpkmeans plan",
         description="Forecast noise, accuracy, messages and minutes of a run from its public shape.",

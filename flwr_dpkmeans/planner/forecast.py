@@ -120,7 +120,6 @@ class Deployment:
     """Aggregations without those that steer the plan (a private count, private bounds)."""
     n_round_trips: int
     n_messages: int
-    """Requests and replies of all clients."""
     bytes_down: int
     """Payload for one client on average, without transport and TLS; so is `bytes_up`."""
     bytes_up: int
@@ -156,7 +155,6 @@ class AlgorithmForecast:
     algorithm: str
     trust: str
     epsilon: float
-    """Cost of a run without dropouts."""
     delta: float
     epsilon_worst_case: float
     """With all retries used; infinite where delta leaves no room for them."""
@@ -311,5 +309,4 @@ def notes_on(request: PlanningRequest, found: Sequence[AlgorithmForecast]) -> tu
 
 
 def _plain(value: Any) -> Any:
-    """Values that strict JSON can hold."""
     return json.loads(json.dumps(value), parse_constant=lambda _: None)

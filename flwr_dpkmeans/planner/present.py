@@ -63,7 +63,6 @@ def draw_forecast(forecast: Forecast) -> bytes:
 
 
 def _lowest(forecast: Forecast) -> float:
-    """A little below every line, in percent."""
     curves = [curve for one in forecast.algorithms for curve in (one.excess_by_epsilon, one.excess_by_n_clusters)]
     means = [max(_FLOOR, excess.mean) for curve in curves for _, excess in curve]
     return 100.0 * min(forecast.request.target_excess, *means) / 1.5

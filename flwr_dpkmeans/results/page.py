@@ -108,7 +108,6 @@ def registry_record(report: PrivacyReport, result: RunResult | None = None) -> b
 
 
 def _told(report: PrivacyReport, result: RunResult | None) -> dict[str, Any]:
-    """What both the page and the record speak of."""
     kinds = [line.noise for line in report.releases]
     noises = ", ".join(f"{kinds.count(kind)} with {kind} noise" for kind in dict.fromkeys(kinds))
     source = "OpenDP's discrete samplers" if report.noise == "secure" else f"a {report.noise} generator"

@@ -95,18 +95,15 @@ def png_of(figure: Any) -> bytes:
 
 
 def _draw_foot(figure: Any, report: PrivacyReport) -> None:
-    """The run that the picture belongs to."""
     if report.provenance is not None:
         figure.supxlabel(str(report.provenance), fontsize=7, color=_GREY)
 
 
 def _caution(sentence: str) -> list[str]:
-    """A warning as the lines of a picture."""
     return textwrap.wrap(sentence, 190, initial_indent="WARNING  ", subsequent_indent="                ")
 
 
 def _draw_images(figure: Any, result: RunResult) -> None:
-    """Centroids as grey images, with their noisy counts."""
     k = len(result.model.centroids)
     rows = math.ceil(k / _MOST_COLUMNS)
     columns = math.ceil(k / rows)
