@@ -1,11 +1,8 @@
 """Evaluation: one more private sum after the algorithm's last round, which measures the result and does not change it.
 
-Record level: every row adds its squared distance to the nearest centroid, in squared clip distances and at most 1; 1 if
-it lies beyond the clip distance; and 1 to one cell of a table, that of its cluster and its label; the table's last
-column is of rows without a class. Client level: every client adds the means of these over its own rows, so that the
-metrics are averages over clients. Each of the three arrays has sensitivity 1: what one row, or one client, adds is at
-most 1 whatever the centroids are; that the other rows' parts stay as they are takes centroids on the grid and in the
-box, which clients check (`has_exact_centroids`).
+What one row, or one client, adds to each of three arrays is at most 1 whatever the centroids are; that the other rows'
+parts stay as they are takes centroids on the grid and in the box, which clients check (`has_exact_centroids`).
+``EVALUATION.md`` says what is released, and how it is read.
 """
 
 from __future__ import annotations
@@ -55,18 +52,16 @@ _ARRAYS = {
 }
 """Of each array its part of the evaluation's share, and why one row and one client move it by no more than 1.
 
-The cost is one number, but small beside its bound; accuracy has the noise of k cells, but is of the size of 1: both
-want the same. How many rows were clipped need not be known to more than some percent.
+The cost is one number, but small beside its bound; accuracy has the noise of k cells, but is of the size of 1.
 """
 
 
 def clip_distance(config: Run, n_features: int) -> float:
     """The distance, in scaled units, from which on rows count as if they were there.
 
-    By default sqrt(d) / k^(1/d): half the diagonal of one of k equal cubes that fill the box. If k centroids cover the
-    box, no row lies beyond; the noise of the released cost is proportional to its square. Where the run chooses k, the
-    whole box is one cube. An exact evaluation has no noise to keep low: it takes the box's diagonal and clips nothing
-    as long as the centroids are in the box, which post_processing='none' does not promise.
+    By default half the diagonal of one of k equal cubes that fill the box, or of the whole box where the run chooses k.
+    An exact evaluation has no noise to keep low: it takes the box's diagonal, and clips nothing as long as the
+    centroids are in the box, which post_processing='none' does not promise.
     """
     if config.settings.evaluation_radius is not None:
         return config.settings.evaluation_radius
@@ -184,12 +179,8 @@ class EvaluationResult:
     """``rows``; at client level ``clients``, each by the mean over its own rows (one without rows counts as 0)."""
     n_units: Measured
     n_units_source: str
-    """``known``: the number that is declared public, was counted privately, or is the cohort; or ``released``.
-
-    ``released`` is the total of the table itself, where nothing else is known, where that is far from it, or where rows
-    left with a client that dropped out. At client level the cohort is that of the last sum, times the rate of client
-    sampling.
-    """
+    """``known``: as declared, counted privately, or the cohort (of the last sum, times the rate of client sampling); or
+    ``released``: the table's total, where nothing is known, is far from it, or left with a client that dropped out."""
     clip_distance: float
     """Rows farther from their centroid count as if they were there; in scaled units."""
     cost: Measured
@@ -207,11 +198,8 @@ class EvaluationResult:
     cells_noise: float
     """On each of them."""
     accuracy: Measured | None = None
-    """With labels: share of all rows whose class is that of their cluster, for the best one-to-one matching.
-
-    Rows without a class are counted too. The largest of noisy numbers is chosen, as for `purity`, so where a cell is as
-    small as its noise both are too high.
-    """
+    """With labels: share of all rows whose class is that of their cluster, for the best one-to-one matching; rows
+    without a class are counted too."""
     purity: Measured | None = None
     """With labels: share of all rows whose class is their cluster's largest one."""
     matching: tuple[tuple[int, int], ...] = ()

@@ -94,7 +94,6 @@ def page(form: str, report: PrivacyReport, result: RunResult | None = None, pict
         "profile": [] if result is None else _profile(result.model.federated_profile),
         "own_profile": [] if result is None or result.profile is None else _own_profile(result.profile),
         "sureness": [] if result is None else _sureness(result),
-        "scale": "" if result is None else _scale(result.model),
         "evaluation": result and result.evaluation,
         "spent": result and result.spent,
     }
@@ -114,15 +113,6 @@ def _told(report: PrivacyReport, result: RunResult | None) -> dict[str, Any]:
     mechanism = f"{len(kinds)} arrays of sums: {noises}; noise from {source}."
     model, trust = result and result.model, TRUST_MODELS.get(report.trust)
     return {"report": report, "origin": report.provenance, "model": model, "trust": trust, "mechanism": mechanism}
-
-
-def _scale(model: Model) -> str:
-    """How many columns there are, and what they are measured in."""
-    lower, upper = min(model.bounds.lower), max(model.bounds.upper)
-    told = (
-        f"within {lower:g} to {upper:g}" if model.schema is None else f"of a schema, scale {model.schema.scale.value}"
-    )
-    return f"{model.scaled.shape[1]} columns {told}"
 
 
 def _centres(model: Model, most: int) -> list[Table]:

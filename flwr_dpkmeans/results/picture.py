@@ -41,7 +41,8 @@ _DPI = 110
 def draw_summary(result: RunResult) -> bytes:
     """Draw the summary of a run as a PNG, with the report's warnings below."""
     figure = new_figure(11, 7.5)
-    cautions = [line for sentence in result.report.warnings for line in _caution(sentence)][:_MOST_CAUTIONS]
+    wrapped = textwrap.TextWrapper(190, initial_indent="WARNING  ", subsequent_indent=" " * 16).wrap
+    cautions = [line for sentence in result.report.warnings for line in wrapped(sentence)][:_MOST_CAUTIONS]
     upper, lower, below = figure.subfigures(3, 1, height_ratios=(1.25, 1, 0.01 + 0.06 * len(cautions)))
     below.text(0.01, 0.5, "\n".join(cautions), fontsize=8, va="center", color="#A00000")
     if result.image_shape is not None:
@@ -97,10 +98,6 @@ def png_of(figure: Any) -> bytes:
 def _draw_foot(figure: Any, report: PrivacyReport) -> None:
     if report.provenance is not None:
         figure.supxlabel(str(report.provenance), fontsize=7, color=_GREY)
-
-
-def _caution(sentence: str) -> list[str]:
-    return textwrap.wrap(sentence, 190, initial_indent="WARNING  ", subsequent_indent="                ")
 
 
 def _draw_images(figure: Any, result: RunResult) -> None:
