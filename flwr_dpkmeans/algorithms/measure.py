@@ -283,11 +283,7 @@ class _Table:
     """Part of the units that sat out by coins of their own: sums are over the others, each adding 0 to 1."""
 
     def per_unit(self, total: float, noise: float, covariance: float = 0.0) -> Measured:
-        """Divide a noisy sum by the units; `covariance` is of the noise in both.
-
-        Sampling adds the largest variance that it can have around the mean R over all units: (1 - p) R (1 - R) / n with
-        n sampled ones.
-        """
+        """Divide a noisy sum by the units; `covariance` is of the noise in both. Sampling adds its largest variance."""
         value = total / self.units.value
         variance = noise**2 + (value * self.units.noise) ** 2 - 2.0 * value * covariance
         share = min(1.0, max(0.0, value))
@@ -301,11 +297,7 @@ class _Table:
         return self.per_unit(total, math.sqrt(variance), variance if self.units_are_cells else 0.0)
 
     def noise_of(self, noise: float, sums: Array) -> float:
-        """Noise on each of some sums over sampled clients, at most.
-
-        With a part p of the clients sampled, one with x from 0 to 1 adds p (1 - p) x^2 <= (1 - p) p x of variance: 1 -
-        p times its part of the sum.
-        """
+        """Noise on each of some sums over sampled clients, at most: one adds 1 - p times its part of the sum."""
         return math.sqrt(noise**2 + self.left_out * max(0.0, float(sums.max())))
 
 

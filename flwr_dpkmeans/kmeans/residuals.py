@@ -115,9 +115,8 @@ def shrunk_steps(
 ) -> FloatArray:
     """Posterior mean of every centroid's step, (k, d), at most `radius` long, from noisy relative sums.
 
-    Model: the step of cluster j is N(0, tau v I), v being the `axis_variance` of the data; the released sum is its
-    count times the step plus N(0, s^2 I). The prior of tau, on a grid of powers of two from `least_tau` on, is
-    proportional to tau; `least_tau` is large in early rounds, when centroids still have far to go.
+    ``PROXY_LLOYD.md``, shrunk steps, has the model; `axis_variance` is its v, and tau is at least `least_tau`, which is
+    large in early rounds, when centroids still have far to go.
     """
     counts = likely_counts(noisy_counts, counts_noise)
     n_features = sums.shape[1]
