@@ -35,8 +35,7 @@ SERVER_POINTS = "server_points"
 PROJECTED_CENTERS = "projected_centers"
 SEED = "seed"
 
-_STRETCH = 1.01
-"""Largest length of a projection's column: 1, and room for rounding."""
+_STRETCH = 1.01  # largest length of a projection's column: 1, and room for rounding
 _LARGEST_COUNT = 2.0**47
 
 

@@ -221,8 +221,7 @@ class EvaluationResult:
         return f"{self.kind} evaluation{warning}: " + ", ".join(parts)
 
 
-_FAR = 5.0
-"""A known number of units is not used if the table's own total is so many deviations away from it."""
+_FAR = 5.0  # a known number of units is not used if the table's own total is so many deviations away from it
 
 
 def read_evaluation(plan: Plan, state: State, n_clients: int | None = None) -> EvaluationResult | None:

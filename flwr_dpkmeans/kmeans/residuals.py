@@ -20,8 +20,7 @@ from flwr_dpkmeans.errors import DataError
 from flwr_dpkmeans.kmeans.lloyd import SHADE, FloatArray, LabelArray, add_by_label, clip_steps, row_blocks, toward_zero
 
 _SMALLEST_RADIUS = 2.0**-16
-_FARTHEST = 1e3
-"""Counts are that many standard deviations of their noise below zero at most."""
+_FARTHEST = 1e3  # counts are that many standard deviations of their noise below zero at most
 _TAUS = 2.0 ** np.arange(-20, 3)
 """Variances of a step, in variances of the data along an axis, from a thousandth to four."""
 

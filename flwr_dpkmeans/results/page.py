@@ -31,13 +31,10 @@ if TYPE_CHECKING:
 
 HTML, MARKDOWN, CONSOLE = "html", "markdown", "console"
 """Forms; a console gets Markdown in which nothing is escaped."""
-_IN_CONSOLE, _ON_PAGE = 10, 200
-"""Columns and clusters that a table has at most."""
-_SIDE_BY_SIDE = 10
-"""Columns of numbers that a printed page has room for."""
+_IN_CONSOLE, _ON_PAGE = 10, 200  # columns and clusters that a table has at most
+_SIDE_BY_SIDE = 10  # columns of numbers that a printed page has room for
 _LONGEST = 10_000
-_CLEAR = 3.0
-"""Centres that are so many times their noise apart are told apart."""
+_CLEAR = 3.0  # centres that are so many times their noise apart are told apart
 _SUMS = ("residual_sums", "relative_sums", "clipped_sums", "sums", "means")
 _LARGEST_EXPONENT = 700.0
 

@@ -23,18 +23,13 @@ _BLUE, _ORANGE, _GREEN, _PALE, _GREY = "#0072B2", "#E69F00", "#009E73", "#B3E2D5
 _MOST_COLUMNS = 8
 _MOST_CHARACTERS = 130
 _MOST_CAUTIONS = 14
-_LINES = 20
-"""Of a column of counts beside the centroids."""
+_LINES = 20  # of a column of counts beside the centroids
 _MOST_LISTED = 3 * _LINES
-_TICK_CHARACTERS = 60
-"""That fit below half of the picture."""
-_MOST_CELLS = 160
-"""Whose values there is room for."""
-_MOST_SHOWN = 24
-"""Columns, and clusters, of a heat map."""
+_TICK_CHARACTERS = 60  # that fit below half of the picture
+_MOST_CELLS = 160  # whose values there is room for
+_MOST_SHOWN = 24  # columns, and clusters, of a heat map
 _LONGEST_NAME = 24
-_CHARACTER = 0.016
-"""Part of the strip's width that a character of its labels takes."""
+_CHARACTER = 0.016  # part of the strip's width that a character of its labels takes
 _DPI = 110
 
 
