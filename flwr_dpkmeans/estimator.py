@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import lru_cache
+from inspect import signature
 from pathlib import Path
 from threading import Timer
 from typing import TYPE_CHECKING, Any, Self
@@ -81,6 +82,7 @@ class _EachParty:
         return self.fit(X, y, **given)._of_each(X, self.transform, given)  # type: ignore[attr-defined]
 
 
+@dataclass(eq=False, repr=False)
 class _PrivateClustering(
     _EachParty,
     ClassNamePrefixFeaturesOutMixin,  # type: ignore[misc]
@@ -90,13 +92,18 @@ class _PrivateClustering(
 ):
     """A fit by one of the engines, and what scikit-learn's estimators do with centroids."""
 
-    bounds: Any
-    engine: str
-    noise: str
-    random_state: int | None
-    server_data: ArrayLike | None
-    model_: Model
-    """The fitted clustering as a value that labels and describes rows; without what this program's rows say."""
+    n_clusters: int | str | Auto = 8
+    _: KW_ONLY
+    algorithm: str | Options = DEFAULT_ALGORITHM
+    epsilon: float = 1.0
+    delta: float | None = None
+    bounds: Any = None
+    noise: str = "secure"
+    random_state: int | None = None
+    max_iter: int | None = None
+    server_data: ArrayLike | None = None
+    n_examples: int | str | PrivateCount | None = None
+    evaluation: str | Evaluation | ExactEvaluation | None = None
 
     def set_params(self, **params: Any) -> Self:
         """Set parameters; those of an object by ``algorithm__alpha``, which turns a short form into the object."""
@@ -303,7 +310,6 @@ class _PrivateClustering(
         _name_columns(self, model.feature_names)
 
 
-@dataclass(eq=False, repr=False)
 class DPKMeans(_PrivateClustering):
     """Differentially private k-means of one table: its holder, a trusted curator, draws the noise and publishes.
 
@@ -334,19 +340,6 @@ class DPKMeans(_PrivateClustering):
 
     engine = "direct"
 
-    n_clusters: int | str | Auto = 8
-    _: KW_ONLY
-    epsilon: float = 1.0
-    bounds: Any = None
-    delta: float | None = None
-    algorithm: str | Options = DEFAULT_ALGORITHM
-    noise: str = "secure"
-    random_state: int | None = None
-    max_iter: int | None = None
-    server_data: ArrayLike | None = None
-    n_examples: int | str | PrivateCount | None = None
-    evaluation: str | Evaluation | ExactEvaluation | None = None
-
     def fit(self, X: ArrayLike, y: ArrayLike | None = None, **unknown: Any) -> Self:
         """Cluster the rows of a table, (n, n_features); `y`, (n,), are labels for an evaluation."""
         _require_no_others(unknown)
@@ -363,10 +356,10 @@ class DPKMeans(_PrivateClustering):
         return given | ({"unit": "record"} if given["algorithm"] in tuple(NOT_FEDERATED) else _CURATED)
 
     def _of_each(self, X: ArrayLike, method: Callable[[ArrayLike], Any], given: Mapping[str, Any]) -> Any:
-        """There is one table."""
         return method(X)
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class FederatedKMeans(_PrivateClustering):
     """Differentially private k-means over several parties' data, simulated in this process.
 
@@ -442,6 +435,8 @@ class FederatedKMeans(_PrivateClustering):
     bounds_ : pair of tuples of float
         The box that data were scaled by, and that `predict`, `transform` and `score` measure in: as declared, from
         server data, or as private histograms found it.
+    model_ : Model
+        The clustering as a value that labels and describes rows; without what this program's rows say.
     schema_ : Schema or None
         What tables are encoded by, and what ``schema_.decode(cluster_centers_)`` reads; None without one.
     profile_ : pandas.DataFrame or None
@@ -467,43 +462,16 @@ class FederatedKMeans(_PrivateClustering):
     ((3, 2), True, True)
     """
 
-    def __init__(
-        self,
-        n_clusters: int | str | Auto = 8,
-        *,
-        algorithm: str | Options = DEFAULT_ALGORITHM,
-        epsilon: float = 1.0,
-        delta: float | None = None,
-        unit: str | ClientLevel = "record",
-        trust: str | None = None,
-        bounds: Any = None,
-        noise: str = "secure",
-        random_state: int | None = None,
-        max_iter: int | None = None,
-        server_data: ArrayLike | None = None,
-        engine: str = "inprocess",
-        n_examples: int | str | PrivateCount | None = None,
-        evaluation: str | Evaluation | ExactEvaluation | None = None,
-        cohort: Cohort | None = None,
-        **elsewhere: Any,
-    ) -> None:
-        for name, value in elsewhere.items():
-            raise moved(name, value)
-        self.n_clusters = n_clusters
-        self.algorithm = algorithm
-        self.epsilon = epsilon
-        self.delta = delta
-        self.unit = unit
-        self.trust = trust
-        self.bounds = bounds
-        self.noise = noise
-        self.random_state = random_state
-        self.max_iter = max_iter
-        self.server_data = server_data
-        self.engine = engine
-        self.n_examples = n_examples
-        self.evaluation = evaluation
-        self.cohort = cohort
+    unit: str | ClientLevel = "record"
+    trust: str | None = None
+    engine: str = "inprocess"
+    cohort: Cohort | None = None
+
+    def __new__(cls, *_: Any, **arguments: Any) -> Self:
+        """Say of an unknown argument where it has gone; all others are the fields."""
+        for name in arguments.keys() - set(cls._get_param_names()):
+            raise moved(name, arguments[name])
+        return object.__new__(cls)
 
     def fit(self, X: Any, y: Any = None, *, groups: ArrayLike | None = None, **unknown: Any) -> FederatedKMeans:
         """Cluster the parties' data together.
@@ -630,10 +598,13 @@ class FederatedKMeans(_PrivateClustering):
         return make_forecast(PlanningRequest(*shape, options, *goals, private_count, candidates))
 
     def _of_each(self, X: Any, method: Callable[[Any], Any], given: Mapping[str, Any]) -> Any:
-        """Apply a method to every party's table."""
         if given.get("groups") is not None:
             return method(X)
         return {name: method(own) for name, own in X.items()} if isinstance(X, Mapping) else list(map(method, X))
+
+
+FederatedKMeans.__signature__ = signature(FederatedKMeans().__init__)  # type: ignore[misc]
+"""What editors show: the fields, not what `__new__` takes."""
 
 
 def _history(report: PrivacyReport, movements: tuple[float, ...]) -> list[dict[str, Any]]:
@@ -697,7 +668,6 @@ def _progress_bar() -> Iterator[Callable[[Step], None]]:
 
 
 def _warn(report: PrivacyReport) -> None:
-    """Tell Python's warnings what the report says against the run."""
     for sentence in report.warnings:
         warn_once(sentence)
 

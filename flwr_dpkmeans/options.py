@@ -26,7 +26,6 @@ from flwr_dpkmeans.sums.task import TASKS, Run, Task
 SPREADS_SHARE = 0.05
 """Of the budget, for the private deviations of a schema's standard scale."""
 DEFAULT_ALGORITHM = "proxy_lloyd"
-"""What a run takes unless another algorithm is chosen."""
 AUTO = "auto"
 """What a file or a command line says where an option is left to the run."""
 _CLIENT_LEVEL = frozenset(("examples_per_client", "client_sampling_rate"))
@@ -321,11 +320,9 @@ class _Option:
     """What is known of an option, whichever algorithm is chosen."""
 
     owners: tuple[str, ...]
-    """The algorithms that have it."""
     default: Any
     """None: a run must have it, or finds it out."""
     holder: type[Options] | None
-    """The algorithm's own options that it is one of."""
 
     def changed(self, name: str, given: Any) -> Any:
         """A value as its holder reads it, if it differs from the default; else None."""

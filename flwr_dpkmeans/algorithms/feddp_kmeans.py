@@ -55,8 +55,7 @@ DEFAULT_LLOYD_ROUNDS = 0
 DEFAULT_ROUNDS = 5
 """Lloyd rounds after a public start, unless ``max_iter`` says otherwise: of 2, 5 and 7 the best compromise on the
 paper's mixture."""
-_ALWAYS_KEPT = 0.4
-"""Share of the server points that keep their weights, if positive, however large the noise is."""
+_ALWAYS_KEPT = 0.4  # share of the server points that keep their weights, if positive, however large the noise is
 _ROUNDING = 1.05 * 2.0**-16
 """Grid step, with room for the last digits of the sums before they are rounded (2^-6 of a step at 2^28 rows)."""
 
@@ -160,8 +159,6 @@ class SpherePackingOptions(ServerKMeansPlusPlusOptions):
 
 
 class _OnServerPoints(KMeansTask):
-    """What all of them are."""
-
     units = tuple(PrivacyUnit)
     server_data = ServerData.NEEDED
     trust = "distributed"

@@ -35,8 +35,7 @@ SERVER_POINTS = "server_points"
 PROJECTED_CENTERS = "projected_centers"
 SEED = "seed"
 
-_STRETCH = 1.01
-"""Largest length of a projection's column: 1, and room for rounding."""
+_STRETCH = 1.01  # largest length of a projection's column: 1, and room for rounding
 _LARGEST_COUNT = 2.0**47
 
 
@@ -108,19 +107,18 @@ def is_table(array: Array, most_rows: int, width: int) -> bool:
 PRELIMINARY_TRUST = "distributed"
 """What steers the plan must be seen by everybody: its noise comes from the clients, where there are several."""
 MAGNITUDES, RANGES = "magnitudes", "ranges"
-"""Names of the released arrays."""
 MAGNITUDES_PART = 0.8
 """Of `bounds_share`, for the first histogram, which small tables need; the second only narrows what it found."""
 
 
-def _require_bounded(plan: Plan, unheard: Sequence[int], domain: ranges.Ranges, std: float) -> None:
+def _require_bounded(plan: Plan, unheard: Sequence[int], domain: Box, std: float) -> None:
     """Refuse to go on with columns that neither a histogram nor the domain says anything of."""
-    unbounded = [one for one in unheard if max(abs(domain.lower[one]), abs(domain.upper[one])) >= ranges.WIDEST]
+    unbounded = [one for one in unheard if max(abs(domain[0][one]), abs(domain[1][one])) >= ranges.WIDEST]
     if not unbounded:
         return
     columns, needed = (
         column_names(unbounded, plan.settings.feature_names),
-        ranges.noise_threshold(len(domain.lower), std),
+        ranges.noise_threshold(len(domain[0]), std),
     )
     public = ""
     if plan.settings.n_examples is None and plan.settings.unit is PrivacyUnit.RECORD:
@@ -132,11 +130,11 @@ def _require_bounded(plan: Plan, unheard: Sequence[int], domain: ranges.Ranges, 
     )
 
 
-def _domain(config: Run, n_features: int | None) -> ranges.Ranges:
+def _domain(config: Run, n_features: int | None) -> Box:
     """The public domain of every column: one pair of bounds holds for all."""
     lower, upper = config.settings.bounds
     n = n_features or 0
-    return ranges.Ranges(lower * n, upper * n) if len(lower) == 1 else ranges.Ranges(lower, upper)
+    return (lower * n, upper * n) if len(lower) == 1 else (lower, upper)
 
 
 def _count_block(config: Run, multiplier: float) -> Block:
@@ -185,7 +183,6 @@ class KMeansTask(Task):
     choose_n_clusters: bool = flag(False, "let the algorithm choose the number of clusters, up to n_clusters")
 
     chooses = False
-    """Whether it can choose the number of clusters."""
     starts_private = False
     """Whether its result is private before any Lloyd round, so that there may be none."""
 
@@ -265,7 +262,7 @@ class KMeansTask(Task):
                     "the ranges were asked for before the magnitudes: stop the run and check the server."
                 )
             else:
-                histogram = ranges.range_histogram(points, ranges.Ranges(*found.box))
+                histogram = ranges.range_histogram(points, found.box)
             arrays.append(histogram if settings.unit is PrivacyUnit.RECORD else ranges.one_vote(histogram))
         return arrays
 
@@ -286,10 +283,9 @@ class KMeansTask(Task):
                 coarse = ranges.find_coarse_ranges(released[block.name], domain, std)
                 _require_bounded(plan, coarse.unheard, domain, std)
                 unclear = tuple(sorted(coarse.unheard + coarse.zero))
-                found = replace(found, box=(coarse.ranges.lower, coarse.ranges.upper), unclear=unclear)
+                found = replace(found, box=coarse.ranges, unclear=unclear)
             elif found.box is not None:
-                narrow = ranges.find_ranges(released[block.name], ranges.Ranges(*found.box), std)
-                found = replace(found, box=(narrow.lower, narrow.upper))
+                found = replace(found, box=ranges.find_ranges(released[block.name], found.box, std))
         return found
 
     def require_box(self, config: Run, box: Box | None, n_features: int | None) -> None:
@@ -310,7 +306,7 @@ class KMeansTask(Task):
                 f"the plan's box has {len(box[0])} features, but the tables have {n_features}: stop the run."
             )
         domain = _domain(config, n_features)
-        for feature, (least, low, high, most) in enumerate(zip(domain.lower, *box, domain.upper, strict=True)):
+        for feature, (least, low, high, most) in enumerate(zip(domain[0], *box, domain[1], strict=True)):
             if config.settings.standard_columns:
                 least, low, high, most = low, least, most, high  # the stated bounds lie in the box
             if not least <= low < high <= most:

@@ -40,7 +40,6 @@ MOST_PACKING_WORK = 10**9
 RHO = 0.225
 """Su et al.'s estimate of a normalised centroid coordinate, used by SuLloyd and GLloyd."""
 SULLOYD_CONSTANT = 500.0
-"""Constant of SuLloyd's number of iterations (Su et al. 2016)."""
 BOX_BOUND = 1.0
 """B: data live in [-B, B]^d."""
 
@@ -222,7 +221,6 @@ class _OnAbsoluteSums(_Packed):
     """T equal iterations on absolute sums of points in [-1, 1]^d."""
 
     def iterating(self, known: Known, n_iterations: int, sums_multiplier: float, counts_multiplier: float) -> Algorithm:
-        """The algorithm, from its number of iterations and its noise."""
         k, d = self.n_clusters, known.n_features
         norm = Norm.L1 if self.noise is NoiseShape.LAPLACE else Norm.L2
         # A row's own coordinates are summed, so one entry moves by at most 1, the box's half width.
@@ -340,7 +338,6 @@ class Lloyd(_OnAbsoluteSums):
 
 
 def _box_sensitivity(norm: Norm, n_features: int) -> Sensitivity:
-    """How far one row of the box moves the sums."""
     if norm is Norm.L1:
         bound, because = float(n_features), "S4: one row of [-1, 1]^d has L1 norm at most d"
     else:

@@ -1,11 +1,8 @@
 """Evaluation: one more private sum after the algorithm's last round, which measures the result and does not change it.
 
-Record level: every row adds its squared distance to the nearest centroid, in squared clip distances and at most 1; 1 if
-it lies beyond the clip distance; and 1 to one cell of a table, that of its cluster and its label; the table's last
-column is of rows without a class. Client level: every client adds the means of these over its own rows, so that the
-metrics are averages over clients. Each of the three arrays has sensitivity 1: what one row, or one client, adds is at
-most 1 whatever the centroids are; that the other rows' parts stay as they are takes centroids on the grid and in the
-box, which clients check (`has_exact_centroids`).
+What one row, or one client, adds to each of three arrays is at most 1 whatever the centroids are; that the other rows'
+parts stay as they are takes centroids on the grid and in the box, which clients check (`has_exact_centroids`).
+``EVALUATION.md`` says what is released, and how it is read.
 """
 
 from __future__ import annotations
@@ -55,18 +52,16 @@ _ARRAYS = {
 }
 """Of each array its part of the evaluation's share, and why one row and one client move it by no more than 1.
 
-The cost is one number, but small beside its bound; accuracy has the noise of k cells, but is of the size of 1: both
-want the same. How many rows were clipped need not be known to more than some percent.
+The cost is one number, but small beside its bound; accuracy has the noise of k cells, but is of the size of 1.
 """
 
 
 def clip_distance(config: Run, n_features: int) -> float:
     """The distance, in scaled units, from which on rows count as if they were there.
 
-    By default sqrt(d) / k^(1/d): half the diagonal of one of k equal cubes that fill the box. If k centroids cover the
-    box, no row lies beyond; the noise of the released cost is proportional to its square. Where the run chooses k, the
-    whole box is one cube. An exact evaluation has no noise to keep low: it takes the box's diagonal and clips nothing
-    as long as the centroids are in the box, which post_processing='none' does not promise.
+    By default half the diagonal of one of k equal cubes that fill the box, or of the whole box where the run chooses k.
+    An exact evaluation has no noise to keep low: it takes the box's diagonal, and clips nothing as long as the
+    centroids are in the box, which post_processing='none' does not promise.
     """
     if config.settings.evaluation_radius is not None:
         return config.settings.evaluation_radius
@@ -152,7 +147,6 @@ def _cells(nearest: LabelArray, labels: Labels, n_clusters: int, n_classes: int)
 
 
 PRIVATE, NOISY, EXACT = "private", "noisy", "exact"
-"""Kinds of evaluations."""
 
 
 @dataclass(frozen=True)
@@ -184,14 +178,9 @@ class EvaluationResult:
     averaged_over: str
     """``rows``; at client level ``clients``, each by the mean over its own rows (one without rows counts as 0)."""
     n_units: Measured
-    """What the sums were divided by."""
     n_units_source: str
-    """``known``: the number that is declared public, was counted privately, or is the cohort; or ``released``.
-
-    ``released`` is the total of the table itself, where nothing else is known, where that is far from it, or where rows
-    left with a client that dropped out. At client level the cohort is that of the last sum, times the rate of client
-    sampling.
-    """
+    """``known``: as declared, counted privately, or the cohort (of the last sum, times the rate of client sampling); or
+    ``released``: the table's total, where nothing is known, is far from it, or left with a client that dropped out."""
     clip_distance: float
     """Rows farther from their centroid count as if they were there; in scaled units."""
     cost: Measured
@@ -209,11 +198,8 @@ class EvaluationResult:
     cells_noise: float
     """On each of them."""
     accuracy: Measured | None = None
-    """With labels: share of all rows whose class is that of their cluster, for the best one-to-one matching.
-
-    Rows without a class are counted too. The largest of noisy numbers is chosen, as for `purity`, so where a cell is as
-    small as its noise both are too high.
-    """
+    """With labels: share of all rows whose class is that of their cluster, for the best one-to-one matching; rows
+    without a class are counted too."""
     purity: Measured | None = None
     """With labels: share of all rows whose class is their cluster's largest one."""
     matching: tuple[tuple[int, int], ...] = ()
@@ -225,7 +211,6 @@ class EvaluationResult:
         return plain
 
     def __str__(self) -> str:
-        """One line for people."""
         unit = self.averaged_over.removesuffix("s")
         parts = [f"cost per {unit} {self.cost} (scaled units"]
         parts[0] += ")" if self.cost_in_units is None else f"; {self.cost_in_units} in squared units of the data)"
@@ -236,8 +221,7 @@ class EvaluationResult:
         return f"{self.kind} evaluation{warning}: " + ", ".join(parts)
 
 
-_FAR = 5.0
-"""A known number of units is not used if the table's own total is so many deviations away from it."""
+_FAR = 5.0  # a known number of units is not used if the table's own total is so many deviations away from it
 
 
 def read_evaluation(plan: Plan, state: State, n_clients: int | None = None) -> EvaluationResult | None:
@@ -298,11 +282,7 @@ class _Table:
     """Part of the units that sat out by coins of their own: sums are over the others, each adding 0 to 1."""
 
     def per_unit(self, total: float, noise: float, covariance: float = 0.0) -> Measured:
-        """Divide a noisy sum by the units; `covariance` is of the noise in both.
-
-        Sampling adds the largest variance that it can have around the mean R over all units: (1 - p) R (1 - R) / n with
-        n sampled ones.
-        """
+        """Divide a noisy sum by the units; `covariance` is of the noise in both. Sampling adds its largest variance."""
         value = total / self.units.value
         variance = noise**2 + (value * self.units.noise) ** 2 - 2.0 * value * covariance
         share = min(1.0, max(0.0, value))
@@ -316,11 +296,7 @@ class _Table:
         return self.per_unit(total, math.sqrt(variance), variance if self.units_are_cells else 0.0)
 
     def noise_of(self, noise: float, sums: Array) -> float:
-        """Noise on each of some sums over sampled clients, at most.
-
-        With a part p of the clients sampled, one with x from 0 to 1 adds p (1 - p) x^2 <= (1 - p) p x of variance: 1 -
-        p times its part of the sum.
-        """
+        """Noise on each of some sums over sampled clients, at most: one adds 1 - p times its part of the sum."""
         return math.sqrt(noise**2 + self.left_out * max(0.0, float(sums.max())))
 
 

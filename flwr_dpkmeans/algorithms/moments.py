@@ -25,7 +25,6 @@ from flwr_dpkmeans.sums.settings import Box, Options, as_numbers, option, real, 
 from flwr_dpkmeans.sums.task import Known, Result, Task
 
 DEVIATIONS = "deviations"
-"""Name of a state's standard deviations."""
 _MOST_NOISE_OF_A_BIN = 1.0
 _LEAST = 2.0**-16
 _MOST_CENTERS = 10_000

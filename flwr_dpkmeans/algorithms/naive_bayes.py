@@ -23,11 +23,9 @@ from flwr_dpkmeans.sums.settings import Options, Settings, option, real, whole
 from flwr_dpkmeans.sums.task import Known, Result
 
 CELLS = "cells"
-"""Name of a state's table of categories by class."""
 _MOST_CELLS = 100_000
 _CELL_SHARE = 2.0
-_LEAST_PART = 0.05
-"""Of the classes' mean variance, that each is taken to have at least."""
+_LEAST_PART = 0.05  # of the classes' mean variance, that each is taken to have at least
 _MOST_NOISE = 0.03
 """Of a class's rows: accuracy on 333 penguins is 0.25 to 0.98 at 0.07, 0.22 to 0.97 at 0.04, 0.90 to 0.97 at 0.02."""
 _TINY = 1e-300
@@ -175,7 +173,6 @@ class NaiveBayes(moments.OneRound):
         return Columns(categories)
 
     def _priors(self, state: State) -> Array:
-        """Each class's share of the rows, smoothed."""
         rows = np.maximum(state["rows"], 0.0) + self.options.smoothing
         return np.asarray(rows / rows.sum())
 

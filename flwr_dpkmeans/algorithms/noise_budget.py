@@ -110,7 +110,6 @@ def shared(shares: Sequence[float], total: float, kind: NoiseFamily) -> tuple[fl
 
 
 def _block(public: Known, part: ReleasePart, scale: float, kind: NoiseFamily) -> Block:
-    """A part with the noise of one scale."""
     noise = NoiseShape.LAPLACE if part.sensitivity.norm is Norm.L1 else NoiseShape.GAUSSIAN
     if noise is NoiseShape.LAPLACE or kind is NoiseFamily.GAUSSIAN:
         multiplier = scale / part.share

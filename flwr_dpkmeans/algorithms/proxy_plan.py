@@ -2,8 +2,7 @@
 
 Every statistic is a sum of vectors of length at most 1: rows, residuals and outer products are divided by their radius
 before they are sent, so that all L2 sensitivities are 1 (and the rounding of a sum), whatever an earlier release or a
-hostile server made the radius. Record level: N rows are summed. Client level: every client adds the mean over its rows
-of the same vectors, clipped, and M clients are summed; a client of 10 rows weighs as much as one of 1,000.
+hostile server made the radius. Client level: every client adds the mean over its rows of the same vectors, clipped.
 Pictures and reasons: ``algorithms/PROXY_LLOYD.md``.
 """
 
@@ -43,12 +42,7 @@ class Summed:
     one_client: str
     """What one client sends instead: a mean of such vectors."""
     client_bound: Callable[[int, int], float] = lambda *_: 1.0
-    """Norm that it is clipped to, at most 1, from a client's rows n and k.
-
-    Unit vectors that point anywhere have a mean of length 1 / sqrt(n), as residuals do once the centers lie well;
-    shares of n rows in k cells that are equally likely have the norm sqrt(1 / n + 1 / k). A client's rows may all lie
-    equally far, and in many dimensions nearly do.
-    """
+    """Norm that it is clipped to, at most 1, from a client's rows n and k; ``PROXY_LLOYD.md`` says why."""
     nonnegative: bool = False
     sum_is_rounded: bool = False
     """Whether a client rounds its sum and not each row's vector, which adds a grid step in each entry."""
@@ -160,94 +154,53 @@ ROUNDS: Mapping[str, tuple[Summed, ...]] = MappingProxyType(
 
 @dataclass(frozen=True)
 class ProxyOptions:
-    """The constants, each with its reason; runs use the defaults, `simulations.ablation` changes one at a time."""
+    """The constants, whose reasons stand in ``PROXY_LLOYD.md``; `simulations.ablation` changes one at a time."""
 
-    location_share: float = 0.05
-    """Of the squared-GDP budget, for the mean: at 150 rows and epsilon 0.1 its noise is as large as a typical mean."""
+    location_share: float = 0.05  # of the squared-GDP budget, for the mean; and for the mean squared length
     squares_share: float = 0.01
-    """For the mean squared length, one number that the first radii hang on."""
     looks: int = 3
-    least_zoom: float = 5.0
-    """Looks at where the data lie, and how far in the first one must be able to see to have any (`derive_plan`)."""
-    distances_share: float = 0.25
-    """For a look's histogram of distances, beside the two others: where rows end, and their spread where those clip."""
-    heard: float = 3.0
-    """Counts of a bin of distances, or of all far proxies, are heard from so many deviations on: of noise, 1 in 700."""
-    next_clip: float = 1.5
-    """Clip bound of the next look in spreads, and two errors of the centre: few rows are beyond it."""
+    least_zoom: float = 5.0  # how far in the first look must be able to see to have any (`derive_plan`)
+    distances_share: float = 0.25  # for a look's histogram of distances, beside its two others
+    heard: float = 3.0  # counts of a bin of distances, or of all far proxies, are heard from so many deviations on
+    next_clip: float = 1.5  # clip bound of the next look in spreads, and two errors of the centre
     covariance_share: float = 0.05
-    """For the outer product."""
-    seeding_share: float = 0.35
-    """For all passes over proxies together; between a quarter and nearly a half no difference is measurable."""
-    proxy_counts_share: float = 0.6
-    """Of a pass, for counts: they decide which proxies are real, sums only move them inside their small cells."""
-    counts_share: float = 0.1
-    """Of a refinement, for counts: a count is one number of size N/k, a sum is d numbers that are small in the end."""
+    seeding_share: float = 0.35  # for all passes over proxies together
+    proxy_counts_share: float = 0.6  # of a pass, for counts
+    counts_share: float = 0.1  # of a refinement, for counts; and for residuals' mean square: 0 keeps the radius
     residual_share: float = 0.03
-    """Of a refinement, for the mean squared residual, one number that sets the next radius; 0 keeps the radius."""
-    rows_per_proxy: float = 3.5
-    """In standard deviations of the noise on a count: fewer rows would not be told from none."""
-    few_proxies: float = 2.5
+    rows_per_proxy: float = 3.5  # in standard deviations of the noise on a count
+    few_proxies: float = 2.5  # up to so many proxies per cluster may have so few rows instead
     least_rows_per_proxy: float = 2.5
-    """Up to so many proxies per cluster may have so few rows: an unsure place to start from is better than none."""
-    most_proxies: int = 1000
+    most_proxies: int = 1000  # k' is at most min(most, max(least_most, per_cluster * k))
     least_most_proxies: int = 200
     proxies_per_cluster: int = 8
-    """k' is at most ``min(most, max(least_most, per_cluster * k))``."""
-    worth_seeding: float = 1.3
-    """With fewer proxies per cluster, or fewer than two more, there is nothing to cluster: refinements get the rest."""
-    cover_from: int = 8
-    """Proxies per column from which on some of them are spread over all of the box that rows may be in."""
-    most_direct_features: int = 8
-    """Up to here some 200 proxies put two cells or more on most axes (2^8 = 256): one pass over the box is enough."""
-    most_components: int = 12
-    """Directions of the private covariance that the proxies of wider tables live in."""
+    worth_seeding: float = 1.3  # with fewer proxies per cluster, or fewer than two more, refinements get the rest
+    cover_from: int = 8  # proxies per column from which on some are spread over all of the box that rows may be in
+    most_direct_features: int = 8  # up to here one pass over the box is enough
+    most_components: int = 12  # directions of the private covariance that the proxies of wider tables live in
     subspace_passes: int = 3
-    """One pass finds the neighbourhoods, the second and the third look more closely where rows are."""
-    server_location_share: float = 0.03
+    server_location_share: float = 0.03  # as above with server points, which say where to look first
     server_seeding_share: float = 0.12
     server_passes: int = 2
-    """The same with server points, which say where to look first."""
-    refinements: int = 5
+    refinements: int = 5  # T, and the largest number of rounds in all, with three looks
     most_rounds: int = 11
-    """T, and the largest number of rounds in all, with three looks."""
-    location_clip: float = 0.6
-    """Rows are clipped at this part of the box's half diagonal: uniform rows have 0.58 of it."""
-    covariance_clip: float = 1.2
-    """In root mean square lengths of a centred row: in many dimensions nearly all rows have that length."""
-    proxy_clip: float = 1.2
-    """In sides of a proxy's cell, spread * k'^(-1/r)."""
-    cluster_clip: float = 0.8
-    """In sides of a cluster's cell, spread * k^(-1/d); FastLloyd's alpha."""
-    residual_prior_variance: float = 0.06
-    """How far the mean square may be from what the radius was chosen for, in squared radii."""
-    pass_shrinking: float = 0.8
-    """Radius of a pass over that of the one before."""
-    split_width: float = 0.75
-    """Standard deviation of new proxies around an old one, in radii along all axes together."""
-    weight_threshold: float = 0.8
-    """Counts below so many times sqrt(2 ln k') deviations of their noise count as next to nothing."""
-    far_share: float = 0.2
-    """Part of the proxies that lie beyond the farthest rows that were heard, where these do not fill the box."""
-    far_heard: float = 3.5
-    """The count of a far proxy counts from so many deviations on, or where all of them together are heard."""
-    weak: float = 4.5
-    """A cluster of proxies with less than so many deviations of one count's noise may be of noise alone."""
-    false_share: float = 0.05
-    """Of weak clusters that are kept, so many may be of noise alone (Benjamini and Hochberg 1995)."""
-    first_least_tau: float = 0.25
+    location_clip: float = 0.6  # part of the box's half diagonal that rows are clipped at
+    covariance_clip: float = 1.2  # in root mean square lengths of a centred row
+    proxy_clip: float = 1.2  # in sides of a proxy's cell, spread * k'^(-1/r)
+    cluster_clip: float = 0.8  # in sides of a cluster's cell, spread * k^(-1/d)
+    residual_prior_variance: float = 0.06  # of the mean square around what the radius was chosen for, in squared radii
+    pass_shrinking: float = 0.8  # radius of a pass over that of the one before
+    split_width: float = 0.75  # deviation of new proxies around an old one, in radii along all axes together
+    weight_threshold: float = 0.8  # counts below so many times sqrt(2 ln k') deviations are next to nothing
+    far_share: float = 0.2  # part of the proxies beyond the farthest rows heard, where these do not fill the box
+    far_heard: float = 3.5  # a far proxy's count counts from so many deviations on, or where all of them are heard
+    weak: float = 4.5  # a cluster of proxies of less than so many deviations of one count's noise may be noise alone
+    false_share: float = 0.05  # of weak clusters that are kept, so many may be (Benjamini and Hochberg 1995)
+    first_least_tau: float = 0.25  # smallest variance of a step in the first refinement, and its factor to the next
     least_tau_falls: float = 0.0625
-    """Smallest variance of a step that the first refinement considers, and its factor from one to the next."""
-    audible_noise: float = 0.02
-    """Noise on a centroid, in radii: radii are widened with the cube root of what it falls short of this.
-
-    Clipping biases a centroid however many rows there are, and where noise is next to nothing that bias is most of the
-    error.
-    """
+    audible_noise: float = 0.02  # on a centroid, in radii: what it falls short of this widens them
     most_widening: float = 3.0
-    """Where widening ends."""
-    clips: bool = True
-    """Clip residuals beyond the radius; False drops them, as FastLloyd does."""
+    clips: bool = True  # residuals beyond the radius; False drops them, as FastLloyd does
 
 
 def client_bounds(config: Run) -> dict[str, float]:
@@ -284,11 +237,8 @@ class ProxyPlan:
     n_components: int | None
     """Dimension of the subspace that proxies live in; None: the whole space."""
     refinement_shares: tuple[float, ...]
-    """Share of the squared-GDP budget of each refinement."""
     pass_share: float
-    """Share of one pass."""
     cover_box: bool
-    """Whether some proxies are spread over the whole box."""
     widening: float = 1.0
     """Factor on the refinements' radii, at least 1."""
     n_looks: int = 0

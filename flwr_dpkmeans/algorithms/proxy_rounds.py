@@ -65,20 +65,16 @@ CLIPPED_SQUARE = 0.8
 """Mean squared length, in squared clip bounds, from which on the prior supports the spread."""
 LEAST_EXPECTED = 0.25
 """Part of the prior variance that the spread is then at least."""
-_JITTER = 0.5
-"""Standard deviation of samples around a server point, in sides of a proxy's cell."""
+_JITTER = 0.5  # standard deviation of samples around a server point, in sides of a proxy's cell
 _SMALLEST_SHRINKING = 0.05
-_MOSTLY_CLIPPED = 0.9
-"""Mean squared length, in squared clip bounds, from which on it says only that rows lie beyond."""
-_LEAST_PART = 0.3
-"""Part of its standard deviation that the variance of a look is at least: it is not below 0."""
+_MOSTLY_CLIPPED = 0.9  # mean squared length, in squared clip bounds, from which on it says only that rows lie beyond
+_LEAST_PART = 0.3  # part of its standard deviation that the variance of a look is at least: it is not below 0
 _SAME_PLACE = 4.0
 """A histogram from a centre that moved counts on in bins so many steps away: their rows changed at most one bin."""
 _FEW_BEYOND = 4.0
 """Spreads beyond which at most a sixteenth of the rows lie (Chebyshev): proxies are spread thinly there."""
 _WEAK_ROUNDS = 3
-_SURE = 4.0
-"""Weak clusters are looked for where an average one has so many times as many rows as a weak one."""
+_SURE = 4.0  # weak clusters are looked for where an average one has so many times as many rows as a weak one
 
 
 @dataclass(frozen=True)
@@ -149,7 +145,6 @@ def build(public: Known, options: ProxyOptions = ProxyOptions()) -> Algorithm:  
 
 
 def _length(state: State, name: str) -> float:
-    """A radius or spread of the state."""
     return float(state_extra(state, name)[0])
 
 

@@ -118,7 +118,6 @@ def _given_bounds(config: Run) -> dict[str, float]:
 
 
 def _client_bounds(config: Run, points: Array, radius: float) -> dict[str, float]:
-    """Clip bounds for one client, from simulated ones."""
     generator = np.random.default_rng(_SIMULATION_SEED)
     clipped = clip_rows(points, radius)
     centers, _ = weighted_kmeans(clipped, np.ones(len(points)), config.n_clusters, n_init=3, seed=_SIMULATION_SEED)
@@ -236,7 +235,6 @@ def resolve_bounds(
 
 
 def _ordered_points(table: Table, names: tuple[str, ...], *, allow_unnamed: bool) -> Array:
-    """The server's points with their columns in the order of the run's names."""
     if names and not table.names and not allow_unnamed:
         raise ConfigurationError(
             "server_data has no column names, but the run's columns have: give it as a data frame or a file with a "

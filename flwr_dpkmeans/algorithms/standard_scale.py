@@ -16,10 +16,8 @@ from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import Array
 from flwr_dpkmeans.sums.settings import Box
 
-_LEAST = 1.0 / 64.0
-"""Smallest spread, in halves of a column's range: what varies less has no more weight than this."""
-_NOISE = 2.0
-"""Standard deviations of a variance's noise, below which it is not told from zero."""
+_LEAST = 1.0 / 64.0  # smallest spread, in halves of a column's range: what varies less has no more weight than this
+_NOISE = 2.0  # standard deviations of a variance's noise, below which it is not told from zero
 
 
 def moments_of(plan: Plan, points: Array) -> Mapping[str, Array]:

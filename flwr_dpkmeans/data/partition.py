@@ -15,7 +15,6 @@ from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.errors import ConfigurationError, DataError, member, require_positive, require_whole
 
 MIXTURE = "mixture"
-"""Name of the data source that `MixtureClients` draws."""
 MIXTURE_BOUNDS = Bounds((-2.7,), (3.7,))
 """Public bounds of the mixture: its means lie in [0, 1], and 3.2 is 4.5 deviations of sqrt(0.5)."""
 # Rows to which means are added at once: the copy of the means stays small beside the points.
@@ -40,7 +39,6 @@ class Partition(StrEnum):
 
 
 COLUMN_KINDS = frozenset({Partition.BY_VALUE, Partition.DIRICHLET, Partition.ONE_PER_VALUE})
-"""Kinds that look at the values of a column."""
 
 
 def parse_sizes(text: object) -> tuple[int, ...]:
@@ -119,7 +117,6 @@ def _dirichlet(
 
 
 def _checked_sizes(sizes: Sequence[int] | None, n_rows: int, n_parts: int) -> Sequence[int]:
-    """Check that there is one size per part, and enough rows for all."""
     if sizes is None:
         raise ConfigurationError(
             "sizes is None, but the partition kind 'fixed_sizes' needs one size per part: give for example "
@@ -137,7 +134,6 @@ def _checked_sizes(sizes: Sequence[int] | None, n_rows: int, n_parts: int) -> Se
 
 
 def _to_values(column: NDArray[np.generic], n_parts: int) -> NDArray[np.generic]:
-    """Return the distinct values in ascending order, as many as there are parts."""
     values = np.unique(column)
     if len(values) != n_parts:
         raise DataError(
@@ -148,7 +144,6 @@ def _to_values(column: NDArray[np.generic], n_parts: int) -> NDArray[np.generic]
 
 
 def _to_column(column_values: ArrayLike | None, n_rows: int, kind: Partition) -> NDArray[np.generic]:
-    """Check that there is one value per row, none of them NaN."""
     if column_values is None:
         raise DataError(
             f"column_values is None, but the partition kind {kind.value!r} needs one value per row: give the column, "

@@ -238,7 +238,6 @@ class Bounds:
         return int(((values < lower) | (values > upper)).any(axis=1).sum())
 
     def _arrays(self, n_features: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return lower and upper bounds of shape (d,)."""
         fitted = self.for_features(n_features)
         return np.array(fitted.lower), np.array(fitted.upper)
 
@@ -277,7 +276,6 @@ def read_ranges(value: Any) -> NamedRanges:
 
 
 def _split(text: str) -> tuple[float, float]:
-    """Read "lower,upper"."""
     try:
         lower, upper = (float(part) for part in text.split(","))
     except ValueError:
@@ -289,7 +287,6 @@ def _split(text: str) -> tuple[float, float]:
 
 
 def _pair(value: object) -> Sequence[object] | np.ndarray:
-    """Check that something has two parts."""
     if not isinstance(value, Sequence | np.ndarray):
         raise ConfigurationError(
             f"the bounds are of type {type(value).__name__}, but they must be a pair (lower, upper), text or a path: "
@@ -348,7 +345,6 @@ def check_ranges(lower: Sequence[float], upper: Sequence[float], names: Sequence
 
 
 def _problem(low: float, high: float) -> str:
-    """Say what is wrong with one range and how to mend it."""
     if not (math.isfinite(low) and math.isfinite(high)):
         return "both must be finite: give the public range of the feature"
     if low == high:
@@ -386,7 +382,6 @@ class NamedRanges:
 
 
 def _read_bounds_file(path: str | Path) -> NamedRanges:
-    """Read a .csv, .json, .toml or .npz file with lower and upper bounds and, if it has them, names."""
     located, reader = reader_of(path, "bounds file", _READERS, ConfigurationError)
     try:
         content = reader(located)
@@ -401,7 +396,6 @@ def _read_bounds_file(path: str | Path) -> NamedRanges:
 
 
 def _to_ranges(content: object, source: str) -> NamedRanges:
-    """Check the keys, the names and the lengths of what was read."""
     keys = list(content) if isinstance(content, Mapping) else []
     missing = [key for key in ("lower", "upper") if key not in keys]
     if missing or not isinstance(content, Mapping):
@@ -450,7 +444,6 @@ def _read_csv(path: Path) -> Mapping[str, object]:
 
 
 def _cell(cell: str, side: str, index: int, path: Path) -> float:
-    """Read one number of a .csv file."""
     try:
         return float(cell)
     except ValueError:

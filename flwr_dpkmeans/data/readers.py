@@ -321,7 +321,6 @@ def _csv_text(read: Callable[..., Any], place: int) -> list[str | None]:
 
 
 def _array_table(array: NDArray[Any], path: Path, beside: tuple[RawColumn, ...] = ()) -> RawTable:
-    """Turn a 2-D array of numbers or truth values into columns x0, x1, ..."""
     if array.ndim != 2:
         raise DataError(
             f"the array of {str(path)!r} has {array.ndim} dimensions, but it must have 2 (rows and features): "

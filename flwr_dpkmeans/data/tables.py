@@ -238,7 +238,6 @@ def _declared(raw: RawTable, layout: Layout) -> list[RawColumn]:
 
 
 def _renamed(raw: RawTable, names: Sequence[str]) -> RawTable:
-    """A table without names under declared ones."""
     if len(names) != len(raw.columns):
         raise DataError(
             f"columns has {len(names)} names, but {str(raw.path)!r} has {len(raw.columns)} columns: name all of them."

@@ -114,7 +114,6 @@ def cost_per_point(points: npt.ArrayLike, centroids: npt.ArrayLike) -> float:
 
 
 def _check_shapes(points: npt.NDArray[np.generic], centroids: FloatArray) -> None:
-    """Refuse arrays that are not two tables of equal width."""
     for name, array in (("points", points), ("centroids", centroids)):
         if array.ndim != 2:
             raise DataError(

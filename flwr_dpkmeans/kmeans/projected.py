@@ -189,13 +189,11 @@ def _triangle(n_features: int) -> tuple[npt.NDArray[np.intp], FloatArray]:
 
 MOST_COMPONENTS = 64
 """Eigenpairs that are found of a wide matrix."""
-_NARROW = 128
-"""Up to so many features all eigenpairs are found: a tenth of a second."""
+_NARROW = 128  # up to so many features all eigenpairs are found: a tenth of a second
 _SWEEPS = 40
 _CONVERGED = 2.0**-48
 _POWER_STEPS = 6
-_DEPENDENT = 1e-10
-"""Part of a column that may be left of it by rounding alone."""
+_DEPENDENT = 1e-10  # part of a column that may be left of it by rounding alone
 
 
 def eigenpairs(matrix: FloatArray) -> tuple[FloatArray, FloatArray]:

@@ -129,12 +129,10 @@ def binned_square(counts: FloatArray, noise: FloatArray, edges: FloatArray, n: f
 
 
 def ellipsoid_of(matrix: FloatArray, noise: float, variance: float) -> Ellipsoid:
-    """Shrink a noisy covariance (d, d) to what stands out of its noise.
+    """Shrink a covariance (d, d) to what stands out of its noise: `noise` on the diagonal, noise / sqrt(2) off it.
 
-    The noise has a standard deviation of `noise` on the diagonal and noise / sqrt(2) off it. The diagonal is pulled
-    toward the average `variance` by how much of its scatter noise explains. Of the rest, an eigenvalue e of noise alone
-    is at most about s sqrt(d / 2) in size (a quarter of the semicircle's width, s = `noise`), so one of size l is kept
-    as sqrt(l^2 - e^2) or dropped. Rows were clipped, so only proportions count: the trace becomes d times `variance`.
+    The diagonal is pulled toward the average `variance` by how much of its scatter noise explains. Rows were clipped,
+    so only proportions count: the trace becomes d times `variance` (``PROXY_LLOYD.md``, covariance).
     """
     n_features = len(matrix)
     diagonal = np.diag(matrix)
@@ -200,7 +198,6 @@ def _spread_out(samples: FloatArray, n_proxies: int, generator: np.random.Genera
 
 
 def _squares_to(samples: FloatArray, lengths: FloatArray, place: int) -> FloatArray:
-    """Squared distances to one of the samples."""
     squares: FloatArray = lengths + (lengths[place] - 2.0 * (samples @ samples[place]))
     np.maximum(squares, 0.0, out=squares)
     squares[place] = 0.0
@@ -220,8 +217,7 @@ def box_samples(
 
     `variances` (d,) and `axes` (d, n_axes) are those of an `Ellipsoid`. `cover` draws three tenths uniformly from the
     part of the box so far from the centre along every column: what the ellipsoid misses, small clusters in corners
-    above all. Where proxies are too few for four cells on each axis, most of these leave the ellipsoid in one or two
-    columns only.
+    above all.
     """
     n_samples = _n_samples(n_proxies, len(centre))
     n_axes = axes.shape[1]
@@ -315,10 +311,9 @@ def without_weak_clusters(
 ) -> FloatArray:
     """Drop the weights of clusters of proxies that noise alone may have made.
 
-    A cluster's total below `weak` deviations is doubted. Of n counts of noise alone some n Phi(-z) are as large as z
-    deviations; as a cluster's largest is one, clusters are kept by the rule of Benjamini and Hochberg (1995) as long as
-    `false_share` of them are expected to be of noise alone. One of fewer than two rows (or clients) is dropped anyway:
-    its center would be that row.
+    Those below `weak` deviations are doubted, and kept by the rule of Benjamini and Hochberg (1995) as long as
+    `false_share` of them are expected to be of noise alone (``PROXY_LLOYD.md``, weak clusters). One of fewer than two
+    rows (or clients) is dropped anyway: its center would be that row.
     """
     totals, largest = np.bincount(labels, weights=weights), np.zeros(int(labels.max()) + 1)
     np.maximum.at(largest, labels, weights)

@@ -61,7 +61,6 @@ def sphere_packing(
 
 
 def _bisected(centroids: FloatArray, radius: float, generator: np.random.Generator) -> FloatArray:
-    """Search between a feasible radius and its infeasible double."""
     n_clusters, n_features = centroids.shape
     feasible, infeasible = radius, 2.0 * radius
     for _ in range(_BISECTION_STEPS):

@@ -19,6 +19,8 @@ from flwr_dpkmeans.kmeans.lloyd import GRID, clip_vector, row_blocks
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
+Ranges = tuple[tuple[float, ...], tuple[float, ...]]
+"""Lower and upper bounds of each column, in the units of the data; each lower one is below its upper one."""
 Window = tuple[int, int]
 """First and last of some neighbouring bins."""
 
@@ -49,14 +51,6 @@ _MOST_STEPS = 2.0**46
 
 
 @dataclass(frozen=True)
-class Ranges:
-    """One range for each column, in the units of the data: each lower bound is below its upper bound."""
-
-    lower: tuple[float, ...]
-    upper: tuple[float, ...]
-
-
-@dataclass(frozen=True)
 class CoarseRanges:
     """Ranges that were read off a noisy magnitude histogram, for every column."""
 
@@ -77,7 +71,7 @@ def magnitude_edges(lower: float, upper: float) -> Array:
 
 def _columns_of(domain: Ranges) -> Iterator[tuple[float, float, Array, int, int]]:
     """For each column: its range, its edges, and the first and last bin with more than a point of the domain in it."""
-    for low, high in zip(domain.lower, domain.upper, strict=True):
+    for low, high in zip(*domain, strict=True):
         edges = magnitude_edges(low, high)
         inside = np.flatnonzero((edges[:-1] < high) & (edges[1:] > low))
         yield low, high, edges, int(inside[0]), int(inside[-1])
@@ -102,7 +96,7 @@ def magnitude_histogram(points: Array, domain: Ranges) -> Array:
 def range_histogram(points: Array, coarse: Ranges) -> Array:
     """Count each column's values in equal bins of its released coarse range, (d, N_BINS); those outside are in none."""
     counts = np.zeros((points.shape[1], N_BINS))
-    for column, (low, high) in enumerate(zip(coarse.lower, coarse.upper, strict=True)):
+    for column, (low, high) in enumerate(zip(*coarse, strict=True)):
         for rows in row_blocks(len(points), 1):
             values = points[rows, column]
             values = values[(values >= low) & (values <= high)]
@@ -149,7 +143,7 @@ def find_coarse_ranges(released: Array, domain: Ranges, noise_std: float) -> Coa
         # Powers of two below the smallest number leave no width.
         lower.append(start if start < end else low)
         upper.append(end if start < end else high)
-    return CoarseRanges(Ranges(tuple(lower), tuple(upper)), tuple(unheard), tuple(zero))
+    return CoarseRanges((tuple(lower), tuple(upper)), tuple(unheard), tuple(zero))
 
 
 def find_ranges(released: Array, coarse: Ranges, noise_std: float) -> Ranges:
@@ -158,7 +152,7 @@ def find_ranges(released: Array, coarse: Ranges, noise_std: float) -> Ranges:
     A column that does not stand out keeps its coarse range.
     """
     lower, upper = [], []
-    for counts, low, high in zip(as_integers(released), coarse.lower, coarse.upper, strict=True):
+    for counts, low, high in zip(as_integers(released), *coarse, strict=True):
         found = bulk_and_tails(counts, noise_std)
         if found is not None and _holds_most(counts, found, noise_std):
             start = low + (high - low) * (max(found[0] - 1, 0) / N_BINS)
@@ -167,7 +161,7 @@ def find_ranges(released: Array, coarse: Ranges, noise_std: float) -> Ranges:
             low, high = (start, end) if start < end else (low, high)
         lower.append(float(low))
         upper.append(float(high))
-    return Ranges(tuple(lower), tuple(upper))
+    return tuple(lower), tuple(upper)
 
 
 # -- what stands out of the noise in a histogram --------------------------------------------------------------------
@@ -212,7 +206,6 @@ def _heard_where_others_are(counts: Integers, shared: Window, found: Window | No
 
 
 def _fullest(counts: Integers, width: int) -> Window:
-    """The fullest of all windows of so many bins."""
     sums = running_sums(counts)
     start = int(np.argmax(sums[width:] - sums[:-width]))
     return start, start + width - 1

@@ -20,8 +20,7 @@ from flwr_dpkmeans.errors import DataError
 from flwr_dpkmeans.kmeans.lloyd import SHADE, FloatArray, LabelArray, add_by_label, clip_steps, row_blocks, toward_zero
 
 _SMALLEST_RADIUS = 2.0**-16
-_FARTHEST = 1e3
-"""Counts are that many standard deviations of their noise below zero at most."""
+_FARTHEST = 1e3  # counts are that many standard deviations of their noise below zero at most
 _TAUS = 2.0 ** np.arange(-20, 3)
 """Variances of a step, in variances of the data along an axis, from a thousandth to four."""
 
@@ -115,9 +114,8 @@ def shrunk_steps(
 ) -> FloatArray:
     """Posterior mean of every centroid's step, (k, d), at most `radius` long, from noisy relative sums.
 
-    Model: the step of cluster j is N(0, tau v I), v being the `axis_variance` of the data; the released sum is its
-    count times the step plus N(0, s^2 I). The prior of tau, on a grid of powers of two from `least_tau` on, is
-    proportional to tau; `least_tau` is large in early rounds, when centroids still have far to go.
+    ``PROXY_LLOYD.md``, shrunk steps, has the model; `axis_variance` is its v, and tau is at least `least_tau`, which is
+    large in early rounds, when centroids still have far to go.
     """
     counts = likely_counts(noisy_counts, counts_noise)
     n_features = sums.shape[1]

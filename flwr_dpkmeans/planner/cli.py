@@ -7,9 +7,9 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
+from rich.markdown import Markdown
 from rich.progress import Progress
 
 from flwr_dpkmeans.algorithms.server_points import is_private
@@ -17,19 +17,16 @@ from flwr_dpkmeans.data.points import read_ranges
 from flwr_dpkmeans.data.readers import open_table
 from flwr_dpkmeans.data.schema import schema_of
 from flwr_dpkmeans.errors import CommandLine, ConfigurationError, DPKMeansError, listed
+from flwr_dpkmeans.options import option_defaults
 from flwr_dpkmeans.planner.forecast import Forecast, make_forecast
-from flwr_dpkmeans.planner.present import TEXT_WIDTH, renderable
-from flwr_dpkmeans.planner.request import DEFAULT_SEEDS, DEFAULT_SPREAD, DEFAULT_TARGET_EXCESS, PlanningRequest
+from flwr_dpkmeans.planner.present import told
+from flwr_dpkmeans.planner.request import PlanningRequest
+from flwr_dpkmeans.results.page import MARKDOWN
 from flwr_dpkmeans.results.writer import write_whole
 
 PLAN_FILE = "plan.json"
 PICTURE_FILE = "plan.png"
 _QUICK_SEEDS = 5
-_SHAPE = ("n_examples", "n_features", "n_clients", "target_excess", "spread", "private_count")
-_CONFIG_OPTIONS = (
-    *("n_clusters", "bounds", "bounds_domain", "epsilon", "delta", "unit", "trust"),
-    *("max_silent", "max_retries", "max_iter", "examples_per_client", "random_state", "evaluation"),
-)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -44,15 +41,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     if options.json:
         print(_json(forecast), end="")
+    elif Console().is_terminal:
+        Console().print(Markdown(told(forecast, MARKDOWN)))
     else:
-        console = Console()
-        # A pipe has no width of its own, and a table that is cut helps nobody.
-        (console if console.is_terminal else Console(width=TEXT_WIDTH)).print(renderable(forecast))
+        print(forecast)  # whole, as nobody knows how wide it may be
     return 0
 
 
 def _parser() -> CommandLine:
-    """Options are named as in the configuration."""
     parser = CommandLine(
         prog="python -m flwr_dpkmeans plan",
         description="Forecast noise, accuracy, messages and minutes of a run from its public shape.",
@@ -79,13 +75,13 @@ def _parser() -> CommandLine:
     goal = parser.add_mutually_exclusive_group().add_argument
     text = "cost that is wanted, over the non-private optimum's: 1.05 is 5%% above, and which epsilon takes it is said"
     goal("--accuracy", type=float, metavar="RATIO", help=text)
-    goal("--target-excess", type=float, default=DEFAULT_TARGET_EXCESS, help="the same, less 1 (0.1)")
-    add("--spread", type=float, default=DEFAULT_SPREAD, help="clusters' deviation over half the bounds' range (0.15)")
+    goal("--target-excess", type=float, default=PlanningRequest.target_excess, help="the same, less 1 (0.1)")
+    add("--spread", type=float, default=PlanningRequest.spread, help="clusters' deviation over half the range (0.15)")
     add("--private-count", action="store_true", help="N is a guess that the run counts privately")
     add("--evaluation", help="none (default) or private: one more round with its share of the budget")
     for name in ("--max-iter", "--max-silent", "--max-retries", "--examples-per-client", "--random-state"):
         add(name, type=int, help="as in a run")
-    add("--seeds", type=int, default=DEFAULT_SEEDS, help=f"synthetic data sets per point ({DEFAULT_SEEDS})")
+    add("--seeds", type=int, default=PlanningRequest.seeds, help="synthetic data sets per point (20)")
     add("--quick", action="store_true", help=f"{_QUICK_SEEDS} synthetic data sets per point")
     add("--json", action="store_true", help="print JSON instead of a table")
     add("--output", metavar="FOLDER", help=f"write {PLAN_FILE} and {PICTURE_FILE} there")
@@ -100,10 +96,11 @@ def _forecast(options: argparse.Namespace) -> Forecast:
         options.target_excess = round(options.accuracy - 1.0, 12)
     if options.like is not None:
         _read_shape(options)
-    given: dict[str, Any] = {name: getattr(options, name) for name in _CONFIG_OPTIONS}
-    asked: dict[str, Any] = {name: getattr(options, name) for name in _SHAPE}
-    seeds = min(options.seeds, _QUICK_SEEDS) if options.quick else options.seeds
-    request = PlanningRequest(**asked, options=given, seeds=seeds, algorithms=tuple(options.algorithm))
+    told = vars(options) | ({"seeds": min(options.seeds, _QUICK_SEEDS)} if options.quick else {})
+    shape = {name: told[name] for name in PlanningRequest.__dataclass_fields__ if name in told}
+    others = {*option_defaults(), "bounds_domain"} - {*shape, "algorithm"}
+    given = {name: value for name, value in told.items() if name in others}
+    request = PlanningRequest(**shape, options=given, algorithms=tuple(options.algorithm))
     console = Console(stderr=True)
     if not console.is_terminal:
         # Older versions of rich write an empty line for a bar that is switched off.

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from flwr_dpkmeans.errors import BudgetError, LocalMisuseError, listed
-from flwr_dpkmeans.planner.present import as_html, as_text, draw_forecast
-from flwr_dpkmeans.planner.request import DEFAULT_SPREAD, PlanningRequest
+from flwr_dpkmeans.planner.present import draw_forecast, told
+from flwr_dpkmeans.planner.request import PlanningRequest
 from flwr_dpkmeans.planner.simulate import (
     CENTRE_RANGE,
     Curve,
@@ -27,6 +27,7 @@ from flwr_dpkmeans.planner.simulate import (
 )
 from flwr_dpkmeans.privacy.release import PrivacyUnit
 from flwr_dpkmeans.privacy.report import CLOSING_ROUNDS, COUNT_DEVIATIONS
+from flwr_dpkmeans.results.page import CONSOLE, HTML, rendered
 from flwr_dpkmeans.results.writer import write_whole
 from flwr_dpkmeans.sums.draft import worst_case
 from flwr_dpkmeans.sums.plan import SECONDS_PER_ROUND_TRIP, Plan, round_trips
@@ -78,7 +79,7 @@ class CentroidNoise:
         return max(1, math.ceil(max(self.total_std / spread, COUNT_DEVIATIONS * self.counts_std) * (1.0 - 1e-12)))
 
 
-def centroid_noise(plan: Plan, spread: float = DEFAULT_SPREAD) -> CentroidNoise | None:
+def centroid_noise(plan: Plan, spread: float = PlanningRequest.spread) -> CentroidNoise | None:
     """Noise of a final plan's last release of sums and counts per cluster; None if no round releases both.
 
     Residuals that are released in radii, as ProxyLloyd's are, are taken to have the radius that the spread of a
@@ -119,7 +120,6 @@ class Deployment:
     """Aggregations without those that steer the plan (a private count, private bounds)."""
     n_round_trips: int
     n_messages: int
-    """Requests and replies of all clients."""
     bytes_down: int
     """Payload for one client on average, without transport and TLS; so is `bytes_up`."""
     bytes_up: int
@@ -155,7 +155,6 @@ class AlgorithmForecast:
     algorithm: str
     trust: str
     epsilon: float
-    """Cost of a run without dropouts."""
     delta: float
     epsilon_worst_case: float
     """With all retries used; infinite where delta leaves no room for them."""
@@ -232,10 +231,10 @@ class Forecast:
         return f"{type(self).__name__}({self.recommended!r} of {len(self.algorithms)})"
 
     def __str__(self) -> str:
-        return as_text(self)
+        return told(self, CONSOLE)
 
     def _repr_html_(self) -> str:
-        return as_html(self)
+        return told(self, HTML)
 
 
 def make_forecast(request: PlanningRequest, on_step: Callable[[int, int], None] = lambda done, total: None) -> Forecast:
@@ -291,52 +290,23 @@ def _forecast_one(request: PlanningRequest, name: str, plan: Plan, simulator: Si
 
 def notes_on(request: PlanningRequest, found: Sequence[AlgorithmForecast]) -> tuple[str, ...]:
     """What the numbers rest on, best candidate first in `found`."""
-    size = simulated_size(request)
-    notes = [
-        f"Excess costs are means (± standard error) over {request.seeds} synthetic data sets: {request.n_clusters} "
-        f"Gaussian clusters of equal size with a deviation of {request.spread:g} per coordinate, their centres uniform "
-        f"within {CENTRE_RANGE:g} of the middle (fractions of half the range between the bounds). Real data differ: "
-        "use the forecast to compare, not to promise.",
-        f"A cluster is told from noise if that on its centroid is at most {request.spread:g} (the same unit) in each "
-        "coordinate and its noisy count is three deviations above zero; results mark smaller ones, however good their "
-        "centroids are.",
-    ]
-    if size.repeats > 1:
-        each, drawn = ("row", size.n_rows) if request.unit is PrivacyUnit.RECORD else ("client", size.n_parts)
-        notes.append(
-            f"{drawn} {each}s were simulated and each {each} counted {size.repeats} times, under the noise of the "
-            "full size."
-        )
-    if request.private_count:
-        notes.append("The number of rows is counted privately: one more round trip, and its share of the budget.")
-    if "bounds" not in request.options:
-        notes.append("No bounds were given: noise is given as a fraction of half the range that they will have.")
-    if request.schema is not None:
-        notes.append(
-            "Synthetic rows follow the schema: a category has its nearest value, a flag is 0 or 1, and columns differ "
-            "by weight as its scale says; private deviations are taken to be equal parts of the columns' ranges."
-        )
-    elif request.options.get("private_bounds"):
-        notes.append(
-            "Bounds are found privately, at a share of the budget: noise is given as a fraction of half the range that "
-            "will be found, and the simulation takes the found box as right."
-        )
     best = found[0]
-    if request.feature_names and len(best.noise_per_centroid) > 1:
-        pairs = zip(request.feature_names, best.noise_per_centroid, strict=True)
-        notes.append(f"Noise on a centroid, in units: {listed(f'{name} {noise:.3g}' for name, noise in pairs)}.")
     limit = math.nan if best.excess is None else best.excess.mean + best.excess.standard_error
     close = [one.algorithm for one in found[1:] if one.excess is not None and one.excess.mean <= limit]
-    if close:
-        notes.append(f"Within the simulation's standard error as good as {best.algorithm}: {', '.join(close)}.")
-    if best.excess is not None and best.excess_of_noise is not None and best.excess_of_noise < 0.1 * best.excess.mean:
-        notes.append(
-            "Most of the excess does not come from the last release's noise but from the start and the few rounds: a "
-            "larger epsilon helps as far as it buys more rounds."
-        )
-    return (*notes, *plan_cautions(request.draft(best.algorithm)))
+    noises = best.noise_per_centroid if len(best.noise_per_centroid) > 1 else ()
+    text = rendered(
+        "notes.j2",
+        CONSOLE,
+        request=request,
+        size=simulated_size(request),
+        things="rows" if request.unit is PrivacyUnit.RECORD else "clients",
+        centre_range=CENTRE_RANGE,
+        best=best,
+        close=close,
+        each_noise=listed(f"{name} {noise:.3g}" for name, noise in zip(request.feature_names, noises, strict=False)),
+    )
+    return (*filter(None, text.splitlines()), *plan_cautions(request.draft(best.algorithm)))
 
 
 def _plain(value: Any) -> Any:
-    """Values that strict JSON can hold."""
     return json.loads(json.dumps(value), parse_constant=lambda _: None)

@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-import io
-import math
-from html import escape
 from typing import TYPE_CHECKING, Any
-
-from rich.console import Console, Group, RenderableType
-from rich.table import Table
-from rich.text import Text
 
 from flwr_dpkmeans.planner.simulate import MOST_EPSILON
 from flwr_dpkmeans.privacy.release import PrivacyUnit
-from flwr_dpkmeans.privacy.report import html_table
+from flwr_dpkmeans.results.page import rendered
 from flwr_dpkmeans.results.picture import new_figure, png_of
 
 if TYPE_CHECKING:
     from flwr_dpkmeans.planner.forecast import AlgorithmForecast, Forecast
-    from flwr_dpkmeans.planner.simulate import Curve, Excess
+    from flwr_dpkmeans.planner.simulate import Curve
 
-TEXT_WIDTH = 110
-_UNKNOWN = "unknown"
 # Okabe and Ito's palette for any kind of colour vision; markers and dashes tell lines apart in grey.
 _COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00")
 _MARKERS = "osD^vX"
@@ -30,126 +21,11 @@ _GREY = "#555555"
 _FLOOR = 1e-3
 
 
-def as_text(forecast: Forecast) -> str:
-    """The same as on a terminal, without colours."""
-    buffer = io.StringIO()
-    Console(file=buffer, width=TEXT_WIDTH, color_system=None).print(renderable(forecast))
-    return "\n".join(line.rstrip() for line in buffer.getvalue().splitlines())
-
-
-def as_html(forecast: Forecast) -> str:
-    """The same for a notebook."""
-    below = "".join(f"<p>{escape(line)}</p>" for line in _below(forecast))
-    return f"<p>{escape(_title(forecast))}</p>{html_table(_rows(forecast))}{below}"
-
-
-def renderable(forecast: Forecast) -> RenderableType:
-    """Table, answer and notes, to be printed with rich."""
-    table = Table(title=_title(forecast), title_justify="left")
-    (_, *heads), *rows = _rows(forecast)
-    table.add_column("")
-    for head in heads:
-        table.add_column(head, justify="right")
-    for label, *cells in rows:
-        table.add_row(label, *cells)
-    return Group(table, *map(Text, _below(forecast)))
-
-
-def _title(forecast: Forecast) -> str:
-    request = forecast.request
-    return (
-        f"N = {request.n_examples:,}, d = {request.n_features}, k = {request.n_clusters}, {request.n_clients} clients, "
-        f"epsilon {request.epsilon:g} per {request.unit.value}"
-    )
-
-
-def _below(forecast: Forecast) -> list[str]:
-    left_out = [f"Left out: {name}: {reason}" for name, reason in forecast.left_out]
-    return [_answer(forecast), *left_out, *(f"Note: {note}" for note in forecast.notes)]
-
-
-def _rows(forecast: Forecast) -> list[tuple[str, ...]]:
-    """Label and one cell per algorithm; first their names."""
-    request = forecast.request
-    things = "rows" if request.unit is PrivacyUnit.RECORD else "clients"
-    average = f"{request.units_per_cluster():,.0f} {things}"
-    found = forecast.algorithms
-    deployments = [one.deployment for one in found]
-    retries, target = found[0].max_retries, f"{100.0 * request.target_excess:.3g}%"
-    best = " (best)" if len(found) > 1 else ""
-    return [
-        ("", *(one.algorithm + (best if one.algorithm == forecast.recommended else "") for one in found)),
-        ("expected excess cost, ± standard error", *(_excess(one.excess) for one in found)),
-        ("  of which noise of the last release", *(_noise_part(one) for one in found)),
-        (
-            f"epsilon for an excess of {target}",
-            *(_shown(one.epsilon_for_target, ".2g", "out of reach") for one in found),
-        ),
-        (f"noise per centroid coordinate, {average}", *(_noise(one) for one in found)),
-        (f"smallest cluster told from noise, {things}", *(_shown(one.smallest_cluster, ",") for one in found)),
-        (f"k with an excess of {target}", *(_ks(one.n_clusters_range) for one in found)),
-        (f"epsilon with all retries ({retries})", *(_worst(one.epsilon_worst_case) for one in found)),
-        ("delta", *(f"{one.delta:.3g}" for one in found)),
-        ("iterations, round trips", *(f"{sent.n_rounds}, {sent.n_round_trips}" for sent in deployments)),
-        ("messages", *(f"{sent.n_messages:,}" for sent in deployments)),
-        (
-            "kB per client down, up",
-            *(f"{sent.bytes_down / 1e3:,.1f}, {sent.bytes_up / 1e3:,.1f}" for sent in deployments),
-        ),
-        ("minutes in deployment, without computing", *(f"{sent.minutes:.1f}" for sent in deployments)),
-    ]
-
-
-def _answer(forecast: Forecast) -> str:
-    """The recommendation in three sentences."""
-    request, needed = forecast.request, forecast.epsilon_for_target
-    asked = f"{100.0 * request.target_excess:.3g}%"
-    tried = [int(k) for k, _ in forecast.algorithms[0].excess_by_n_clusters]
-    of = f" of {tried[0]} to {tried[-1]} that were tried" if tried else ""
-    sensible = f"No k{of} stays within {asked} of the optimum: raise epsilon or add data."
-    if forecast.n_clusters_range is not None:
-        sensible = f"Sensible k,{of}: {_ks(forecast.n_clusters_range)} (within {asked} of the optimum)."
-    reached = f"No epsilon up to {MOST_EPSILON:g} brings k = {request.n_clusters} within {asked}"
-    if needed is not None:
-        reached = f"With k = {request.n_clusters}, epsilon {needed:.2g} brings it within {asked}"
-    return f"Recommended: {forecast.recommended}. {sensible} {reached}, by this forecast on drawn data."
-
-
-def _excess(excess: Excess | None) -> str:
-    if excess is None:
-        return _UNKNOWN
-    return f"{_percent(excess.mean)} ± {_percent(excess.standard_error)}"
-
-
-def _noise_part(one: AlgorithmForecast) -> str:
-    if one.excess is not None and one.excess_of_noise is not None and one.excess_of_noise >= one.excess.mean:
-        return "all of it"
-    return _percent(one.excess_of_noise)
-
-
-def _percent(value: float | None) -> str:
-    if value is None:
-        return _UNKNOWN
-    return f"{value:.1%}" if value < 0.0995 else f"{value:.0%}"
-
-
-def _shown(value: float | None, spec: str, unknown: str = _UNKNOWN) -> str:
-    return unknown if value is None else format(value, spec)
-
-
-def _noise(one: AlgorithmForecast) -> str:
-    if not one.noise_per_centroid:
-        return _UNKNOWN
-    low, high = min(one.noise_per_centroid), max(one.noise_per_centroid)
-    return f"{low:.3g}" if low == high else f"{low:.3g} to {high:.3g}"
-
-
-def _ks(allowed: tuple[int, int] | None) -> str:
-    return "none" if allowed is None else " to ".join(map(str, sorted(set(allowed))))
-
-
-def _worst(value: float) -> str:
-    return "infinite" if math.isinf(value) else f"{value:.3g}"
+def told(forecast: Forecast, form: str) -> str:
+    """Table, answer and notes in one of the forms of `flwr_dpkmeans.results.page`."""
+    things = "rows" if forecast.request.unit is PrivacyUnit.RECORD else "clients"
+    values = {"forecast": forecast, "request": forecast.request, "things": things, "most_epsilon": MOST_EPSILON}
+    return rendered("forecast.j2", form, **values)
 
 
 def draw_forecast(forecast: Forecast) -> bytes:
@@ -187,7 +63,6 @@ def draw_forecast(forecast: Forecast) -> bytes:
 
 
 def _lowest(forecast: Forecast) -> float:
-    """A little below every line, in percent."""
     curves = [curve for one in forecast.algorithms for curve in (one.excess_by_epsilon, one.excess_by_n_clusters)]
     means = [max(_FLOOR, excess.mean) for curve in curves for _, excess in curve]
     return 100.0 * min(forecast.request.target_excess, *means) / 1.5

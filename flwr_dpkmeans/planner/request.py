@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-import numbers
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass, field
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any
@@ -19,18 +18,14 @@ from flwr_dpkmeans.options import own_options, parse_run, schema_settings
 from flwr_dpkmeans.privacy.release import NoiseShape, PrivacyUnit
 from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.plan import Plan
-from flwr_dpkmeans.sums.settings import require_integer
+from flwr_dpkmeans.sums.settings import Options, flag, real, require_integer, whole
 from flwr_dpkmeans.sums.task import Run, ServerData, Task
 
-DEFAULT_TARGET_EXCESS = 0.1
-DEFAULT_SPREAD = 0.15
-DEFAULT_SEEDS = 20
-_MOST_SEEDS = 1_000
 _SCALED_BOX = ((-1.0,), (1.0,))
 
 
 @dataclass(frozen=True)
-class PlanningRequest:
+class PlanningRequest(Options):
     """The public shape of a federation and the options of its run; a value out of range is a ConfigurationError.
 
     Examples
@@ -40,23 +35,19 @@ class PlanningRequest:
     (10000, 10, 1000.0)
     """
 
-    n_examples: int
-    """A guess is enough for this and the next two: nothing is read from data."""
-    n_features: int
-    """0: as many as a schema, or bounds by column, have."""
-    n_clients: int
-    options: Mapping[str, Any] = field(hash=False)
+    n_examples: int = whole(MISSING, 3, 10_000, "rows of all clients together; a guess is enough")
+    n_features: int = whole(MISSING, 0, 8, "columns; 0: as many as a schema, or bounds by column, have")
+    n_clients: int = whole(MISSING, 2, 5, "clients")
+    options: Mapping[str, Any] = field(hash=False)  # type: ignore[misc]  # those before have no defaults either
     """Options of a run by flat names, `n_clusters` at least: each candidate gets what it has, and one must have each.
     ``bounds`` may be a schema, or ``"private"``, with a ``bounds_domain``; without, the plan is for the scaled box."""
-    target_excess: float = DEFAULT_TARGET_EXCESS
-    """Fraction by which the cost may exceed the optimum."""
-    spread: float = DEFAULT_SPREAD
-    """Standard deviation of a cluster's rows in each coordinate, as a fraction of half the range between the bounds:
-    what the planner assumes of the data."""
-    seeds: int = DEFAULT_SEEDS
-    """Synthetic data sets for each point of a curve."""
-    private_count: bool = False
-    """Whether N is a guess that the run counts privately, with `count_share` of the budget; else it is declared."""
+    target_excess: float = real(0.1, 0.0, math.inf, "0.1", "fraction by which the cost may exceed the optimum")
+    spread: float = real(
+        *(0.15, 0.0, math.nextafter(1.0, 2.0), "0.15"),
+        "assumed deviation of a cluster's rows in each coordinate, over half the range between the bounds; at most 1",
+    )
+    seeds: int = whole(20, 2, 20, "synthetic data sets for each point of a curve", most=1_000)
+    private_count: bool = flag(False, "N is a guess that the run counts privately, with its share of the budget")
     algorithms: tuple[str, ...] = ()
     """Candidates; empty: every private one that fits the unit and starts without server data."""
     schema: Schema | None = field(default=None, init=False)
@@ -65,6 +56,7 @@ class PlanningRequest:
     """Where a schema, or bounds by name, have them."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         given = {name: value for name, value in self.options.items() if value is not None}
         domain = given.pop("bounds_domain", None)
         if is_private(given.get("bounds")):
@@ -77,15 +69,7 @@ class PlanningRequest:
             given["bounds"] = (bounds.lower, bounds.upper)
             if self.n_features == 0 and (names or len(bounds.lower) > 1):
                 object.__setattr__(self, "n_features", len(bounds.lower))
-        for name, *limits in (
-            ("n_examples", 3, 10_000),
-            ("n_features", 1, 8),
-            ("n_clients", 2, 5),
-            ("seeds", 2, DEFAULT_SEEDS, _MOST_SEEDS),
-        ):
-            object.__setattr__(self, name, require_integer(name, getattr(self, name), *limits))
-        _require_between("target_excess", self.target_excess, math.inf, DEFAULT_TARGET_EXCESS)
-        _require_between("spread", self.spread, 1.0, DEFAULT_SPREAD)
+        require_integer("n_features", self.n_features, 1, 8)
         for name in self.algorithms:
             require_forecastable(name)
         object.__setattr__(self, "options", MappingProxyType(given))
@@ -188,11 +172,3 @@ def _fits(entry: type[Task], unit: PrivacyUnit) -> bool:
     """Whether an algorithm is a candidate; one that takes only bounds from server data competes at client level."""
     refused = {ServerData.NEEDED} if unit is PrivacyUnit.CLIENT else {ServerData.NEEDED, ServerData.BOUNDS}
     return entry.noise is not NoiseShape.NONE and unit in entry.units and entry.server_data not in refused
-
-
-def _require_between(name: str, value: object, most: float, example: float) -> None:
-    """Refuse what is not a number above 0 and at most `most`."""
-    number = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    if not number or not 0.0 < float(value) <= most or math.isinf(float(value)):  # type: ignore[arg-type]
-        allowed = "above 0" if math.isinf(most) else f"above 0 and at most {most:g}"
-        raise ConfigurationError(f"{name} is {value!r}, but it must be a number {allowed}: give {example:g}.")

@@ -31,13 +31,10 @@ if TYPE_CHECKING:
 
 HTML, MARKDOWN, CONSOLE = "html", "markdown", "console"
 """Forms; a console gets Markdown in which nothing is escaped."""
-_IN_CONSOLE, _ON_PAGE = 10, 200
-"""Columns and clusters that a table has at most."""
-_SIDE_BY_SIDE = 10
-"""Columns of numbers that a printed page has room for."""
+_IN_CONSOLE, _ON_PAGE = 10, 200  # columns and clusters that a table has at most
+_SIDE_BY_SIDE = 10  # columns of numbers that a printed page has room for
 _LONGEST = 10_000
-_CLEAR = 3.0
-"""Centres that are so many times their noise apart are told apart."""
+_CLEAR = 3.0  # centres that are so many times their noise apart are told apart
 _SUMS = ("residual_sums", "relative_sums", "clipped_sums", "sums", "means")
 _LARGEST_EXPONENT = 700.0
 
@@ -58,6 +55,7 @@ def _environment(form: str) -> Any:
     templates = tomllib.loads(Path(__file__).with_name("templates.toml").read_text(encoding="utf-8"))
     found = Environment(loader=DictLoader(templates), autoescape=True, finalize=finished, undefined=StrictUndefined)
     found.trim_blocks = found.lstrip_blocks = True
+    found.globals["turned"] = lambda rows: list(map(list, zip(*rows, strict=True)))
     # Widths of columns whose cells stand below each other.
     found.globals["columns"] = lambda rows: [max(map(len, cells)) for cells in zip(*rows, strict=True)]
     return found
@@ -93,7 +91,6 @@ def page(form: str, report: PrivacyReport, result: RunResult | None = None, pict
         "profile": [] if result is None else _profile(result.model.federated_profile),
         "own_profile": [] if result is None or result.profile is None else _own_profile(result.profile),
         "sureness": [] if result is None else _sureness(result),
-        "scale": "" if result is None else _scale(result.model),
         "evaluation": result and result.evaluation,
         "spent": result and result.spent,
     }
@@ -107,22 +104,12 @@ def registry_record(report: PrivacyReport, result: RunResult | None = None) -> b
 
 
 def _told(report: PrivacyReport, result: RunResult | None) -> dict[str, Any]:
-    """What both the page and the record speak of."""
     kinds = [line.noise for line in report.releases]
     noises = ", ".join(f"{kinds.count(kind)} with {kind} noise" for kind in dict.fromkeys(kinds))
     source = "OpenDP's discrete samplers" if report.noise == "secure" else f"a {report.noise} generator"
     mechanism = f"{len(kinds)} arrays of sums: {noises}; noise from {source}."
     model, trust = result and result.model, TRUST_MODELS.get(report.trust)
     return {"report": report, "origin": report.provenance, "model": model, "trust": trust, "mechanism": mechanism}
-
-
-def _scale(model: Model) -> str:
-    """How many columns there are, and what they are measured in."""
-    lower, upper = min(model.bounds.lower), max(model.bounds.upper)
-    told = (
-        f"within {lower:g} to {upper:g}" if model.schema is None else f"of a schema, scale {model.schema.scale.value}"
-    )
-    return f"{model.scaled.shape[1]} columns {told}"
 
 
 def _centres(model: Model, most: int) -> list[Table]:

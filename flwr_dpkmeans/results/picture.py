@@ -23,25 +23,21 @@ _BLUE, _ORANGE, _GREEN, _PALE, _GREY = "#0072B2", "#E69F00", "#009E73", "#B3E2D5
 _MOST_COLUMNS = 8
 _MOST_CHARACTERS = 130
 _MOST_CAUTIONS = 14
-_LINES = 20
-"""Of a column of counts beside the centroids."""
+_LINES = 20  # of a column of counts beside the centroids
 _MOST_LISTED = 3 * _LINES
-_TICK_CHARACTERS = 60
-"""That fit below half of the picture."""
-_MOST_CELLS = 160
-"""Whose values there is room for."""
-_MOST_SHOWN = 24
-"""Columns, and clusters, of a heat map."""
+_TICK_CHARACTERS = 60  # that fit below half of the picture
+_MOST_CELLS = 160  # whose values there is room for
+_MOST_SHOWN = 24  # columns, and clusters, of a heat map
 _LONGEST_NAME = 24
-_CHARACTER = 0.016
-"""Part of the strip's width that a character of its labels takes."""
+_CHARACTER = 0.016  # part of the strip's width that a character of its labels takes
 _DPI = 110
 
 
 def draw_summary(result: RunResult) -> bytes:
     """Draw the summary of a run as a PNG, with the report's warnings below."""
     figure = new_figure(11, 7.5)
-    cautions = [line for sentence in result.report.warnings for line in _caution(sentence)][:_MOST_CAUTIONS]
+    wrapped = textwrap.TextWrapper(190, initial_indent="WARNING  ", subsequent_indent=" " * 16).wrap
+    cautions = [line for sentence in result.report.warnings for line in wrapped(sentence)][:_MOST_CAUTIONS]
     upper, lower, below = figure.subfigures(3, 1, height_ratios=(1.25, 1, 0.01 + 0.06 * len(cautions)))
     below.text(0.01, 0.5, "\n".join(cautions), fontsize=8, va="center", color="#A00000")
     if result.image_shape is not None:
@@ -95,18 +91,11 @@ def png_of(figure: Any) -> bytes:
 
 
 def _draw_foot(figure: Any, report: PrivacyReport) -> None:
-    """The run that the picture belongs to."""
     if report.provenance is not None:
         figure.supxlabel(str(report.provenance), fontsize=7, color=_GREY)
 
 
-def _caution(sentence: str) -> list[str]:
-    """A warning as the lines of a picture."""
-    return textwrap.wrap(sentence, 190, initial_indent="WARNING  ", subsequent_indent="                ")
-
-
 def _draw_images(figure: Any, result: RunResult) -> None:
-    """Centroids as grey images, with their noisy counts."""
     k = len(result.model.centroids)
     rows = math.ceil(k / _MOST_COLUMNS)
     columns = math.ceil(k / rows)

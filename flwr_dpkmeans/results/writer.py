@@ -52,7 +52,6 @@ class RunResult:
     movements: tuple[float, ...] = field(default=(), repr=False)
     """Largest step of a centroid in each iteration, in scaled units."""
     image_shape: tuple[int, ...] | None = None
-    """Draw centroids as images of this shape."""
     evaluation: EvaluationResult | None = None
     scaled_costs: NDArray[np.float64] | None = field(default=None, repr=False)
     """(largest k,): the cost curve of a run that chose k, in squared scaled units."""
@@ -61,7 +60,6 @@ class RunResult:
     profile: Any = field(default=None, repr=False)
     """A data frame of the party's own rows by cluster, exact; None where there is none."""
     spent: str = field(default="", repr=False)
-    """What the party's ledger says."""
 
     @classmethod
     def of(cls, model: Model, report: PrivacyReport, state: State, **known: Any) -> RunResult:
@@ -122,7 +120,6 @@ def result_files(result: RunResult) -> dict[str, bytes]:
 
 
 def _archive(arrays: Mapping[str, Any]) -> bytes:
-    """Named arrays as NumPy keeps them."""
     buffer = io.BytesIO()
     np.savez(buffer, **arrays)
     return buffer.getvalue()

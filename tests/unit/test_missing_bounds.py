@@ -10,7 +10,6 @@ import pytest
 from flwr_dpkmeans import FastLloyd, FederatedKMeans, PrivateKMeans, ProxyLloyd
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.flower.server_app import strategy_from_run_config
-from flwr_dpkmeans.planner.present import as_text
 
 SENTENCE = (
     "no bounds were given, and they may not be taken from private data: give public ones, such as bounds='0,100' or "
@@ -56,4 +55,4 @@ def test_a_plan_without_bounds_says_in_which_unit_its_noise_is() -> None:
     said = "No bounds were given: noise is given as a fraction of half the range that they will have."
     assert said in without.notes
     assert said not in scaled.notes
-    assert "No bounds were given" in as_text(without)
+    assert "No bounds were given" in str(without)

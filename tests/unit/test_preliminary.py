@@ -13,7 +13,7 @@ from support.flat import flat_estimator
 
 from flwr_dpkmeans.algorithms.feddp_kmeans import SpherePacking
 from flwr_dpkmeans.errors import ConfigurationError, PlanError, ProtocolError
-from flwr_dpkmeans.kmeans.ranges import N_BINS, N_MAGNITUDES, Ranges, magnitude_histogram
+from flwr_dpkmeans.kmeans.ranges import N_BINS, N_MAGNITUDES, magnitude_histogram
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.accounting import compose_epsilon
 from flwr_dpkmeans.privacy.release import GaussianRelease, ReleasedSum, as_released, vector_length
@@ -303,7 +303,7 @@ def test_the_noise_of_all_shares_is_reckoned_with() -> None:
     plan = plan_of(1, n_clients=2, n_examples=5000)
     block = plan.round_at(-1).blocks[0]
     counts = np.zeros((1, N_MAGNITUDES))
-    counts += magnitude_histogram(np.full((1, 1), 3.0), Ranges((-100.0,), (100.0,)))
+    counts += magnitude_histogram(np.full((1, 1), 3.0), ((-100.0,), (100.0,)))
     n_tests = sum(N_MAGNITUDES - width + 1 for width in (1, 2, 4, 8, 16))
     from scipy.stats import norm
 

@@ -25,7 +25,7 @@ from flwr_dpkmeans.kmeans.lloyd import (
 )
 from flwr_dpkmeans.kmeans.projected import clear_labels, nearest_projected, outer_product_triangle
 from flwr_dpkmeans.kmeans.proxies import samples_around
-from flwr_dpkmeans.kmeans.ranges import Ranges, magnitude_histogram, range_histogram
+from flwr_dpkmeans.kmeans.ranges import magnitude_histogram, range_histogram
 from flwr_dpkmeans.kmeans.residuals import residual_sums, unit_residuals
 
 WIDE = 1 << 16
@@ -65,8 +65,8 @@ STEPS: dict[str, Callable[[Any, Any], Any]] = {
     "residuals": lambda points, centers: residual_sums(
         points, labels_of(len(points), len(centers)), centers, 0.5, len(centers)
     ),
-    "magnitudes": lambda points, _: magnitude_histogram(points, Ranges((-1.0,), (1.0,))),
-    "ranges": lambda points, _: range_histogram(points, Ranges((-1.0,), (1.0,))),
+    "magnitudes": lambda points, _: magnitude_histogram(points, ((-1.0,), (1.0,))),
+    "ranges": lambda points, _: range_histogram(points, ((-1.0,), (1.0,))),
     "cost": cost_per_point,
 }
 

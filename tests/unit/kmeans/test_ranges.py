@@ -32,7 +32,7 @@ from flwr_dpkmeans.kmeans.ranges import (
     range_histogram,
 )
 
-WIDE = Ranges((-WIDEST,), (WIDEST,))
+WIDE = ((-WIDEST,), (WIDEST,))
 GRID = 2**16
 
 
@@ -70,7 +70,7 @@ def test_every_value_is_in_one_bin_that_meets_the_domain(domain: tuple[float, fl
     low, high = domain
     values = np.array([low, high, (low + high) / 2, low - 1e12, high + 1e12, 0.0])[:, None]
     for row in range(len(values)):
-        counts = magnitude_histogram(values[row : row + 1], Ranges((low,), (high,)))
+        counts = magnitude_histogram(values[row : row + 1], ((low,), (high,)))
         assert counts.sum() == 1.0
         (place,) = np.flatnonzero(counts[0])
         edges = magnitude_edges(low, high)
@@ -78,7 +78,7 @@ def test_every_value_is_in_one_bin_that_meets_the_domain(domain: tuple[float, fl
 
 
 def test_equal_bins_by_hand() -> None:
-    coarse = Ranges((0.0,), (float(N_BINS),))
+    coarse = ((0.0,), (float(N_BINS),))
     values = np.array([0.0, 0.5, 1.0, N_BINS - 1.0, N_BINS, -0.1, N_BINS + 0.1])[:, None]
     counts = range_histogram(values, coarse)[0]
     assert counts[[0, 1, N_BINS - 1]].tolist() == [2.0, 1.0, 2.0]
@@ -95,8 +95,8 @@ def tables() -> list[NDArray[np.float64]]:
     return [rows[:size] for size in (0, 1, 5, 42)]
 
 
-COARSE = Ranges((-1.0, 0.0, -1e9), (1.0, 1e-3, 1e9))
-DOMAIN = Ranges((-WIDEST, 0.0, -3.0), (WIDEST, 8.0, 3.0))
+COARSE = ((-1.0, 0.0, -1e9), (1.0, 1e-3, 1e9))
+DOMAIN = ((-WIDEST, 0.0, -3.0), (WIDEST, 8.0, 3.0))
 
 
 def both(points: NDArray[np.float64]) -> list[NDArray[np.float64]]:
@@ -162,11 +162,11 @@ def test_the_threshold_is_a_union_bound_over_windows() -> None:
 
 def test_coarse_range_is_twice_as_wide_as_what_was_heard() -> None:
     found = find_coarse_ranges(released((3.0, 500.0), (5.0, 500.0)), WIDE, 10.0)
-    assert found.ranges == Ranges((-1.0,), (11.0,))  # 2 to 8
+    assert found.ranges == ((-1.0,), (11.0,))  # 2 to 8
     assert (found.unheard, found.zero) == ((), ())
     found = find_coarse_ranges(released((3.0, 500.0), (-20.0, 500.0)), WIDE, 10.0)
-    assert found.ranges == Ranges((-50.0,), (22.0,))  # -32 to 4
-    domain = Ranges((2.5,), (7.5,))
+    assert found.ranges == ((-50.0,), (22.0,))  # -32 to 4
+    domain = ((2.5,), (7.5,))
     found = find_coarse_ranges(released((3.0, 500.0), (5.0, 500.0), domain=domain), domain, 10.0)
     assert found.ranges == domain
 
@@ -178,7 +178,7 @@ def test_a_side_that_is_not_heard_counts_where_it_mirrors_the_other(mirrored: fl
     for sign in (1.0, -1.0):
         found = find_coarse_ranges(released((3.0 * sign, 1000.0), (-3.0 * sign, mirrored)), WIDE, noise)
         expected = sorted((lower * sign, (8.0 if lower < 0.0 else 5.0) * sign))
-        assert [found.ranges.lower[0], found.ranges.upper[0]] == expected
+        assert [found.ranges[0][0], found.ranges[1][0]] == expected
 
 
 @pytest.mark.parametrize(("count", "heard"), [(72.0, True), (70.0, False)])
@@ -186,22 +186,22 @@ def test_both_sides_stand_out_together(count: float, heard: bool) -> None:
     """Neither does alone; together their noise is sqrt(2) times as large: 141.4 are needed."""
     noise = 100.0 / noise_threshold(1, 1.0)
     found = find_coarse_ranges(released((3.0, count), (-3.0, count)), WIDE, noise)
-    assert found.ranges == (Ranges((-8.0,), (8.0,)) if heard else WIDE)
+    assert found.ranges == (((-8.0,), (8.0,)) if heard else WIDE)
     assert found.unheard == (() if heard else (0,))
 
 
 def test_zeros_alone_give_a_range_next_to_zero() -> None:
     found = find_coarse_ranges(released((0.0, 500.0), (3.0, 20.0)), WIDE, 10.0)
-    assert found.ranges == Ranges((-(2.0**-19),), (2.0**-19,))
+    assert found.ranges == ((-(2.0**-19),), (2.0**-19,))
     assert (found.unheard, found.zero) == ((), (0,))
     found = find_coarse_ranges(released((0.0, 500.0), (3.0, 200.0)), WIDE, 10.0)
-    assert found.ranges.upper[0] == pytest.approx(6.0)  # from zero to 4
+    assert found.ranges[1][0] == pytest.approx(6.0)  # from zero to 4
     assert found.zero == ()
-    least = Ranges((-5e-324,), (5e-324,))  # next to zero there is no smaller number
+    least = ((-5e-324,), (5e-324,))  # next to zero there is no smaller number
     assert find_coarse_ranges(released((0.0, 500.0), domain=least), least, 10.0).ranges == least
 
 
-NINE = Ranges((-WIDEST,) * 9, (WIDEST,) * 9)
+NINE = ((-WIDEST,) * 9, (WIDEST,) * 9)
 
 
 @pytest.mark.parametrize(
@@ -225,9 +225,9 @@ def test_a_column_is_looked_for_where_the_others_are(
     counts = np.repeat(released((3.0, 800.0)), 9, axis=0)
     counts[8] = released((value, count), (0.0, zeros))
     found = find_coarse_ranges(counts, NINE, 10.0)
-    assert found.ranges.lower[:8] == (1.0,) * 8
+    assert found.ranges[0][:8] == (1.0,) * 8
     assert found.unheard == ((8,) if bounds is None else ())
-    assert (found.ranges.lower[8], found.ranges.upper[8]) == pytest.approx(bounds or (-WIDEST, WIDEST))
+    assert (found.ranges[0][8], found.ranges[1][8]) == pytest.approx(bounds or (-WIDEST, WIDEST))
 
 
 def test_what_columns_share_may_be_four_octaves_and_is_never_zero() -> None:
@@ -239,11 +239,11 @@ def test_what_columns_share_may_be_four_octaves_and_is_never_zero() -> None:
     assert found.unheard == (8,)  # with the bin of zero by 2.9
     counts[8] = released((0.0, 8.0), *((value, 16.0) for value in octaves))
     found = find_coarse_ranges(counts, NINE, 10.0)
-    assert (found.ranges.lower[8], found.ranges.upper[8]) == (-6.5, 23.5)  # 1 to 16
+    assert (found.ranges[0][8], found.ranges[1][8]) == (-6.5, 23.5)  # 1 to 16
 
 
 def test_noise_outside_of_the_domain_is_not_heard() -> None:
-    domain = Ranges((0.0,), (8.0,))
+    domain = ((0.0,), (8.0,))
     counts = np.zeros((1, N_MAGNITUDES))
     counts[0, LEVELS - 3] = 900.0
     assert find_coarse_ranges(counts, domain, 10.0).unheard == (0,)
@@ -259,7 +259,7 @@ def test_columns_that_are_not_alike_share_nothing() -> None:
 
 def test_nothing_stands_out_at_all() -> None:
     """Then the fullest bin is noise, and the domain is kept."""
-    narrow = Ranges((-50.0,), (900.0,))
+    narrow = ((-50.0,), (900.0,))
     for domain in (WIDE, narrow):
         found = find_coarse_ranges(released((30.0, 1.0), (1e-3, 9.0), domain=domain), domain, 10.0)
         assert (found.ranges, found.unheard, found.zero) == (domain, (0,), ())
@@ -267,7 +267,7 @@ def test_nothing_stands_out_at_all() -> None:
 
 def test_noise_alone_is_hardly_ever_taken_for_data() -> None:
     generator = np.random.default_rng(5)
-    domain = Ranges((-WIDEST,) * 4, (WIDEST,) * 4)
+    domain = ((-WIDEST,) * 4, (WIDEST,) * 4)
     clear = sum(
         len(find_coarse_ranges(generator.normal(0.0, 7.0, (4, N_MAGNITUDES)), domain, 7.0).unheard) < 4
         for _ in range(300)
@@ -278,8 +278,8 @@ def test_noise_alone_is_hardly_ever_taken_for_data() -> None:
 def test_range_is_widened_by_a_bin() -> None:
     counts = np.zeros((1, N_BINS))
     counts[:, 4:9] = 100.0
-    coarse = Ranges((0.0,), (float(N_BINS),))
-    assert find_ranges(counts, coarse, 1.0) == Ranges((3.0,), (10.0,))
+    coarse = ((0.0,), (float(N_BINS),))
+    assert find_ranges(counts, coarse, 1.0) == ((3.0,), (10.0,))
     assert find_ranges(np.full((1, N_BINS), 50.0), coarse, 1.0) == coarse
 
 
@@ -289,12 +289,12 @@ def test_a_range_that_rows_may_lie_outside_of_is_not_narrowed(outside: float, ke
     counts = np.zeros((1, N_BINS))
     counts[:, 10:12] = 1000.0
     counts[:, ~np.isin(np.arange(N_BINS), (10, 11))] = outside * (MOST_OUTSIDE * 2000.0 - 40.0 * math.sqrt(30.0)) / 30.0
-    coarse = Ranges((0.0,), (float(N_BINS),))
-    assert find_ranges(counts, coarse, 40.0) == (coarse if kept else Ranges((9.0,), (13.0,)))
+    coarse = ((0.0,), (float(N_BINS),))
+    assert find_ranges(counts, coarse, 40.0) == (coarse if kept else ((9.0,), (13.0,)))
 
 
 def test_a_range_that_stays_unclear_is_the_coarse_one() -> None:
-    coarse = Ranges((-3.0,), (5.0,))
+    coarse = ((-3.0,), (5.0,))
     assert find_ranges(np.zeros((1, N_BINS)), coarse, 1.0) == coarse
 
 
@@ -303,8 +303,8 @@ def test_a_constant_column_gets_a_positive_width(value: float) -> None:
     points = np.full((5000, 1), value)
     coarse = find_coarse_ranges(magnitude_histogram(points, WIDE), WIDE, 1.0).ranges
     ranges = find_ranges(range_histogram(np.clip(points, -WIDEST, WIDEST), coarse), coarse, 1.0)
-    assert -WIDEST <= ranges.lower[0] < ranges.upper[0] <= WIDEST
-    assert ranges.lower[0] <= np.clip(value, -WIDEST, WIDEST) <= ranges.upper[0]
+    assert -WIDEST <= ranges[0][0] < ranges[1][0] <= WIDEST
+    assert ranges[0][0] <= np.clip(value, -WIDEST, WIDEST) <= ranges[1][0]
 
 
 @pytest.mark.parametrize("fill", [0.0, 1.0, -1.0, 2.0**46, -(2.0**46)])
@@ -313,24 +313,24 @@ def test_a_constant_column_gets_a_positive_width(value: float) -> None:
 )
 def test_whatever_is_released_gives_a_box_in_the_domain(fill: float, domain: tuple[float, float]) -> None:
     """A hostile server may say that anything was released."""
-    limits = Ranges((domain[0],) * 2, (domain[1],) * 2)
+    limits = ((domain[0],) * 2, (domain[1],) * 2)
     generator = np.random.default_rng(1)
     for scale in (0.0, 1.0, 2.0**46):
         noise = np.rint(generator.normal(0.0, scale, (2, N_MAGNITUDES)))
         coarse = find_coarse_ranges(noise + fill, limits, 1.0).ranges
         ranges = find_ranges(noise[:, :N_BINS] + fill, coarse, 1.0)
-        for low, high in (*zip(coarse.lower, coarse.upper, strict=True), *zip(ranges.lower, ranges.upper, strict=True)):
+        for low, high in (*zip(coarse[0], coarse[1], strict=True), *zip(ranges[0], ranges[1], strict=True)):
             assert domain[0] <= low < high <= domain[1]
 
 
 def test_real_ranges_are_found() -> None:
     generator = np.random.default_rng(8)
     points = generator.uniform((20.0, -3e5, 0.001), (95.0, 7e5, 0.009), (20_000, 3))
-    domain = Ranges((-WIDEST,) * 3, (WIDEST,) * 3)
+    domain = ((-WIDEST,) * 3, (WIDEST,) * 3)
     noise = generator.normal(0.0, 20.0, (3, N_MAGNITUDES))
     coarse = find_coarse_ranges(magnitude_histogram(points, domain) + noise, domain, 20.0).ranges
     found = find_ranges(range_histogram(points, coarse) + noise[:, :N_BINS], coarse, 20.0)
-    for low, high, least, most in zip(found.lower, found.upper, points.min(axis=0), points.max(axis=0), strict=True):
+    for low, high, least, most in zip(found[0], found[1], points.min(axis=0), points.max(axis=0), strict=True):
         width = most - least
         assert least - 0.25 * width < low <= least + 0.01 * width
         assert most - 0.01 * width <= high < most + 0.25 * width
@@ -340,7 +340,7 @@ def test_a_mirrored_range_reaches_as_far_as_its_farther_end() -> None:
     """From 2 to 32 was heard, and a third of it on the other side."""
     noise = 400.0 / noise_threshold(1, 1.0)
     found = find_coarse_ranges(released((3.0, 1000.0), (20.0, 1000.0), (-3.0, 350.0), (-20.0, 350.0)), WIDE, noise)
-    assert found.ranges == Ranges((-64.0,), (64.0,))
+    assert found.ranges == ((-64.0,), (64.0,))
 
 
 def test_what_columns_share_may_be_two_octaves() -> None:
@@ -350,7 +350,7 @@ def test_what_columns_share_may_be_two_octaves() -> None:
         counts[8] = released((3.0, each), (5.0, each))
         found = find_coarse_ranges(counts, NINE, 10.0)
         assert found.unheard == unheard
-        assert (found.ranges.lower[8], found.ranges.upper[8]) == ((-WIDEST, WIDEST) if unheard else (-1.0, 11.0))
+        assert (found.ranges[0][8], found.ranges[1][8]) == ((-WIDEST, WIDEST) if unheard else (-1.0, 11.0))
 
 
 def test_windows_are_as_wide_as_a_quarter_of_the_bins() -> None:

@@ -204,7 +204,7 @@ def test_the_text_answers_the_questions(forecast: Forecast) -> None:
     text = str(forecast)
     for part in ("fastlloyd", "glloyd", "smallest cluster", "round trips", "Recommended", "synthetic", "minutes"):
         assert part in text
-    assert max(len(line) for line in text.splitlines()) <= 110
+    assert max(len(line) for line in text.splitlines() if line.startswith("|")) <= 110
 
 
 def test_the_schema_is_strict_json(forecast: Forecast) -> None:
@@ -341,27 +341,31 @@ def one_of(algorithm: str, **changes: Any) -> AlgorithmForecast:
 
 TEXT = """\
 N = 12,345, d = 8, k = 3, 5 clients, epsilon 1.5 per record
-┏━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━┳━━━━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━┳━━━━━━━━━━━┓
-┃                                           ┃ glloyd (best) ┃      fastlloyd ┃   sulloyd ┃
-┡━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━╇━━━━━━━━━━━━━━━╇━━━━━━━━━━━━━━━━╇━━━━━━━━━━━┩
-│ expected excess cost, ± standard error    │   9.9% ± 0.2% │      10% ± 10% │   unknown │
-│   of which noise of the last release      │          1.2% │      all of it │   unknown │
-│ epsilon for an excess of 10%              │          0.99 │   out of reach │      0.99 │
-│ noise per centroid coordinate, 4,115 rows │        0.0125 │ 0.0001 to 0.25 │   unknown │
-│ smallest cluster told from noise, rows    │         1,234 │        unknown │     1,234 │
-│ k with an excess of 10%                   │        2 to 7 │              9 │      none │
-│ epsilon with all retries (2)              │          1.25 │       infinite │      1.25 │
-│ delta                                     │         1e-05 │          1e-05 │     1e-05 │
-│ iterations, round trips                   │          4, 6 │           4, 6 │      4, 6 │
-│ messages                                  │         1,036 │          1,036 │     1,036 │
-│ kB per client down, up                    │     12.3, 6.8 │      12.3, 6.8 │ 12.3, 6.8 │
-│ minutes in deployment, without computing  │           1.0 │            1.0 │       1.0 │
-└───────────────────────────────────────────┴───────────────┴────────────────┴───────────┘
-Recommended: glloyd. Sensible k, of 3 to 3 that were tried: 2 to 7 (within 10% of the optimum). With k = 3,
-epsilon 0.99 brings it within 10%, by this forecast on drawn data.
+
+|                                           | glloyd (best) |      fastlloyd |   sulloyd |
+| :---------------------------------------- | ------------: | -------------: | --------: |
+| expected excess cost, ± standard error    |   9.9% ± 0.2% |      10% ± 10% |   unknown |
+|   of which noise of the last release      |          1.2% |      all of it |   unknown |
+| epsilon for an excess of 10%              |          0.99 |   out of reach |      0.99 |
+| noise per centroid coordinate, 4,115 rows |        0.0125 | 0.0001 to 0.25 |   unknown |
+| smallest cluster told from noise, rows    |         1,234 |        unknown |     1,234 |
+| k with an excess of 10%                   |        2 to 7 |              9 |      none |
+| epsilon with all retries (2)              |          1.25 |       infinite |      1.25 |
+| delta                                     |         1e-05 |          1e-05 |     1e-05 |
+| iterations, round trips                   |          4, 6 |           4, 6 |      4, 6 |
+| messages                                  |         1,036 |          1,036 |     1,036 |
+| kB per client down, up                    |     12.3, 6.8 |      12.3, 6.8 | 12.3, 6.8 |
+| minutes in deployment, without computing  |           1.0 |            1.0 |       1.0 |
+
+Recommended: glloyd. Sensible k, of 3 to 3 that were tried: 2 to 7 (within 10% of the optimum). \
+With k = 3, epsilon 0.99 brings it within 10%, by this forecast on drawn data.
+
 Left out: proxy_lloyd: Because.
+
 Note: One.
-Note: Two."""
+
+Note: Two.
+"""
 
 
 def test_everything_that_a_forecast_says() -> None:
@@ -740,13 +744,12 @@ def test_a_quick_forecast_has_five_data_sets_at_most(
 
 @pytest.mark.parametrize("terminal", [False, True])
 def test_a_terminal_has_its_own_width_and_a_bar_and_a_pipe_has_neither(
-    terminal: bool, forecast: Forecast, monkeypatch: pytest.MonkeyPatch
+    terminal: bool, forecast: Forecast, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     class Screen(rich.console.Console):
         def __init__(self, **options: Any) -> None:
-            width = options.pop("width", None)
-            super().__init__(file=io.StringIO(), width=width or 150, force_terminal=terminal)
-            opened.append((width, options))
+            super().__init__(file=io.StringIO(), width=150, force_terminal=terminal)
+            opened.append(options)
 
         def print(self, *things: Any, **options: Any) -> None:
             printed.append(self.width)
@@ -764,7 +767,7 @@ def test_a_terminal_has_its_own_width_and_a_bar_and_a_pipe_has_neither(
     monkeypatch.setattr(cli, "Console", Screen)
     monkeypatch.setattr(cli, "make_forecast", made)
     assert main(list(SMALL)) == 0
-    assert opened[0] == (None, {"stderr": True})
-    assert printed[-1] == (150 if terminal else 110)
+    assert opened[0] == {"stderr": True}
+    assert printed[-1:] == ([150] if terminal else [])
+    assert capsys.readouterr().out == ("" if terminal else f"{forecast}\n")
     assert given == [1 if terminal else 0]
-    assert (None, {}) in opened
