@@ -21,7 +21,7 @@ from flwr_dpkmeans.data.schema import Schema, schema_of
 from flwr_dpkmeans.errors import ConfigurationError, nearest
 from flwr_dpkmeans.privacy.release import PrivacyUnit
 from flwr_dpkmeans.sums.settings import Dropout, Options, Settings, require_integer, rule_of, whole
-from flwr_dpkmeans.sums.task import TASKS, Run, Task
+from flwr_dpkmeans.sums.task import CLIP_BOUNDS, TASKS, Run, Task
 
 SPREADS_SHARE = 0.05
 """Of the budget, for the private deviations of a schema's standard scale."""
@@ -30,7 +30,7 @@ AUTO = "auto"
 """What a file or a command line says where an option is left to the run."""
 _CLIENT_LEVEL = frozenset(("examples_per_client", "client_sampling_rate"))
 _FEDERATED = frozenset(("max_silent", "masking"))
-_OF_CLIENTS = ("examples_per_client", "weights_bound", "means_bound", "indicators_bound")
+_OF_CLIENTS = ("examples_per_client", *CLIP_BOUNDS[2:])
 _OF_EVALUATIONS = ("n_classes", "evaluation_radius")
 _DOMAIN = (
     "a public range that the bounds lie in, if there is one; it need not be tight, and helps small tables and columns "

@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from threadpoolctl import LibController
 
 
+_ANYWHERE = ("goto_set_num_threads", "scipy_goto_set_num_threads", "scipy_goto_set_num_threads64_")
+"""What OpenBLAS' call that holds in every thread is named in one build or another."""
+
+
 class _Libraries(ContextDecorator):
     """The thread pools of this process, held to one thread by whoever has entered.
 
@@ -65,11 +69,11 @@ class _Libraries(ContextDecorator):
 
 
 def _set(library: LibController, n_threads: int) -> None:
-    """Set a library's limit; OpenBLAS 0.3.31 ignores the usual call in threads other than the main one."""
+    """Set a library's limit; OpenBLAS since 0.3.31 ignores the usual call in threads other than the main one."""
     library.set_num_threads(n_threads)
-    local = getattr(library.dynlib, "openblas_set_num_threads_local", None)
-    if local is not None and library.get_num_threads() != n_threads:
-        local(n_threads)
+    for name in _ANYWHERE if library.get_num_threads() != n_threads else ():
+        if hasattr(library.dynlib, name):
+            getattr(library.dynlib, name)(n_threads)
 
 
 _LIBRARIES = _Libraries()

@@ -38,7 +38,13 @@ from flwr_dpkmeans.algorithms.server_points import facts_without_server
 from flwr_dpkmeans.errors import ConfigurationError, PlanError
 from flwr_dpkmeans.kmeans import projected
 from flwr_dpkmeans.kmeans.lloyd import LabelArray, clip_rows, clip_vector, round_to_grid, sum_over_blocks, truncate
-from flwr_dpkmeans.kmeans.projected import clear_labels, means_and_indicators, nearest_projected, sums_and_counts
+from flwr_dpkmeans.kmeans.projected import (
+    clear_labels,
+    clipped_together,
+    means_and_indicators,
+    nearest_projected,
+    sums_and_counts,
+)
 from flwr_dpkmeans.kmeans.public_points import PackingMethod, cost_curve, elbow, sphere_packing, weighted_kmeans
 from flwr_dpkmeans.privacy.release import Norm, PrivacyUnit, ReleasedSum, Sensitivity
 from flwr_dpkmeans.sums.plan import Plan
@@ -123,6 +129,8 @@ class FedDPKMeansOptions(ChooseKOptions):
     )
     means_bound: float | None = _clip_bound("21.0", "norm of a client's cluster means")
     indicators_bound: float | None = _clip_bound("10.0", "norm of a client's list of clusters")
+    sums_bound: float | None = _clip_bound("400.0", "norm of a client's cluster sums")
+    counts_bound: float | None = _clip_bound("30.0", "norm of a client's rows by cluster")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -137,8 +145,8 @@ class ServerKMeansPlusPlusOptions(ClippedOptions):
     """Options of DP-Lloyd after a public start."""
 
     max_iter: int | None = whole(None, 0, 5, f"Lloyd rounds; automatic: {DEFAULT_ROUNDS}", most=1_000)
-    means_bound: float | None = _clip_bound("21.0", "norm of a client's cluster means")
-    indicators_bound: float | None = _clip_bound("10.0", "norm of a client's list of clusters")
+    sums_bound: float | None = _clip_bound("400.0", "norm of a client's cluster sums")
+    counts_bound: float | None = _clip_bound("30.0", "norm of a client's rows by cluster")
 
 
 @dataclass(frozen=True)
@@ -152,7 +160,7 @@ class ServerLloydOptions(ServerKMeansPlusPlusOptions):
 class SpherePackingOptions(ServerKMeansPlusPlusOptions):
     """Options of the start from a sphere packing."""
 
-    packing: PackingMethod = choice(PackingMethod, PackingMethod.BISECT, "search of the sphere packing")
+    packing: PackingMethod = choice(PackingMethod, PackingMethod.CORNERS, "search of the sphere packing")
 
 
 # -- tasks --------------------------------------------------------------------------------------------------------
@@ -440,13 +448,13 @@ def centers_round(known: Known, facts: ServerFacts, sums_share: float, counts_sh
     def admits(state: State) -> bool:
         return _fits(state, PROJECTED_CENTERS, known, known.config.n_clusters)
 
-    parts, statistic = _cluster_sums(known, facts, (sums_share, counts_share), labels_of)
+    parts, statistic = _cluster_sums(known, facts, (sums_share, counts_share), labels_of, as_means=True)
     reads = (PROJECTION, PROJECTED_CENTERS)
     return parts, PrivateSum("centers", (), statistic, advance, facts.data_radius, reads, admits)
 
 
 def lloyd_rounds(known: Known, facts: ServerFacts, total: float, n_rounds: int) -> list[noise_budget.PlannedSum]:
-    """FedDP-Lloyd (Algorithm 2): as step 3, with distances in the space of the data.
+    """FedDP-Lloyd (Algorithm 2): as step 3, with distances in the space of the data; clients send sums and counts.
 
     The T equal rounds take `total` of the budget together, split as the centers round is.
     """
@@ -467,9 +475,14 @@ def lloyd_rounds(known: Known, facts: ServerFacts, total: float, n_rounds: int) 
 
 
 def _cluster_sums(
-    known: Known, facts: ServerFacts, shares: Sequence[float], labels_of: Callable[[Array, State], LabelArray]
+    known: Known,
+    facts: ServerFacts,
+    shares: Sequence[float],
+    labels_of: Callable[[Array, State], LabelArray],
+    *,
+    as_means: bool = False,
 ) -> tuple[list[noise_budget.ReleasePart], Callable[[Array, State], Sequence[Array]]]:
-    """Sums and counts by label (record level), or a client's cluster means and indicators: what and how."""
+    """Sums and counts by label, of a client clipped or, in step 3, turned into means and indicators: what and how."""
     k, d = known.config.n_clusters, known.n_features
     norm, order = noise_budget.count_norm(known.config), noise_budget.count_order(known.config)
 
@@ -480,10 +493,6 @@ def _cluster_sums(
 
         return sum_over_blocks(summed, len(points), d)
 
-    def means_of(points: Array, state: State) -> Sequence[Array]:
-        sums, counts = sums_of(points, state)
-        return means_and_indicators(sums, counts, facts.means_bound, facts.indicators_bound, indicator_order=order)
-
     if known.settings.unit is PrivacyUnit.RECORD:
         # The centre is public, so the row's distance from it is all that one row adds.
         because = "S9: one row, clipped to the data radius, lies in one cluster (FedDP-KMeans, section 3, step 3)"
@@ -492,13 +501,27 @@ def _cluster_sums(
             noise_budget.ReleasePart("clipped_sums", (k, d), sums, shares[0], sums.bound),
             noise_budget.ReleasePart("counts", (k,), counts_sensitivity(norm), shares[1], 1.0),
         ], sums_of
-    means = _clipped("S10", "list of cluster means", Norm.L2, facts.means_bound)
-    indicators = _clipped("S10", "list of non-empty clusters", norm, facts.indicators_bound, nonnegative=True)
+    names, what = ("clipped_sums", "counts"), ("list of cluster sums", "list of rows by cluster")
+    bounds = facts.sums_bound, facts.counts_bound
+    if as_means:
+        names, what = ("means", "indicators"), ("list of cluster means", "list of non-empty clusters")
+        bounds = facts.means_bound, facts.indicators_bound
+
+    def clipped_of(points: Array, state: State) -> Sequence[Array]:
+        vectors, numbers = sums_of(points, state)
+        if as_means:
+            vectors, numbers = means_and_indicators(vectors, numbers)
+        return clipped_together(vectors, numbers, *bounds, order=order)
+
+    vectors = _clipped("S10", what[0], Norm.L2, bounds[0])
+    numbers = _clipped("S10", what[1], norm, bounds[1], nonnegative=True)
     return [
-        noise_budget.ReleasePart("means", (k, d), means, shares[0], means.bound),
+        noise_budget.ReleasePart(names[0], (k, d), vectors, shares[0], vectors.bound),
         # An indicator is 0 or 1 before the list is scaled down.
-        noise_budget.ReleasePart("indicators", (k,), indicators, shares[1], min(1.0, indicators.bound)),
-    ], means_of
+        noise_budget.ReleasePart(
+            names[1], (k,), numbers, shares[1], min(1.0, numbers.bound) if as_means else numbers.bound
+        ),
+    ], clipped_of
 
 
 def _new_centroids(state: State, released: ReleasedSum, facts: ServerFacts) -> tuple[Array, Array]:

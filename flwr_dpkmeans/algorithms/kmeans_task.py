@@ -325,7 +325,7 @@ class KMeansTask(Task):
                 "scale = 'bounds' or unit='record'."
             )
         k, classes = self.n_clusters, settings.n_classes
-        for name in ("data_radius", "outer_product_bound", "means_bound"):
+        for name in ("data_radius", "outer_product_bound", "means_bound", "sums_bound"):
             given = getattr(self.options, name, None)
             if settings.private_bounds and given is not None:
                 raise ConfigurationError(

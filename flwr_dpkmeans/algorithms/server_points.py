@@ -6,12 +6,13 @@ So no hyper-parameter has to be taken from private data. Also from the caller's 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from flwr_dpkmeans.algorithms.noise_budget import count_order
 from flwr_dpkmeans.data.bundled import load_server_table
@@ -20,7 +21,12 @@ from flwr_dpkmeans.data.schema import schema_of
 from flwr_dpkmeans.data.tables import Table
 from flwr_dpkmeans.errors import ConfigurationError, DataError, nearest
 from flwr_dpkmeans.kmeans.lloyd import clip_rows, round_to_grid, row_blocks
-from flwr_dpkmeans.kmeans.projected import nearest_projected, outer_product_triangle, sums_and_counts
+from flwr_dpkmeans.kmeans.projected import (
+    means_and_indicators,
+    nearest_projected,
+    outer_product_triangle,
+    sums_and_counts,
+)
 from flwr_dpkmeans.kmeans.public_points import weighted_kmeans
 from flwr_dpkmeans.kmeans.ranges import WIDEST
 from flwr_dpkmeans.privacy.release import PrivacyUnit
@@ -96,13 +102,16 @@ def facts_without_server(config: Run, n_features: int) -> ServerFacts:
         "weights_bound": float(rows),
         "means_bound": radius * clusters,
         "indicators_bound": clusters if count_order(config) == 2 else clusters**2,
+        "sums_bound": radius * rows,
+        "counts_bound": float(rows),
     }
     return ServerFacts(0, (0.0,) * n_features, **_rounded(given, bounds))
 
 
 def _given_bounds(config: Run) -> dict[str, float]:
     """The configuration's own clip bounds, from the caller's units to scaled ones."""
-    powers = {"data_radius": 1, "outer_product_bound": 2, "weights_bound": 0, "means_bound": 1, "indicators_bound": 0}
+    powers = dict.fromkeys(CLIP_BOUNDS, 1) | {"outer_product_bound": 2}
+    powers |= dict.fromkeys(("weights_bound", "indicators_bound", "counts_bound"), 0)
     options = config.task.options
     given = {name: value for name in CLIP_BOUNDS if (value := getattr(options, name, None)) is not None}
     lower, upper = config.settings.bounds
@@ -124,22 +133,18 @@ def _client_bounds(config: Run, points: Array, radius: float) -> dict[str, float
     size, order = config.settings.examples_per_client, count_order(config)
     samples = [clipped[generator.integers(0, len(points), size)] for _ in range(SIMULATED_CLIENTS)]
 
-    def quantile(norm: Callable[[Array], float]) -> float:
-        return float(np.quantile([norm(sample) for sample in samples], CLIENT_STATISTIC_QUANTILE))
+    def quantile(vectors: Sequence[NDArray[Any]], order: int = 2) -> float:
+        return float(np.quantile([np.linalg.norm(one.ravel(), order) for one in vectors], CLIENT_STATISTIC_QUANTILE))
 
-    def norm_of_means(sample: Array) -> float:
-        sums, counts = sums_and_counts(sample, nearest_projected(sample, None, centers), config.n_clusters)
-        return float(np.linalg.norm(sums / np.maximum(counts, 1.0)[:, None]))
-
-    def norm_of_histogram(sample: Array) -> float:
-        return float(np.linalg.norm(np.bincount(nearest_projected(sample, None, points)), order))
-
+    own = [sums_and_counts(one, nearest_projected(one, None, centers), config.n_clusters) for one in samples]
     return {
         "data_radius": radius,
-        "outer_product_bound": quantile(lambda sample: float(np.linalg.norm(outer_product_triangle(sample)))),
-        "weights_bound": quantile(norm_of_histogram),
-        "means_bound": quantile(norm_of_means),
+        "outer_product_bound": quantile([outer_product_triangle(sample) for sample in samples]),
+        "weights_bound": quantile([np.bincount(nearest_projected(one, None, points)) for one in samples], order),
+        "means_bound": quantile([means_and_indicators(sums, counts)[0] for sums, counts in own]),
         "indicators_bound": float(min(config.n_clusters, size)) ** (1.0 / order),
+        "sums_bound": quantile([sums for sums, _ in own]),
+        "counts_bound": quantile([counts for _, counts in own], order),
     }
 
 

@@ -177,7 +177,7 @@ def as_classes(values: object, n_rows: int) -> NDArray[np.int64]:
     if array.dtype.kind not in "biuf":
         return none
     known = (array >= 0) & (array <= _LARGEST_CLASS) & (np.rint(array) == array)
-    return np.where(known, array, -1).astype(np.int64)
+    return np.where(known, np.where(known, array, 0).astype(np.int64), -1)  # a narrow type need not hold -1
 
 
 def _number(value: object) -> float:

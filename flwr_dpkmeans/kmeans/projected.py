@@ -159,19 +159,25 @@ def sums_and_counts(points: FloatArray, labels: LabelArray, n_clusters: int) -> 
     return sums, counts
 
 
-def means_and_indicators(
-    sums: FloatArray, counts: FloatArray, means_bound: float, indicators_bound: float, *, indicator_order: int = 2
-) -> tuple[FloatArray, FloatArray]:
-    """Turn a client's sums (k, d) and counts (k,) into clipped cluster means and indicators of its non-empty clusters.
+def means_and_indicators(sums: FloatArray, counts: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Turn a client's sums (k, d) and counts (k,) into its cluster means and indicators of non-empty clusters.
 
-    FedDP-KMeans, appendix G.4. Both are scaled by one common factor, so that the quotient of their sums over clients is
-    a weighted mean of client means. `means_bound` holds for the Euclidean norm of all means together,
-    `indicators_bound` for the norm of order 1 or 2 of the indicators. On the grid, toward zero.
+    FedDP-KMeans, appendix G.4, for step 3 alone.
     """
-    means = sums / np.maximum(counts, 1.0)[:, None]
-    indicators = (counts > 0.0).astype(np.float64)
-    factor = min(clip_factor(means, means_bound), clip_factor(indicators, indicators_bound, order=indicator_order))
-    return toward_zero(means * factor), toward_zero(indicators * factor)
+    return sums / np.maximum(counts, 1.0)[:, None], (counts > 0.0).astype(np.float64)
+
+
+def clipped_together(
+    vectors: FloatArray, numbers: FloatArray, vectors_bound: float, numbers_bound: float, *, order: int = 2
+) -> tuple[FloatArray, FloatArray]:
+    """Scale a client's vectors (k, d) and numbers (k,) down to their bounds, on the grid, toward zero.
+
+    FedDP-KMeans, appendix G.4, by one common factor, so that the quotient of their sums over clients is a weighted mean
+    of the clients' quotients. `vectors_bound` holds for the Euclidean norm of all vectors together, `numbers_bound` for
+    the norm of order 1 or 2 of the numbers.
+    """
+    factor = min(clip_factor(vectors, vectors_bound), clip_factor(numbers, numbers_bound, order=order))
+    return toward_zero(vectors * factor), toward_zero(numbers * factor)
 
 
 @lru_cache(maxsize=16)

@@ -71,7 +71,10 @@ class Registry(Mapping[str, ItemT]):
                 self._items.setdefault(point.name, point.load())
 
 
-CLIP_BOUNDS = ("data_radius", "outer_product_bound", "weights_bound", "means_bound", "indicators_bound")
+CLIP_BOUNDS = (
+    *("data_radius", "outer_product_bound", "weights_bound", "means_bound", "indicators_bound"),
+    *("sums_bound", "counts_bound"),
+)
 """Names of the norms that statistics can be clipped to."""
 MAX_SERVER_POINTS = 2**17
 """A client's work and memory grow with their number, and a plan may come from a hostile server."""
@@ -98,9 +101,11 @@ class ServerFacts:
     outer_product_bound: float
     """Frobenius norm that one unit adds to the outer product."""
     weights_bound: float = 1.0
-    """Client level: norm of a client's histogram; below, of its group means and of its indicators."""
+    """Client level: norm of a client's histogram; below, of its group means, of its indicators, its sums and counts."""
     means_bound: float = 1.0
     indicators_bound: float = 1.0
+    sums_bound: float = 1.0
+    counts_bound: float = 1.0
 
     def __post_init__(self) -> None:
         for name in CLIP_BOUNDS:

@@ -142,8 +142,8 @@ def lay_canaries(options: AuditOptions) -> Canaries:
             "n_clusters": 1,
             "max_iter": 1,
             "data_radius": 1.0,
-            "means_bound": 1.0,
-            "indicators_bound": 1.0,
+            "sums_bound": 1.0,
+            "counts_bound": 1.0,
         }
         wanted |= {"outer_product_bound": 1.0, "weights_bound": 1.0}
         if algorithm not in ("sphere_packing", "server_lloyd", "server_kmeans++"):

@@ -23,7 +23,7 @@ from flwr_dpkmeans.privacy.release import PrivacyUnit
 from flwr_dpkmeans.sums.draft import draft_plan, initial_state
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.settings import Dropout
-from flwr_dpkmeans.sums.task import Run
+from flwr_dpkmeans.sums.task import CLIP_BOUNDS, Run
 
 Array = NDArray[np.float64]
 
@@ -106,7 +106,6 @@ there is."""
 
 _COMMON: Mapping[str, Any] = MappingProxyType({"bounds": ((-1.0,), (1.0,)), "epsilon": 1.0, "delta": 1e-5})
 _LLOYD: Mapping[str, Any] = MappingProxyType({"n_examples": 1000, "max_iter": 2})
-_TIGHT = ("data_radius", "outer_product_bound", "weights_bound", "means_bound", "indicators_bound")
 DEFAULTS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
     {
         "fastlloyd": MappingProxyType(dict(_LLOYD) | {"schedule": "constant"}),
@@ -212,7 +211,8 @@ def _profiled(pair: Neighbours, widths: tuple[int, ...]) -> Neighbours:
 def _client_bounds(algorithm: str, n_clusters: int) -> dict[str, Any]:
     """Clip bounds that one client reaches in every array at once, and would exceed if it were not clipped."""
     root = float(np.sqrt(n_clusters))
-    tight = dict.fromkeys(_TIGHT, 0.5) | {"means_bound": 0.25 * root, "indicators_bound": 0.5 * root}
+    tight = dict.fromkeys(CLIP_BOUNDS, 0.5) | dict.fromkeys(("means_bound", "sums_bound"), 0.25 * root)
+    tight |= dict.fromkeys(("indicators_bound", "counts_bound"), 0.5 * root)
     return own_options(tight, algorithm, clusterings())
 
 

@@ -221,6 +221,7 @@ def test_rounds_with_and_without_lloyd() -> None:
     assert [b.name for r in plan_of(unit="client").rounds for b in r.blocks] == (
         ["outer_product", "weights", "means", "indicators"]
     )
+    assert [b.name for b in plan_of(unit="client", max_iter=1).rounds[-1].blocks] == ["clipped_sums", "counts"]
     assert [b.shape for r in plan_of(max_iter=1).rounds for b in r.blocks] == (
         [(6,), (30,), (4, 3), (4,), (4, 3), (4,)]
     )
@@ -474,6 +475,9 @@ def test_facts_of_clients_are_of_simulated_clients() -> None:
     assert many.outer_product_bound == pytest.approx(100.0, rel=0.01)
     assert many.means_bound == pytest.approx(math.sqrt(0.5), rel=0.01)
     assert many.indicators_bound == pytest.approx(math.sqrt(2.0), rel=1e-9)
+    # About 200 rows in each of two clusters, of sums 100 long.
+    assert many.sums_bound == pytest.approx(math.sqrt(2.0) * 100.0, rel=0.01)
+    assert many.counts_bound == pytest.approx(math.sqrt(2.0) * 200.0, rel=0.01)
     # Twenty bins of twenty rows each, and their variance: E = 400^2 / 20 + 400 * 19 / 20.
     assert many.weights_bound == pytest.approx(math.sqrt(8000 + 380), rel=0.02)
     paper = derive_server_facts(
@@ -499,10 +503,11 @@ def test_given_bounds_override_and_change_their_units(unit: str) -> None:
     given = {"data_radius": 8.0, "outer_product_bound": 50.0}
     if unit == "client":
         given |= {"weights_bound": 3.0, "means_bound": 12.0, "indicators_bound": 1.7}
-        names += ["weights_bound", "means_bound", "indicators_bound"]
+        given |= {"sums_bound": 90.0, "counts_bound": 2.5}
+        names += ["weights_bound", "means_bound", "indicators_bound", "sums_bound", "counts_bound"]
     facts = derive_server_facts(config_of(unit=unit, bounds=((-10.0,), (30.0,)), **given), points)
     expected = {"data_radius": 0.4, "outer_product_bound": 0.125, "weights_bound": 3.0, "means_bound": 0.6}
-    expected |= {"indicators_bound": 1.7}
+    expected |= {"indicators_bound": 1.7, "sums_bound": 4.5, "counts_bound": 2.5}
     for name in names:
         assert getattr(facts, name) == pytest.approx(expected[name]), name
     # One that is given leaves the others as they were.
@@ -514,7 +519,7 @@ def test_given_bounds_override_and_change_their_units(unit: str) -> None:
 def test_distances_need_one_width_for_all_features() -> None:
     points = on_grid(np.random.default_rng(1).uniform(-1, 1, (40, 2)))
     unequal = ((0.0, 0.0), (1.0, 2.0))
-    for name in ("data_radius", "outer_product_bound", "means_bound"):
+    for name in ("data_radius", "outer_product_bound", "means_bound", "sums_bound"):
         with pytest.raises(ConfigurationError, match=rf"{name} is 1, a distance .* widths from 1 to 2: give all"):
             derive_server_facts(config_of(bounds=unequal, **{name: 1.0}), points)
         with pytest.raises(ConfigurationError, match=name):
@@ -530,6 +535,7 @@ def test_facts_without_server_points() -> None:
     # A client with four rows has four clusters at most.
     assert (facts.outer_product_bound, facts.weights_bound) == (16.0, 4.0)
     assert (facts.means_bound, facts.indicators_bound) == (8.0, 2.0)
+    assert (facts.sums_bound, facts.counts_bound) == (16.0, 4.0)
     assert (
         facts_without_server(config_of(n_clusters=9, examples_per_client=4, noise_kind="paper"), 1).indicators_bound
         == 4
@@ -606,6 +612,18 @@ def three_extras(server: Floats) -> dict[str, Floats]:
     return {"projection": np.eye(3), "projected_points": server, "projected_centers": server[:4]}
 
 
+def test_lloyd_rounds_of_clients_average_rows_and_not_their_means() -> None:
+    """Clients of 2 rows at -1 and of 50 rows at -0.4: the centre of all rows is -0.423, that of the means -0.7."""
+    facts = ServerFacts(9, (0.25,), 2.0, 4.0, sums_bound=1e3, counts_bound=1e3)
+    plan = plan_of(facts, n_clusters=1, unit="client", max_iter=1)
+    *_, lloyd = build_algorithm(plan).rounds
+    state = cluster_state(np.zeros((1, 1)), np.zeros(1), (), {})
+    shares = [lloyd.statistic(np.full((n, 1), place), state) for n, place in ((2, -1.0), (50, -0.4))]
+    sums, counts = (sum(float(np.ravel(one)[0]) for one in arrays) for arrays in zip(*shares, strict=True))
+    assert counts == 52.0
+    assert sums / counts + 0.25 == pytest.approx((2 * -1.0 + 50 * -0.4) / 52, abs=1e-3)
+
+
 # -- reports ------------------------------------------------------------------------------------------------------
 
 THEOREMS = {
@@ -620,6 +638,8 @@ THEOREMS = {
         "weights": "one client's histogram is scaled down to the bound",
         "means": "one client's list of cluster means is scaled down to the bound",
         "indicators": "one client's list of non-empty clusters is scaled down to the bound",
+        "clipped_sums": "one client's list of cluster sums is scaled down to the bound",
+        "counts": "one client's list of rows by cluster is scaled down to the bound",
     },
 }
 

@@ -93,14 +93,14 @@ def test_a_statistic_that_is_not_clipped_is_seen_without_counting(monkeypatch: p
         return points
 
     with monkeypatch.context() as patch:
-        patch.setattr(feddp_kmeans, "means_and_indicators", lambda *_, **__: (np.full((1, 1), 99.0), np.ones(1)))
+        patch.setattr(feddp_kmeans, "clipped_together", lambda *_, **__: (np.full((1, 1), 99.0), np.ones(1)))
         with pytest.raises(ProtocolError, match="no data within the plan's bounds add up to"):
             audited(options)
     # A server that does not look at sums leaves it to the audit.
     monkeypatch.setattr(server_side, "require_plausible", lambda *_: None)
     monkeypatch.setattr(feddp_kmeans, "clip_rows", not_clipped)
     monkeypatch.setattr(
-        feddp_kmeans, "means_and_indicators", lambda sums, counts, *_, **__: (sums * 4.0, np.minimum(counts, 1.0))
+        feddp_kmeans, "clipped_together", lambda sums, counts, *_, **__: (sums * 4.0, np.minimum(counts, 1.0))
     )
     result = audited(options)
     assert result.bound_used > 1.0

@@ -45,6 +45,8 @@ OTHERS: dict[str, Any] = {
     "weights_bound": 5.0,
     "means_bound": 0.5,
     "indicators_bound": 2.0,
+    "sums_bound": 0.5,
+    "counts_bound": 2.0,
     "examples_per_client": 20,
     "client_sampling_rate": 0.5,
     "max_silent": 1,
@@ -165,7 +167,7 @@ def test_options_without_effect_are_refused(given: dict[str, Any], start: str) -
         assert ": leave " in text
 
 
-@pytest.mark.parametrize("option", ["weights_bound", "means_bound", "indicators_bound"])
+@pytest.mark.parametrize("option", ["weights_bound", "means_bound", "indicators_bound", "sums_bound", "counts_bound"])
 def test_clip_bounds_of_clients_say_nothing_to_records(option: str) -> None:
     text = sentence_of(lambda: estimator("feddp_kmeans", **{option: 2.0}).fit(PARTS))
     assert text == (

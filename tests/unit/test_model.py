@@ -194,7 +194,7 @@ def test_hostile_json_is_one_sentence(path: tuple[Any, ...], value: Any, removed
         ({"feature_names": ["age", "age"]}, "'age'"),
         ({"bounds": [[0.0, 10.0], [0.0, 50.0]]}, "the lower one must be smaller"),
         ({"privacy": {**PLAIN["privacy"], "epsilon": "1.0"}}, "privacy"),
-        ({"privacy": {**PLAIN["privacy"], "delta": math.nan}}, "ValueError in what it holds"),
+        ({"privacy": {**PLAIN["privacy"], "delta": math.nan}}, "cannot be read ("),  # 3.13: is not itself
         ({"schema": {"columns": {"age": {"kind": "number", "bounds": 5}}}}, "the schema's column"),
     ],
 )

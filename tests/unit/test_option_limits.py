@@ -64,6 +64,8 @@ REAL: dict[type, list[tuple[str, Any, float, float, str]]] = {
         ("margin", 1.0, 0.0, math.inf, "1.0"),
         ("means_bound", None, 0.0, math.inf, "21.0"),
         ("indicators_bound", None, 0.0, math.inf, "10.0"),
+        ("sums_bound", None, 0.0, math.inf, "400.0"),
+        ("counts_bound", None, 0.0, math.inf, "30.0"),
     ],
     RadiiOptions: [("reach", 1.0, 2.0**-16, 1e3, "1.0")],
     NaiveBayesOptions: [("smoothing", 1.0, 0.0, 1e6, "1.0"), ("least_deviation", 0.001, 2.0**-16, 1.0, "0.001")],

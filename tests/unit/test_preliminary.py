@@ -197,7 +197,7 @@ def test_a_box_beside_declared_bounds_is_refused() -> None:
         plan_of(private_bounds=False, n_examples=900, box=BOX)
 
 
-@pytest.mark.parametrize("name", ["data_radius", "outer_product_bound", "means_bound"])
+@pytest.mark.parametrize("name", ["data_radius", "outer_product_bound", "means_bound", "sums_bound"])
 def test_distances_in_unknown_units_are_refused(name: str) -> None:
     with pytest.raises(ConfigurationError, match=f"{name} is 1.5, in the units of the data"):
         plan_of(algorithm="feddp_kmeans", **{name: 1.5})

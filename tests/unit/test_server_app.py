@@ -209,6 +209,8 @@ FEDDP = {
     "weights-bound": 7.5,
     "means-bound": 21.0,
     "indicators-bound": 4.5,
+    "sums-bound": 300.0,
+    "counts-bound": 28.0,
     "examples-per-client": 64,
     "client-sampling-rate": 0.5,
     "unit": "client",
@@ -226,7 +228,7 @@ def test_every_option_of_feddp_kmeans_is_taken_over() -> None:
     )
     assert (config.noise_kind, config.budget_shares) == (NoiseFamily.PAPER, (0.3, 0.1, 0.45, 0.15))
     assert (config.lloyd_share, config.weight_threshold, config.n_init, config.margin) == (0.25, 0.0, 3, 0.9)
-    assert [getattr(config, name) for name in CLIP_BOUNDS] == [11.0, 121.0, 7.5, 21.0, 4.5]
+    assert [getattr(config, name) for name in CLIP_BOUNDS] == [11.0, 121.0, 7.5, 21.0, 4.5, 300.0, 28.0]
     assert (config.examples_per_client, config.client_sampling_rate) == (64, 0.5)
 
 

@@ -158,12 +158,18 @@ def test_a_limit_is_cheap() -> None:
     assert len(looks) <= 1
 
 
-@pytest.mark.parametrize(("obeys", "has_local", "told"), [(1, 0, []), (3, 0, []), (1, 1, []), (3, 1, [1])])
+@pytest.mark.parametrize(
+    ("obeys", "name", "told"),
+    [
+        *((1, "", []), (3, "", []), (1, "goto_set_num_threads", []), (3, "goto_set_num_threads", [1])),
+        *((3, "scipy_goto_set_num_threads", [1]), (3, "scipy_goto_set_num_threads64_", [1])),
+    ],
+)
 def test_a_library_that_does_not_obey_is_told_in_its_own_way_if_it_has_one(
-    obeys: int, has_local: int, told: list[int]
+    obeys: int, name: str, told: list[int]
 ) -> None:
     seen: list[int] = []
-    own = {"openblas_set_num_threads_local": seen.append} if has_local else {}
+    own = {name: seen.append} if name else {}
     library = SimpleNamespace(
         dynlib=SimpleNamespace(**own), set_num_threads=lambda number: None, get_num_threads=lambda: obeys
     )

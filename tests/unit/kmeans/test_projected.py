@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from flwr_dpkmeans.kmeans import lloyd, projected
 from flwr_dpkmeans.kmeans.projected import (
     clear_labels,
+    clipped_together,
     leading_eigenvectors,
     means_and_indicators,
     nearest_projected,
@@ -210,12 +211,12 @@ def test_sums_and_counts_by_hand() -> None:
 
 def test_means_and_indicators_by_hand() -> None:
     sums, counts = np.array([[2.0, 0.0], [0.0, 0.0], [0.0, -3.0]]), np.array([4.0, 0.0, 3.0])
-    means, indicators = means_and_indicators(sums, counts, 10.0, 10.0)
+    means, indicators = means_and_indicators(sums, counts)
     assert means.tolist() == [[0.5, 0.0], [0.0, 0.0], [0.0, -1.0]]
     assert indicators.tolist() == [1.0, 0.0, 1.0]
     # Both norms are halved by whichever bound is the tighter one, and by the same factor.
     for bounds, order in (((math.sqrt(1.25) / 2, 9.0), 2), ((9.0, math.sqrt(0.5)), 2), ((9.0, 1.0), 1)):
-        means, indicators = means_and_indicators(sums, counts, *bounds, indicator_order=order)
+        means, indicators = clipped_together(*means_and_indicators(sums, counts), *bounds, order=order)
         assert means == pytest.approx(np.array([[0.25, 0.0], [0.0, 0.0], [0.0, -0.5]]), abs=2 * STEP)
         assert indicators == pytest.approx(np.array([0.5, 0.0, 0.5]), abs=2 * STEP)
         assert means[2, 1] / indicators[2] == pytest.approx(-1.0, abs=8 * STEP)
@@ -230,13 +231,14 @@ def test_means_and_indicators_by_hand() -> None:
     indicators_bound=st.floats(1e-3, 5.0),
     order=st.sampled_from((1, 2)),
 )
-def test_means_and_indicators_never_leave_their_bounds(
+def test_what_is_clipped_together_never_leaves_its_bounds(
     seed: int, k: int, d: int, means_bound: float, indicators_bound: float, order: int
 ) -> None:
     generator = np.random.default_rng(seed)
     counts = generator.integers(0, 4, k).astype(np.float64)
     sums = on_grid(generator.uniform(-1, 1, (k, d))) * counts[:, None]
-    means, indicators = means_and_indicators(sums, counts, means_bound, indicators_bound, indicator_order=order)
+    own = means_and_indicators(sums, counts)
+    means, indicators = clipped_together(*own, means_bound, indicators_bound, order=order)
     assert sum(Fraction(v) ** 2 for v in means.ravel()) <= Fraction(means_bound) ** 2
     total = sum(Fraction(v) if order == 1 else Fraction(v) ** 2 for v in indicators)
     assert total <= (Fraction(indicators_bound) if order == 1 else Fraction(indicators_bound) ** 2)

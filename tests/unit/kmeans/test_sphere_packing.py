@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -62,8 +63,8 @@ def radii_tried(monkeypatch: pytest.MonkeyPatch, method: PackingMethod) -> list[
     tried: list[tuple[float, bool]] = []
     original = packing_module._packed
 
-    def recorded(clusters: int, features: int, radius: float, generator: np.random.Generator) -> np.ndarray | None:
-        packed = original(clusters, features, radius, generator)
+    def recorded(clusters: int, features: int, radius: float, *others: Any) -> np.ndarray | None:
+        packed = original(clusters, features, radius, *others)
         tried.append((radius, packed is not None))
         return packed
 
@@ -93,6 +94,37 @@ def test_bisection_packs_no_looser_than_halving() -> None:
         bisected = sphere_packing(15, 2, np.random.default_rng(seed), PackingMethod.BISECT)
         gains.append(packing_radius(bisected) / packing_radius(halved))
     assert np.median(gains) > 1.1
+
+
+@pytest.mark.parametrize(("clusters", "features"), [(4, 2), (10, 8), (10, 100)])
+def test_from_the_corners_every_distance_is_kept_and_the_largest_radius_found(clusters: int, features: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        tried: list[tuple[float, Any]] = []
+        original = packing_module._packed
+        patch.setattr(
+            packing_module,
+            "_packed",
+            lambda k, d, r, *more: tried.append((r, original(k, d, r, *more))) or tried[-1][1],
+        )
+        found = sphere_packing(clusters, features, np.random.default_rng(1), PackingMethod.CORNERS)
+    best, packed = max(((radius, packed) for radius, packed in tried if packed is not None), key=lambda one: one[0])
+    assert found is packed
+    assert tried[0][0] == np.sqrt(features)
+    nearest_corners = np.where(found >= 0.0, 1.0, -1.0)
+    assert np.linalg.norm(found - nearest_corners, axis=1).min() >= best
+    assert min(np.linalg.norm(a - b) for i, a in enumerate(found) for b in found[:i]) >= 2.0 * best
+    # Walls may be near: in many dimensions that is where the room is, at about sqrt(d / 3) from the middle.
+    assert np.abs(found).max() > 1.0 - best
+    assert features < 100 or 5.0 < np.linalg.norm(found, axis=1).mean() < 7.0
+
+
+def test_from_the_corners_a_thousand_rejections_in_a_row_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    for n_rejected, expected in ((999, [[0.0], [0.5]]), (1000, None)):
+        # 0.9 is nearer to a corner than 0.25, 0.1 nearer to the first centroid than twice that.
+        stream = iter([0.0] + [0.9, 0.1] * (n_rejected // 2) + [0.1] * (n_rejected % 2) + [0.5] * 9)
+        monkeypatch.setattr(packing_module, "_candidates", lambda *_, stream=stream: np.array([[next(stream)]]))
+        packed = packing_module._packed(2, 1, 0.25, np.random.default_rng(0), PackingMethod.CORNERS)
+        assert (None if packed is None else packed.tolist()) == expected
 
 
 def test_one_centroid_is_the_centre() -> None:
