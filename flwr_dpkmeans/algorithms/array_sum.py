@@ -19,18 +19,13 @@ from flwr_dpkmeans.kmeans.lloyd import clip_vector, round_to_grid, toward_zero
 from flwr_dpkmeans.privacy.release import Block, NoiseShape, Norm, PrivacyUnit, ReleasedSum, Sensitivity
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import Algorithm, Array, PrivateSum, State
-from flwr_dpkmeans.sums.settings import Settings, option, real, whole
+from flwr_dpkmeans.sums.settings import Settings, real, whole
 from flwr_dpkmeans.sums.task import Known, Result, Task
 
 _REACH = 2.0**8
 """The clip norm in the ring, whose steps are 2^-16: values are rounded to 2^-24 of it, as in a float32."""
 _MOVE = Sensitivity(Norm.L2, _REACH, PrivacyUnit.CLIENT, "S31: what one client adds is clipped to this norm")
 _WEIGH = Sensitivity(Norm.L2, _REACH, PrivacyUnit.CLIENT, "S31: one client's weight is from 0 to 1", nonnegative=True)
-
-
-def _require_shapes(name: str, value: Any) -> None:
-    if len(dict(value)) < len(value) or any(size < 1 for _, shape in value for size in shape):
-        raise ConfigurationError(f"{name} are {value!r}, but names must differ and sizes be at least 1: correct them.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +36,8 @@ class ArraySum(Task):
     title = "private sums of arrays"
     units = (PrivacyUnit.CLIENT,)
     trust = "distributed"
-    arrays: tuple[tuple[str, tuple[int, ...]], ...] = option((), _require_shapes, "names and shapes")
+    arrays: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    """Names and shapes."""
     start: str = ""
     """Base64 of their first values, little-endian doubles one after another; empty: zeros."""
     clip: float = real(1.0, 2.0**-100, 2.0**100, "1.0", "L2 norm at which all that one client adds is cut off")
@@ -55,11 +51,16 @@ class ArraySum(Task):
     @property
     def size(self) -> int:
         """Numbers in all arrays together."""
-        return sum(math.prod(shape) for _, shape in self.arrays)
+        return sum([math.prod(shape) for _, shape in self.arrays])
 
     def check(self, settings: Settings) -> None:
-        if not self.size or len(base64.b64decode(self.start)) not in (0, 8 * self.size):
-            raise ConfigurationError(f"start has not {self.size} numbers as arrays {self.arrays!r} have: give both.")
+        sizes = [math.prod(shape) for _, shape in self.arrays]
+        n_bytes = len(base64.b64decode(self.start))
+        if len(dict(self.arrays)) < len(sizes) or min(sizes, default=0) < 1 or n_bytes not in (0, 8 * sum(sizes)):
+            raise ConfigurationError(
+                f"arrays are {self.arrays!r} with {n_bytes // 8} values, but names must differ, and each array needs "
+                "values: give such arrays."
+            )
 
     def build(self, known: Known) -> Algorithm:
         parts = [ReleasePart("updates", (self.size,), _MOVE, 1.0, _REACH)]

@@ -468,39 +468,33 @@ class SpherePacking(PrivateKMeans, algorithm="sphere_packing"):
 
 
 class SecureSum(PrivateKMeans, algorithm="array_sum"):
-    """Sum what clients' apps add to public arrays, behind `secure_sum_mod`; each client's part stays masked.
+    """Sum what clients' own apps add to public arrays, behind `secure_sum_mod`: each client's part stays masked.
 
     Parameters
     ----------
     arrays : ArrayRecord
-        What all begin with: zeros for plain sums, or a model.
-    clip : float
-        L2 norm at which what one client adds in a round, over all arrays, is cut off.
+        What all begin with: zeros for a plain sum, or a model.
     epsilon : float, optional
         Of all rounds together, for a client's whole part; None: no noise, so that the result is not private.
-    rounds : int
-        In each, every client gets the arrays so far and answers changed ones, as Flower's `FedAvg` asks it.
-    most_examples : int
-        0: what is added is the sum. Else its mean, weighted by the metric ``num-examples`` up to this number.
     **options
-        As in `PrivateKMeans`, such as ``trust`` (``"distributed"`` unless given) and ``dropout="recover"``.
+        As in `PrivateKMeans`, such as ``trust`` (``"distributed"`` unless given) or ``dropout``; ``clip``, the L2 norm
+        at which what a client adds in a round is cut off; ``max_iter`` rounds, in each of which clients answer changed
+        arrays; ``most_examples``, 0: what they add is summed, else averaged, by ``num-examples`` up to this number.
 
     Examples
     --------
-    >>> import numpy as np
-    >>> strategy = SecureSum(ArrayRecord([np.zeros((2, 3))]), clip=1.0, epsilon=2.0)
-    >>> strategy.config.task.arrays
+    >>> SecureSum(ArrayRecord([np.zeros((2, 3))]), clip=1.0, epsilon=2.0).config.arrays
     (('0', (2, 3)),)
     """
 
-    def __init__(self, arrays: ArrayRecord, *, epsilon: float | None = None, rounds: int = 1, **options: Any) -> None:
+    def __init__(self, arrays: ArrayRecord, *, epsilon: float | None = None, **options: Any) -> None:
         values = {name: array.numpy().astype("<f8") for name, array in arrays.items()}
-        start = b64encode(b"".join(value.tobytes() for value in values.values())).decode()
         shapes = tuple((name, value.shape) for name, value in values.items())
-        options |= {"arrays": shapes, "start": start, "max_iter": rounds, "n_features": 1, "bounds": (-1.0, 1.0)}
+        start = b64encode(b"".join(value.tobytes() for value in values.values())).decode()
         if epsilon is None:
             options |= {"algorithm": "exact_array_sum"}
-        super().__init__(epsilon=epsilon or 1.0, unit="client", **options)
+        public: dict[str, Any] = {"arrays": shapes, "start": start, "bounds": (-1.0, 1.0), "n_features": 1}
+        super().__init__(epsilon=epsilon or 1.0, unit="client", **public, **options)
 
 
 def _step_metrics(step: Step) -> MetricRecord:
