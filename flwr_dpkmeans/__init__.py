@@ -20,10 +20,10 @@ _EXPORTS = {
     "data.schema": "Schema",
     "estimator": "DPKMeans FederatedKMeans FederatedNaiveBayes",
     "flower.kmeans_client": "KMeansClient",
-    "flower.client_app": "client_app secure_aggregation_mod",
+    "flower.client_app": "client_app secure_aggregation_mod secure_sum_mod",
     "flower.engines": "federate",
-    "flower.strategy": "FastLloyd FedDPKMeans GLloyd Lloyd PrivateKMeans ProxyLloyd ServerKMeansPlusPlus ServerLloyd "
-    "SpherePacking SuLloyd",
+    "flower.strategy": "FastLloyd FedDPKMeans GLloyd Lloyd PrivateKMeans ProxyLloyd SecureSum ServerKMeansPlusPlus "
+    "ServerLloyd SpherePacking SuLloyd",
     "options": "Auto ClientLevel Cohort Evaluation ExactEvaluation PrivateBounds PrivateCount",
     "privacy.report": "PrivacyReport",
     "sums.task": "register",

@@ -16,6 +16,7 @@ from flwr_dpkmeans.estimator import FederatedKMeans as FederatedKMeans
 from flwr_dpkmeans.estimator import FederatedNaiveBayes as FederatedNaiveBayes
 from flwr_dpkmeans.flower.client_app import client_app as client_app
 from flwr_dpkmeans.flower.client_app import secure_aggregation_mod as secure_aggregation_mod
+from flwr_dpkmeans.flower.client_app import secure_sum_mod as secure_sum_mod
 from flwr_dpkmeans.flower.engines import federate as federate
 from flwr_dpkmeans.flower.kmeans_client import KMeansClient as KMeansClient
 from flwr_dpkmeans.flower.strategy import FastLloyd as FastLloyd
@@ -24,6 +25,7 @@ from flwr_dpkmeans.flower.strategy import GLloyd as GLloyd
 from flwr_dpkmeans.flower.strategy import Lloyd as Lloyd
 from flwr_dpkmeans.flower.strategy import PrivateKMeans as PrivateKMeans
 from flwr_dpkmeans.flower.strategy import ProxyLloyd as ProxyLloyd
+from flwr_dpkmeans.flower.strategy import SecureSum as SecureSum
 from flwr_dpkmeans.flower.strategy import ServerKMeansPlusPlus as ServerKMeansPlusPlus
 from flwr_dpkmeans.flower.strategy import ServerLloyd as ServerLloyd
 from flwr_dpkmeans.flower.strategy import SpherePacking as SpherePacking

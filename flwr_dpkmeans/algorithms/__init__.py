@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from flwr_dpkmeans.algorithms.array_sum import ArraySum, ExactArraySum
 from flwr_dpkmeans.algorithms.feddp_kmeans import (
     FedDPChooseK,
     FedDPKMeans,
@@ -21,7 +22,7 @@ __all__ = ["NOT_FEDERATED", "ServerData", "algorithm_entry", "clusterings"]
 _OWN: tuple[type[Task], ...] = (
     *(ProxyLloyd, FastLloyd, GLloyd, SuLloyd, Lloyd),
     *(FedDPKMeans, FedDPChooseK, ServerKMeansPlusPlus, ServerLloyd, SpherePacking),
-    *(NaiveBayes, Moments, Histograms, Radii),
+    *(NaiveBayes, Moments, Histograms, Radii, ArraySum, ExactArraySum),
 )
 for _kind in _OWN:
     register(_kind)

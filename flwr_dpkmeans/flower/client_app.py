@@ -22,10 +22,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from flwr.app import Array as FlowerArray
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from numpy.typing import ArrayLike
 
+from flwr_dpkmeans.algorithms.array_sum import ArraySum
 from flwr_dpkmeans.data.bundled import BUNDLED, load_source_once
 from flwr_dpkmeans.data.partition import MIXTURE, MixtureClients, Partition, parse_sizes, partition_indices
 from flwr_dpkmeans.data.points import frame_columns
@@ -54,8 +56,9 @@ from flwr_dpkmeans.options import AUTO
 from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.secagg.messages import Stage
 from flwr_dpkmeans.sums.client import Client, Memory
+from flwr_dpkmeans.sums.draft import build_algorithm
 from flwr_dpkmeans.sums.local import FIRST_NODE_ID
-from flwr_dpkmeans.sums.round import Array
+from flwr_dpkmeans.sums.round import Array, State
 from flwr_dpkmeans.sums.wire import Failure, Packet, Status, decode_request, encode_failure, encode_reply
 
 logger = placed_logger("flwr_dpkmeans.client")
@@ -196,6 +199,8 @@ class SecureAggregation:
         ``settings(context) -> NodeSettings``; by default read from the node's configuration.
     show_logs : callable, optional
         ``show_logs(context)`` is called first, to show this node's log; left out, the program's own logging does.
+    wrapped : class
+        What is behind it: `Wrapped`, a `KMeansClient`, or `WrappedApp`, an app of anybody's.
 
     Notes
     -----
@@ -208,7 +213,9 @@ class SecureAggregation:
         settings: Callable[[Context], NodeSettings] = node_settings,
         *,
         show_logs: Callable[[Context], None] | None = None,
+        wrapped: type[Wrapped] | None = None,
     ) -> None:
+        self._wrapped = wrapped or Wrapped
         self._settings = settings
         self._show_logs = show_logs
 
@@ -253,14 +260,12 @@ class SecureAggregation:
         guard = NodeGuard(
             settings, context.run_id, context.node_id, stream_number(context), message.metadata.created_at
         )
-        memory, reply = Client(guard, Wrapped(message, context, call_next, guard), recall(context)).handle(request)
+        memory, reply = Client(guard, self._wrapped(message, context, call_next, guard), recall(context)).handle(
+            request
+        )
         packet = encode_reply(request.stage, reply)
         remember(context, memory)
         return packet
-
-
-secure_aggregation_mod = SecureAggregation(show_logs=show_node_logs)
-"""The mod with settings, and a log, as the node's configuration says."""
 
 
 # -- calls to the wrapped client, in the record layout of Flower's own NumPyClient wrapper -----------------------------
@@ -314,23 +319,66 @@ class Wrapped:
         return self._call(kind, [*state.arrays.values(), movements], config)
 
     def _call(self, kind: str, arrays: Sequence[Array], config: dict[str, Any]) -> RecordDict:
+        """Call the wrapped NumPyClient."""
+        parameters, record = _array_record(arrays), ConfigRecord(config)
+        content = self.answered({f"{kind}ins.parameters": parameters, f"{kind}ins.config": record})
+        status: Any = content.get(f"{kind}res.status")
+        if status is not None and status.get("code", _OK) != _OK:
+            # Its message may quote rows, so only the code is repeated.
+            raise LocalMisuseError(f"the wrapped client failed with status code {status.get('code')}.")
+        return content
+
+    def answered(self, content: dict[str, Any]) -> RecordDict:
         """Call the wrapped app with content of our own and return its reply's content."""
         message = self._message
         # The inner call borrows the message, whose metadata only Flower can make, and puts its content back.
-        original = message.content
-        parameters = _array_record(arrays)
-        message.content = RecordDict({f"{kind}ins.parameters": parameters, f"{kind}ins.config": ConfigRecord(config)})
+        original, message.content = message.content, RecordDict(content)
         try:
             reply = self._call_next(message, self._context)
         finally:
             message.content = original
         if reply.has_error() or not reply.has_content():
             raise LocalMisuseError("the wrapped client answered with an error.")
-        status: Any = reply.content.get(f"{kind}res.status")
-        if status is not None and status.get("code", _OK) != _OK:
-            # Its message may quote rows, so only the code is repeated.
-            raise LocalMisuseError(f"the wrapped client failed with status code {status.get('code')}.")
         return reply.content
+
+
+class WrappedApp(Wrapped):
+    """Any app of Flower's Message API as what answers `ArraySum`: it gets and gives what Flower's `FedAvg` asks for."""
+
+    def describe(self) -> tuple[int, tuple[str, ...], bool, str]:
+        """There is no table."""
+        return 1, (), False, ""
+
+    def compute(self, memory: Memory, index: int) -> list[Array]:
+        """What the app makes of the arrays so far, clipped."""
+        task, state = self._known(memory)
+        reply = self._asked(task.named(state), {"server-round": index})
+        (answer,) = reply.array_records.values()
+        metrics: dict[str, Any] = dict(*reply.metric_records.values())
+        given = {name: array.numpy().astype(np.float64) for name, array in answer.items()}
+        added = task.contribution(state, given, metrics.get("num-examples"))
+        return list(build_algorithm(memory.plan).rounds[index - 1].statistic(added, state))
+
+    def deliver(self, memory: Memory, report: Callable[[], PrivacyReport]) -> None:
+        """Hand the last arrays to the app's ``evaluate``, with the report; nothing that it answers is sent."""
+        task, state = self._known(memory)
+        self._asked(task.named(state), {"report": json.dumps(report().to_dict())})
+
+    def _known(self, memory: Memory) -> tuple[ArraySum, State]:
+        task, state = memory.plan.task, memory.clusters
+        if not isinstance(task, ArraySum) or state is None:
+            raise ProtocolError(f"the plan computes {task.name!r}, but this node's app answers sums of arrays only.")
+        return task, state
+
+    def _asked(self, arrays: Mapping[str, Array], config: dict[str, Any]) -> RecordDict:
+        record = ArrayRecord({name: FlowerArray(array) for name, array in arrays.items()})
+        return self.answered({"arrays": record, "config": ConfigRecord(config)})
+
+
+secure_aggregation_mod = SecureAggregation(show_logs=show_node_logs)
+"""The mod with settings, and a log, as the node's configuration says."""
+secure_sum_mod = SecureAggregation(show_logs=show_node_logs, wrapped=WrappedApp)
+"""The same around any app whose answers are to be summed; see `flwr_dpkmeans.SecureSum`."""
 
 
 def run_numpy_client(client: KMeansClient, message: Message) -> RecordDict:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
+from base64 import b64encode
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -464,6 +465,36 @@ class ServerLloyd(PrivateKMeans, algorithm="server_lloyd"):
 
 class SpherePacking(PrivateKMeans, algorithm="sphere_packing"):
     """Sphere packing, then DP-Lloyd on clipped sums; parameters as in `PrivateKMeans`."""
+
+
+class SecureSum(PrivateKMeans, algorithm="array_sum"):
+    """Sum what clients' own apps add to public arrays, behind `secure_sum_mod`: each client's part stays masked.
+
+    Parameters
+    ----------
+    arrays : ArrayRecord
+        What all begin with: zeros for a plain sum, or a model.
+    epsilon : float, optional
+        Of all rounds together, for a client's whole part; None: no noise, so that the result is not private.
+    **options
+        As in `PrivateKMeans`, such as ``trust`` (``"distributed"`` unless given) or ``dropout``; ``clip``, the L2 norm
+        at which what a client adds in a round is cut off; ``max_iter`` rounds, in each of which clients answer changed
+        arrays; ``most_examples``, 0: what they add is summed, else averaged, by ``num-examples`` up to this number.
+
+    Examples
+    --------
+    >>> SecureSum(ArrayRecord([np.zeros((2, 3))]), clip=1.0, epsilon=2.0).config.arrays
+    (('0', (2, 3)),)
+    """
+
+    def __init__(self, arrays: ArrayRecord, *, epsilon: float | None = None, **options: Any) -> None:
+        values = {name: array.numpy().astype("<f8") for name, array in arrays.items()}
+        shapes = tuple((name, value.shape) for name, value in values.items())
+        start = b64encode(b"".join(value.tobytes() for value in values.values())).decode()
+        if epsilon is None:
+            options |= {"algorithm": "exact_array_sum"}
+        public: dict[str, Any] = {"arrays": shapes, "start": start, "bounds": (-1.0, 1.0), "n_features": 1}
+        super().__init__(epsilon=epsilon or 1.0, unit="client", **public, **options)
 
 
 def _step_metrics(step: Step) -> MetricRecord:
