@@ -322,9 +322,8 @@ def budget_shares(known: Known) -> tuple[float, ...]:
 def outer_product_round(known: Known, facts: ServerFacts, share: float) -> noise_budget.PlannedSum:
     """Step 1: the projection onto the leading eigenvectors of the clients' outer product (Algorithm 1, lines 2-7).
 
-    A row of norm at most R adds a matrix of Frobenius norm at most R^2. At record level a client's sum is rounded to
-    the grid, which changes the difference of two neighbours' sums by at most one grid step in each of m entries:
-    sqrt(m) steps are added. At client level the whole triangle is clipped and rounded toward zero: nothing is added.
+    Clients round their sums to the grid, which adds to the sensitivity at record level; at client level the whole
+    triangle is clipped and rounded toward zero: nothing is added.
     """
     n_components = min(known.config.n_clusters, known.n_features)
     size = projected.triangle_size(known.n_features)

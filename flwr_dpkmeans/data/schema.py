@@ -33,7 +33,8 @@ from flwr_dpkmeans.log import placed_logger
 _logger = placed_logger("flwr_dpkmeans.data")
 _EPOCH = datetime(1970, 1, 1)
 _NUMBER = re.compile(r"-?(0|[1-9]\d{0,14})(\.\d+)?(e[+-]\d+)?|true|false", re.ASCII | re.IGNORECASE)
-_MOST_CLIPPED, _MANY = 0.01, 0.1  # parts of a column's cells whose owner is warned: clipped ones, missing ones
+_MOST_CLIPPED, _MANY = 0.01, 0.1
+"""Parts of a column's cells whose owner is warned: clipped ones, missing ones."""
 _ONE_HOT_UNIT = 2.0
 """Half of a number's scale: two one-hot rows differ by sqrt(2), and are so 1/sqrt(2) of a full range apart."""
 

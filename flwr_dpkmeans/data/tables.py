@@ -75,11 +75,8 @@ def load_table(
     Text columns (not a single number in them) and dates are left out, and named by a warning of the logger
     ``flwr_dpkmeans.data``; truth values become 0 and 1. A column of both numbers and text is an error, so that one
     mistyped cell never changes the number of features. Of a Parquet file the stored type decides; of an archive the
-    points are the array ``X``, or else the only one with two dimensions.
-
-    Unless `header` says it, the first row of a .csv file is guessed to be one if its cells differ, have a letter and
-    are no number (or are pandas' ``0,1,2,...``); deployed nodes do not guess (`load_declared`). A first column without
-    a name is pandas' index, and left out. A header without rows is an empty client: every column is a feature.
+    points are the array ``X``, or else the only one with two dimensions. Unless `header` says it, whether a .csv file
+    has one is guessed, which deployed nodes do not do (`load_declared`); a header without rows is an empty client.
 
     `label_column` is left out: a name, an index (such as ``"-1"``) if the file has no names, or the name of an array
     beside the points. So is `partition_column`, of numbers or text, which is returned beside the points. `ignored` are

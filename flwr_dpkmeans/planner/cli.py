@@ -6,6 +6,7 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
 
 from rich.console import Console
@@ -97,7 +98,7 @@ def _forecast(options: argparse.Namespace) -> Forecast:
     if options.like is not None:
         _read_shape(options)
     told = vars(options) | ({"seeds": min(options.seeds, _QUICK_SEEDS)} if options.quick else {})
-    shape = {name: told[name] for name in PlanningRequest.__dataclass_fields__ if name in told}
+    shape = {one.name: told[one.name] for one in fields(PlanningRequest) if one.init and one.name in told}
     others = {*option_defaults(), "bounds_domain"} - {*shape, "algorithm"}
     given = {name: value for name, value in told.items() if name in others}
     request = PlanningRequest(**shape, options=given, algorithms=tuple(options.algorithm))

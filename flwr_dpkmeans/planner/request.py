@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field
-from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
@@ -54,6 +53,8 @@ class PlanningRequest(Options):
     """What stood in place of bounds."""
     feature_names: tuple[str, ...] = field(default=(), init=False)
     """Where a schema, or bounds by name, have them."""
+    n_clusters: int = field(init=False)
+    epsilon: float = field(init=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -74,23 +75,9 @@ class PlanningRequest(Options):
             require_forecastable(name)
         object.__setattr__(self, "options", MappingProxyType(given))
         # Every option is checked here, by the same sentences as a run's.
-        for name in self.candidates():
-            self.config(name)
-
-    @cached_property
-    def _first(self) -> Run:
-        """What all candidates have is read from the first."""
-        return self.config(self.candidates()[0])
-
-    @property
-    def n_clusters(self) -> int:
-        """k."""
-        return int(self._first.n_clusters)
-
-    @property
-    def epsilon(self) -> float:
-        """The budget asked about."""
-        return self._first.settings.epsilon
+        first, *_ = [self.config(name) for name in self.candidates()]
+        object.__setattr__(self, "n_clusters", first.n_clusters)
+        object.__setattr__(self, "epsilon", first.settings.epsilon)
 
     @property
     def unit(self) -> PrivacyUnit:
@@ -141,17 +128,16 @@ class PlanningRequest(Options):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values with stable keys."""
-        settings = self._first.settings
         shape = {name: getattr(self, name) for name in ("n_examples", "n_features", "n_clusters", "n_clients")}
         asked = {
             "epsilon": self.epsilon,
             "unit": self.unit.value,
             "trust": self.options.get("trust"),
-            "bounds": [list(side) for side in settings.bounds] if "bounds" in self.options else None,
+            "bounds": [list(map(float, side)) for side in self.options["bounds"]] if "bounds" in self.options else None,
         }
         assumed = {name: getattr(self, name) for name in ("target_excess", "spread", "seeds", "private_count")}
-        names = list(self.feature_names)
-        return {**shape, **asked, **assumed, "private_bounds": settings.private_bounds, "feature_names": names}
+        names, bounds = list(self.feature_names), bool(self.options.get("private_bounds"))
+        return {**shape, **asked, **assumed, "private_bounds": bounds, "feature_names": names}
 
 
 def require_forecastable(name: str) -> None:

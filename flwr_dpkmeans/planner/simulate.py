@@ -19,10 +19,10 @@ from flwr_dpkmeans.errors import BudgetError, LocalMisuseError
 from flwr_dpkmeans.kmeans.lloyd import cost_per_point, round_to_grid
 from flwr_dpkmeans.planner.request import PlanningRequest
 from flwr_dpkmeans.privacy.release import PrivacyUnit, as_released, draw_noise
-from flwr_dpkmeans.secagg.keys import Ring, encode
+from flwr_dpkmeans.secagg.keys import encode
 from flwr_dpkmeans.sums.draft import build_algorithm, initial_state
 from flwr_dpkmeans.sums.plan import Plan, make_noise_source
-from flwr_dpkmeans.sums.round import PrivateSum, State
+from flwr_dpkmeans.sums.round import State
 from flwr_dpkmeans.threads import one_thread
 
 Array = NDArray[np.float64]
@@ -169,18 +169,11 @@ def run_plan(plan: Plan, parts: tuple[Array, ...], repeats: int = 1) -> State:
         # All noises together have the variance of so many of one.
         share = planned.model.released_factor(plan.shares)
         noise = draw_noise(planned.blocks, source, plan.fraction_bits, share=share)
-        total = _total(step, parts, state.view(step.reads), plan.fraction_bits)
+        sent = [np.concatenate([*map(np.ravel, step.statistic(part, state.view(step.reads)))]) for part in parts]
+        total = np.sum([encode(flat, plan.fraction_bits).values for flat in sent], axis=0, dtype=np.uint64)
         released = as_released(total * np.uint64(repeats) + noise, planned.blocks, plan.fraction_bits)
         state = step.advance(state, released)
     return state
-
-
-def _total(step: PrivateSum, parts: tuple[Array, ...], shown: State, fraction_bits: int) -> Ring:
-    vectors = []
-    for part in parts:
-        flat = np.concatenate([np.ravel(array) for array in step.statistic(part, shown)])
-        vectors.append(encode(flat, fraction_bits).values)
-    return np.asarray(np.sum(vectors, axis=0, dtype=np.uint64))
 
 
 class Simulator:
