@@ -1,4 +1,4 @@
-"""`SecureSum` beside Flower's own SecAgg+ workflow: bytes, seconds, round trips and precision of the same weighted means.
+"""`SecureSum` beside Flower's own SecAgg+ workflow: bytes, seconds, round trips and precision of the same means.
 
 ``python -m simulations.secagg_plus`` prints the table. Both run in this process, each message through Flower's own
 serialisation and back: bytes are those of the contents, both ways, without HTTP; seconds are processor time of server
@@ -8,18 +8,19 @@ and all clients together, without training. Both recover the sum when clients le
 from __future__ import annotations
 
 import argparse
+import itertools
 import logging
 import time
-import warnings
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.client import NumPyClient
 from flwr.client.mod import secaggplus_mod
 from flwr.clientapp import ClientApp
-from flwr.common import ndarrays_to_parameters, parameters_to_ndarrays
+from flwr.common import ndarrays_to_parameters
 from flwr.common.serde import recorddict_from_proto, recorddict_to_proto
 from flwr.proto.recorddict_pb2 import RecordDict as ProtoRecordDict
 from flwr.server import LegacyContext, ServerConfig
@@ -77,11 +78,10 @@ class Cost:
 
 
 class CountingGrid(InProcessGrid):
-    """Messages take Flower's serialisation and back, and are counted; `lost` nodes leave once they have `left` calls."""
+    """Messages take Flower's serialisation and back, and are counted."""
 
     round_trips = 0
     sent = 0
-    lost: frozenset[int] = frozenset()
 
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> list[Message]:
         """Count a round trip."""
@@ -125,9 +125,8 @@ def secure_sum(updates: Updates, n_rounds: int, dropout: str) -> tuple[CountingG
     def run(grid: CountingGrid) -> Vector:
         start = ArrayRecord({"model": Array(np.zeros(len(updates.mean)))})
         silent = len(updates.values) // _SHARED_PART
-        options = {"dropout": dropout, "max_silent": silent if dropout == "recover" else None}
-        strategy = SecureSum(start, clip=1.5, most_examples=MOST_EXAMPLES, max_iter=n_rounds, **options)
-        strategy._undisturbed = lambda: None  # type: ignore[method-assign]
+        cohort: dict[str, Any] = {"dropout": dropout, "max_silent": silent if dropout == "recover" else None}
+        strategy = SecureSum(start, clip=1.5, most_examples=MOST_EXAMPLES, max_iter=n_rounds, **cohort)
         return strategy.start(grid).arrays["model"].numpy() / n_rounds
 
     return CountingGrid(map(node, updates.values, updates.weights)), run
@@ -171,10 +170,16 @@ def secagg_plus(updates: Updates, n_rounds: int) -> tuple[CountingGrid, Callable
     return CountingGrid(map(node, updates.values, updates.weights)), run
 
 
+SECAGG_PLUS = "SecAgg+"
+NAMES = (SECAGG_PLUS, "SecureSum, recover", "SecureSum, retry")
+
+
 def measure(name: str, updates: Updates, n_rounds: int) -> Cost:
-    """Run one of them."""
-    make = (lambda: secagg_plus(updates, n_rounds)) if name == SECAGG_PLUS else None
-    grid, run = make() if make else secure_sum(updates, n_rounds, name.split()[-1])
+    """Run one of `NAMES`."""
+    if name == SECAGG_PLUS:
+        grid, run = secagg_plus(updates, n_rounds)
+    else:
+        grid, run = secure_sum(updates, n_rounds, name.split(", ")[1])
     begin = time.process_time()
     with one_thread(), grid.running():
         mean = run(grid)
@@ -183,12 +188,24 @@ def measure(name: str, updates: Updates, n_rounds: int) -> Cost:
     return Cost(name, len(updates.values), n_rounds, grid.round_trips, grid.sent, seconds, error)
 
 
-SECAGG_PLUS = "SecAgg+ (Flower)"
-NAMES = (SECAGG_PLUS, "SecureSum recover", "SecureSum retry")
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Print a row for each run."""
+    parser = argparse.ArgumentParser(prog="python -m simulations.secagg_plus", description=__doc__)
+    parser.add_argument("--clients", type=int, nargs="+", default=[10, 100])
+    parser.add_argument("--rounds", type=int, nargs="+", default=[1, 10])
+    parser.add_argument("--entries", type=int, default=650)
+    parser.add_argument("--only", choices=NAMES, nargs="+", default=NAMES)
+    options = parser.parse_args(arguments)
+    for log in ("flwr", "flwr_dpkmeans"):
+        logging.getLogger(log).setLevel(logging.ERROR)
+    print("| clients | rounds | way | round trips | MB a round | CPU seconds a round | largest error |")
+    print("|---|---|---|---|---|---|---|")
+    for n_clients, n_rounds, name in itertools.product(options.clients, options.rounds, options.only):
+        cost = measure(name, Updates.drawn(n_clients, options.entries), n_rounds)
+        sent, seconds = cost.sent / n_rounds / 1e6, cost.seconds / n_rounds
+        numbers = f"{cost.round_trips} | {sent:.3g} | {seconds:.2g} | {cost.error:.1e}"
+        print(f"| {n_clients} | {n_rounds} | {name} | {numbers} |", flush=True)
+
+
 if __name__ == "__main__":
-    logging.getLogger("flwr").setLevel(logging.ERROR)
-    logging.getLogger("flwr_dpkmeans").setLevel(logging.ERROR)
-    for n in (10, 100):
-        for name in NAMES:
-            for rounds in (1, 5):
-                print(measure(name, Updates.drawn(n, 650), rounds), flush=True)
+    main()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import shutil
 import subprocess
@@ -73,6 +74,29 @@ def test_flwr_build_makes_a_complete_fab(tmp_path: Path) -> None:
     assert shipped <= inside
     assert "flwr_dpkmeans/data/tables.py" in inside
     assert not any(name.startswith("tests/unit") for name in inside)
+
+
+def test_the_app_for_the_hub_keeps_its_limits(tmp_path: Path) -> None:
+    """Format 1, a README of its own without pictures or relative links, and what Flower would upload."""
+    from flwr.cli.app_cmd.publish import _validate_files
+    from flwr.cli.build import build_fab_from_files
+    from flwr.cli.utils import collect_files
+
+    from simulations.hub import PAGE, write_app
+
+    written = write_app(tmp_path / "hub")
+    _validate_files(written)
+    fab, about = build_fab_from_files(collect_files((tmp_path / "hub").resolve()))
+    assert (about.fab_format_version, about.flwr_version_min, about.flwr_version_target) == (1, "1.41", "1.41.0")
+    with zipfile.ZipFile(io.BytesIO(fab)) as archive:
+        readme = archive.read("README.md").decode()
+        inside = {name for name in archive.namelist() if not name.startswith("flwr_dpkmeans/")}
+    assert inside == {".info/CONTENT", "LICENSE", "README.md", "pyproject.toml"}
+    assert readme == PAGE.read_text()
+    assert "](" not in readme
+    assert "<img" not in readme
+    with pytest.raises(SystemExit, match="is not empty"):
+        write_app(tmp_path / "hub")
 
 
 def test_the_wheel_installs_and_runs(tmp_path: Path) -> None:

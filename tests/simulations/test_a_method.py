@@ -174,3 +174,19 @@ def test_flwr_run_runs_it_on_ray(superlink: LocalSuperLink, package: Path, tmp_p
 def test_an_option_that_it_does_not_have_is_refused_on_ray(superlink: LocalSuperLink, package: Path) -> None:
     completed = superlink.run("signs.pull=3.0", nodes=2, app=package, paths=(PROJECT, package))
     assert "pull is 3.0, but it must be a finite number between 0 and 1" in completed.stdout + completed.stderr
+
+
+@pytest.mark.ray
+def test_an_app_of_two_files_sums_arrays_on_ray(superlink: LocalSuperLink, tmp_path: Path) -> None:
+    """The page of sums, typed: its app on ten nodes, in two of its rounds."""
+    page = (PROJECT / "flwr_dpkmeans" / "flower" / "SECURE_SUM.md").read_text()
+    typed_of = dict(re.findall(r"^```(toml|python)\n(.*?)^```$", page, re.MULTILINE | re.DOTALL))
+    folder = tmp_path / "fedavg"
+    folder.mkdir()
+    (folder / "pyproject.toml").write_text(typed_of["toml"])
+    (folder / "fedavg.py").write_text(typed_of["python"])
+    completed = superlink.run("max-iter=2", nodes=10, app=folder, paths=(PROJECT,))
+    assert completed.returncode == 0, completed.stdout + completed.stderr
+    (accuracy,) = re.findall(r"accuracy (0\.\d+)", completed.stdout)
+    assert 0.85 < float(accuracy) < 0.96
+    assert "exact sums are released" in completed.stdout

@@ -1,0 +1,226 @@
+"""Sums of any app's arrays: by hand, against their bounds, and the page's federation against FedAvg without masks."""
+
+from __future__ import annotations
+
+import base64
+import re
+import runpy
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import Array, ArrayRecord, Context, Message, RecordDict
+from flwr.clientapp import ClientApp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from support.pages import ROOT
+
+from flwr_dpkmeans import ProxyLloyd, SecureSum
+from flwr_dpkmeans.errors import CohortError, ConfigurationError, LocalMisuseError
+from flwr_dpkmeans.flower.client_app import SecureAggregation, WrappedApp
+from flwr_dpkmeans.flower.engines import InProcessGrid, Node
+from flwr_dpkmeans.node.guard import NodeSettings
+from flwr_dpkmeans.node.ledger import MemoryLedger
+from flwr_dpkmeans.node.policy import IN_SIMULATION
+from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan
+from flwr_dpkmeans.sums.plan import Plan
+from flwr_dpkmeans.sums.round import State
+
+PAGE = ROOT / "flwr_dpkmeans" / "flower" / "SECURE_SUM.md"
+REACH = 2.0**8
+Vector = NDArray[np.float64]
+Answer = Callable[[dict[str, Vector]], dict[str, Any]]
+
+
+def record(**arrays: Any) -> ArrayRecord:
+    return ArrayRecord({name: Array(np.array(value, dtype=float)) for name, value in arrays.items()})
+
+
+def plan_of(**options: Any) -> Plan:
+    run = SecureSum(record(a=[1.0, 2.0], b=[[3.0]]), **options).config
+    return draft_plan(run, run_id=1, n_clients=8, seed=1, n_features=1)
+
+
+def statistic_of(plan: Plan, answer: dict[str, Vector], n_examples: int | None = None) -> list[Vector]:
+    task, zeros = plan.task, State({"moved": np.zeros(3)})
+    added = task.contribution(zeros, answer, n_examples)  # type: ignore[attr-defined]
+    return list(build_algorithm(plan).rounds[0].statistic(added, zeros))
+
+
+# -- one client ---------------------------------------------------------------------------------------------------
+
+
+def test_updates_and_weights_by_hand() -> None:
+    """The answer moves the arrays by (3, 0, 4), of norm 5: half of the clip norm, so 128 of 256; a quarter of the
+    weight."""
+    plan = plan_of(clip=10.0, most_examples=40)
+    answer = {"a": np.array([4.0, 2.0]), "b": np.array([[7.0]])}
+    update, weight = statistic_of(plan, answer, 10)
+    np.testing.assert_allclose(update, [0.3 * 64, 0.0, 0.4 * 64], atol=2.0**-16)
+    assert weight.tolist() == [64.0]
+    # Beyond the clip norm the direction stays; more examples than the most weigh no more.
+    update, weight = statistic_of(plan_of(clip=1.0, most_examples=40), answer, 100)
+    np.testing.assert_allclose(update, [0.6 * 256, 0.0, 0.8 * 256], atol=2.0**-15)
+    assert weight.tolist() == [256.0]
+    (update,) = statistic_of(plan_of(clip=1.0), {"a": np.array([1.5, 2.0]), "b": np.array([[3.0]])})
+    assert update.tolist() == [128.0, 0.0, 0.0]
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(st.floats(allow_nan=True, allow_infinity=True), min_size=3, max_size=3),
+    st.floats(0.001, 1000.0),
+    st.integers(-5, 10**9),
+)
+def test_no_answer_moves_a_sum_beyond_what_it_declares(values: list[float], clip: float, n_examples: int) -> None:
+    answer = {"a": np.array(values[:2]), "b": np.array([values[2:]])}
+    with np.errstate(all="ignore"):
+        update, weight = statistic_of(plan_of(clip=clip, most_examples=7), answer, n_examples)
+    steps = [int(value) for value in np.ldexp(update, 16)]
+    assert [float(step) for step in steps] == np.ldexp(update, 16).tolist(), "off the grid"
+    # In whole numbers, as floats may round the norm down.
+    assert sum(step**2 for step in steps) <= (256 * 2**16) ** 2
+    assert 0.0 <= weight[0] <= REACH
+    if not np.isfinite(values).all():
+        assert steps == [0, 0, 0]
+        assert weight[0] == 0.0
+
+
+def test_arrays_that_do_not_fit_are_refused() -> None:
+    with pytest.raises(LocalMisuseError, match=r"must answer the arrays \(\('a', \(2,\)\), \('b', \(1, 1\)\)\)"):
+        statistic_of(plan_of(), {"a": np.zeros(2)})
+    with pytest.raises(LocalMisuseError, match="no 'num-examples'"):
+        statistic_of(plan_of(most_examples=3), {"a": np.zeros(2), "b": np.zeros((1, 1))})
+    for arrays in ({}, {"a": []}):
+        with pytest.raises(ConfigurationError, match="names must differ, and each array needs values"):
+            SecureSum(record(**arrays))
+    short = base64.b64encode(np.zeros(2).tobytes()).decode()
+    with pytest.raises(ConfigurationError, match="with 2 values"):
+        plan_of().config.changed(start=short)
+
+
+# -- federations --------------------------------------------------------------------------------------------------
+
+
+class Losing(InProcessGrid):
+    """The answers of some nodes are lost from the third request on: after keys and key shares."""
+
+    lost: frozenset[int] = frozenset()
+    n_sent = 0
+
+    def deliver(self, message: Message) -> list[Message]:
+        replies, node = super().deliver(message), message.metadata.dst_node_id
+        self.n_sent += node == min(self._nodes)
+        return [] if node in self.lost and self.n_sent > 2 else replies
+
+
+def app_of(answer: Answer, kept: list[dict[str, Vector]] | None = None) -> ClientApp:
+    own = NodeSettings(IN_SIMULATION, MemoryLedger(), "default", simulated=True)
+    app = ClientApp(mods=[SecureAggregation(lambda _: own, wrapped=WrappedApp)])
+
+    def arrays_in(message: Message) -> dict[str, Vector]:
+        return {name: array.numpy() for name, array in message.content["arrays"].items()}
+
+    @app.train()
+    def train(message: Message, context: Context) -> Message:
+        return Message(RecordDict({"arrays": record(**answer(arrays_in(message)))}), reply_to=message)
+
+    @app.evaluate()
+    def keep(message: Message, context: Context) -> Message:
+        if kept is not None:
+            kept.append(arrays_in(message))
+        return Message(RecordDict(), reply_to=message)
+
+    return app
+
+
+def adding(amount: float, kept: list[dict[str, Vector]] | None = None) -> Node:
+    return Node(app_of(lambda arrays: {name: array + amount for name, array in arrays.items()}, kept))
+
+
+def run(grid: InProcessGrid, strategy: SecureSum) -> Any:
+    with grid.running():
+        return strategy.start(grid)
+
+
+def test_rounds_add_up() -> None:
+    """Each of 3 clients adds 1, 2 and 4 in each of 2 rounds."""
+    result = run(InProcessGrid(map(adding, (1.0, 2.0, 4.0))), SecureSum(record(a=[0.0, 10.0]), clip=10.0, max_iter=2))
+    np.testing.assert_allclose(result.arrays["a"].numpy(), [14.0, 24.0], atol=2e-5)
+    assert not result.privacy.is_private
+
+
+def test_a_sum_is_recovered_without_the_clients_that_left() -> None:
+    grid = Losing(map(adding, (1.0,) * 7 + (100.0,)))
+    grid.lost = frozenset({9})
+    result = run(grid, SecureSum(record(a=[0.0]), clip=1000.0, dropout="recover", max_silent=2))
+    np.testing.assert_allclose(result.arrays["a"].numpy(), [7.0], atol=1e-3)
+
+
+def test_under_oblivious_clients_alone_get_the_arrays() -> None:
+    kept: list[dict[str, Vector]] = []
+    strategy = SecureSum(record(a=[5.0]), clip=8.0, trust="oblivious")
+    result = run(InProcessGrid([adding(1.0, kept), adding(2.0, kept)]), strategy)
+    assert len(result.arrays) == 0
+    assert [arrays["a"].tolist() for arrays in kept] == [[8.0], [8.0]]
+
+
+def test_noise_is_that_of_the_plan() -> None:
+    """Nobody moves 1,000 zeros: their deviation is the plan's, all shares counted, within five standard errors."""
+    grid = InProcessGrid([adding(0.0)] * 3)
+    strategy = SecureSum(record(a=np.zeros(1000)), clip=3.0, epsilon=2.0, noise="seeded", random_state=1)
+    found = run(grid, strategy).arrays["a"].numpy()
+    plan = strategy.run.plan
+    planned = plan.released_std(plan.rounds[0], plan.rounds[0].blocks[0]) * 3.0 / REACH
+    assert found.std() == pytest.approx(planned, rel=5 / np.sqrt(2 * 1000))
+    assert plan.epsilon <= 2.0
+
+
+def test_an_app_that_answers_sums_answers_no_other_plan(caplog: pytest.LogCaptureFixture) -> None:
+    strategy = ProxyLloyd(2, bounds=(-1, 1), n_examples=900, n_features=1, max_iter=1)
+    grid = InProcessGrid([adding(1.0), adding(2.0)])
+    with grid.running(), pytest.raises(CohortError, match="did not answer round 1"):
+        strategy.start(grid)
+    assert "'proxy_lloyd', but this node's app answers sums of arrays only" in caplog.text
+
+
+# -- the page -----------------------------------------------------------------------------------------------------
+
+
+@cache
+def page(kind: str) -> str:
+    (block,) = re.findall(rf"^```{kind}\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    return block
+
+
+def test_the_example_has_at_most_40_lines() -> None:
+    assert len(page("python").splitlines()) <= 40
+
+
+def test_the_pages_app_is_fedavg(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Against the same training with the weighted mean in float64."""
+    (tmp_path / "fedavg.py").write_text(page("python"))
+    app = runpy.run_path(str(tmp_path / "fedavg.py"))
+    X, y, rows = app["X"], app["y"], np.flatnonzero(~app["test"])
+    model = np.zeros((64, 10))
+    for _ in range(2):
+        found, weights = [], []
+        for part in range(5):
+            own, mine = model.copy(), rows[part::5]
+            for _ in range(20):
+                odds = np.exp(X[mine] @ own)
+                own = own + 2.0 * X[mine].T @ (np.eye(10)[y[mine]] - odds / odds.sum(1, keepdims=True)) / len(mine)
+            found.append(own)
+            weights.append(len(mine))
+        model = np.average(found, axis=0, weights=weights)
+    own = NodeSettings(IN_SIMULATION, MemoryLedger(), "default", simulated=True)
+    client = ClientApp(mods=[SecureAggregation(lambda _: own, wrapped=WrappedApp)])
+    client.train()(app["train"])
+    client.evaluate()(app["keep"])
+    grid = InProcessGrid([Node(client, {"partition-id": part, "num-partitions": 5}) for part in range(5)])
+    result = run(grid, SecureSum(record(model=np.zeros((64, 10))), most_examples=1000, clip=10.0, max_iter=2))
+    np.testing.assert_allclose(result.arrays["model"].numpy(), model, atol=1e-4)
