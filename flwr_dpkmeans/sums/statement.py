@@ -198,7 +198,7 @@ def build_report(
         n_clients=plan.n_clients,
         n_attempts=len(attempts),
         n_examples=plan.n_examples,
-        n_examples_source=_n_source(plan),
+        n_examples_source="declared public" if settings.n_examples else "private count" if plan.count else "not needed",
         slack=discreteness_cost(events),
         assumptions=_assumptions(plan, identities or told("not_pinned")),
         warnings=warnings
@@ -262,19 +262,15 @@ def _lines(plan: Plan, attempts: tuple[tuple[int, int], ...]) -> tuple[ReleaseLi
     return tuple(lines)
 
 
-def _n_source(plan: Plan) -> str:
-    if plan.settings.n_examples is not None:
-        return "declared public"
-    return "private count" if plan.count is not None else "not needed"
-
-
 @lru_cache(maxsize=16)
 def _assumptions(plan: Plan, identities: str) -> tuple[str, ...]:
     """What the guarantee rests on."""
     settings, counted, by_client = plan.settings, plan.count is not None, plan.settings.unit is PrivacyUnit.CLIENT
     sentences = [_bounds_sentence(settings)]
     if not plan.model.alone:
-        sentences += [_columns_sentence(plan), *map(told, ("computational", "links", "silencing")), identities]
+        matched = "unnamed" if not plan.columns_digest else "by_position" if plan.by_position else "by_name"
+        sentences.append(told(matched, unnamed=told("and_unnamed") if settings.allow_unnamed else ""))
+        sentences += [*map(told, ("computational", "links", "silencing")), identities]
     if plan.server is not None:
         sentences += _server_sentences(plan, plan.server.n_points)
     if settings.client_sampling_rate < 1.0:
@@ -304,14 +300,6 @@ def _bounds_sentence(settings: Settings) -> str:
     if settings.standard_columns:
         return told("standard_bounds", box=box)
     return told("private_bounds" if settings.private_bounds else "public_bounds", box=box)
-
-
-def _columns_sentence(plan: Plan) -> str:
-    """How the tables' columns were matched."""
-    if not plan.columns_digest:
-        return told("unnamed")
-    unnamed = told("and_unnamed") if plan.settings.allow_unnamed else ""
-    return told("by_position" if plan.by_position else "by_name", unnamed=unnamed)
 
 
 def _server_sentences(plan: Plan, n_points: int) -> tuple[str, ...]:
