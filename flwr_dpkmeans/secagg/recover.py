@@ -233,7 +233,7 @@ class Recover(Party):
         publics = {peer: agreement.piece(held[peer], 2 * self.slots.number + place) for peer in peers}
         for peer, pair in keys.agree_pair_keys(own_private, publics, self.run_id, self.node_id).items():
             values += agreement.pair_mask(pair, self.node_id, peer, asked, transcript, length)
-        return {peer: agreement.ticket(_agreement_key(held[peer]), self.node_id, peer, view) for peer in peers}
+        return {peer: agreement.ticket(held[peer][-KEY_BYTES:], self.node_id, peer, view) for peer in peers}
 
     def unmask(self, request: messages.UnmaskRequest) -> tuple[Recover, messages.UnmaskReply]:
         """Give one share for each neighbour, of what its fate asks for."""
@@ -286,7 +286,7 @@ def _give(state: Recover, survivors: tuple[int, ...]) -> dict[int, bytes]:
     for peer, part in zip(state.neighbours, parts, strict=True):
         if peer not in state.cohort.keys:
             continue
-        key = _agreement_key(held[peer])
+        key = held[peer][-KEY_BYTES:]  # of the tickets: behind what came in the box
         # Shares of all self masks come first in a box, then those of all pairwise keys.
         if peer in alive:
             due = agreement.combine(agreement.piece(held[peer], place), agreement.ticket(key, peer, node, cohort))
@@ -296,11 +296,6 @@ def _give(state: Recover, survivors: tuple[int, ...]) -> dict[int, bytes]:
         padded = agreement.combine(part, agreement.ticket(key, peer, node, told))
         given[peer] = locked + agreement.ticket(key, node, peer, told) + padded
     return given
-
-
-def _agreement_key(held: bytes) -> bytes:
-    """Key of the tickets that are exchanged with a neighbour; it stands behind what came in its box."""
-    return held[-KEY_BYTES:]
 
 
 class RecoverSession(Session):

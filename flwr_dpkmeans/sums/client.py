@@ -294,7 +294,6 @@ class Client:
             memory = changed(memory, found=found)
         memory = self._with_next_plan(memory, request.plan, index)
         plan = memory.plan
-        # A server that skipped the comparison, or lies about it, would have one vector added up under different names.
         require_agreed_columns(plan, memory.columns)
         if plan.server_advances and not plan.discovers(asked.round_index):
             return _with_server_state(memory, asked.round_index, asked.state, repeated=repeated)

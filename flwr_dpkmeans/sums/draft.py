@@ -618,14 +618,12 @@ def require_plausible(
 ) -> None:
     """Refuse, by a `ProtocolError`, a released sum with an entry that rows within the plan's bounds cannot add up to.
 
-    Under masks nobody sees one client's vector, and a client can add anything modulo 2^64. The sum, where the server
-    reads it, is held against public bounds only, with room for its noise: post-processing of the release that stops no
-    honest run, so that stopping tells nothing beyond the release, and the sentence names array and bound, not the
-    entry. Where only clients read the sum nobody may do this: a server that shifts a sum it cannot read would learn
-    from a refusal whether the sum passes a bound.
+    A client can add anything modulo 2^64 to a masked sum. Where the server reads it, it is held against public bounds
+    with room for its noise: post-processing that stops no honest run, so that stopping tells nothing besides. The
+    sentence names array and bound, not the entry. Where only clients read the sum nobody may do this: a server that
+    shifts a sum it cannot read would learn from a refusal whether the sum passes a bound.
 
-    `n_clients` is how many clients' vectors are in it; `n_sharers` how many shared keys before, where sums are
-    recovered (None: all of the plan).
+    Of the clients `n_clients` are in the sum, and `n_sharers` shared keys before (None: all of the plan).
     """
     planned = plan.round_at(index)
     rows = _most_rows(plan, index, n_clients)

@@ -80,8 +80,7 @@ class LocalRun(Server):
     table into the final plan's box, on the grid, where by default it is already, as `server_points` are, if the plan
     does not hold them. `labels` are one array for each client; `on_step` is told of each aggregation.
 
-    Raises `PlanError` if the plan waits for something that no round of its own finds, or is for another number of
-    clients.
+    A plan that waits for what no round of its own finds, or is for another number of clients, is a `PlanError`.
     """
 
     def __init__(

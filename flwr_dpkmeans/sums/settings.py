@@ -58,10 +58,11 @@ def require_integer(name: str, value: object, low: int, example: int, most: int 
     """A count as an integer, also from NumPy or a whole float (a TOML or Hydra number), from `low` to `most`."""
     if isinstance(value, float) and value.is_integer():
         value = int(value)
-    number = require_whole(name, value, low, f"give {example}")
-    if most is not None and number > most:
-        raise ConfigurationError(f"{name} is {number}, but it must be at most {most}: give a smaller one.")
-    return number
+    if type(value) is not int or value < low:
+        value = require_whole(name, value, low, f"give {example}")
+    if most is not None and value > most:
+        raise ConfigurationError(f"{name} is {value}, but it must be at most {most}: give a smaller one.")
+    return value
 
 
 def _as_float(value: object) -> float | None:

@@ -34,7 +34,11 @@ _CLIPPED = 0.05
 
 def _told_if(holds: Mapping[str, bool], **values: object) -> tuple[str, ...]:
     """Those of some sentences that hold."""
-    return tuple([told(sentence, **values) for sentence, is_so in holds.items() if is_so])
+    said = []
+    for sentence, is_so in holds.items():
+        if is_so:
+            said.append(told(sentence, **values))
+    return tuple(said)
 
 
 def spending_cautions(asked: float, spent: float) -> tuple[str, ...]:
@@ -49,6 +53,7 @@ def spending_cautions(asked: float, spent: float) -> tuple[str, ...]:
     return _told_if(holds, spent=spent, asked=asked, usual=_WEAK_EPSILON)
 
 
+@lru_cache(maxsize=16)
 def plan_cautions(plan: Plan) -> tuple[str, ...]:
     """What a final plan with noise in its releases says against the result; of a preliminary one only its size."""
     settings, by_client = plan.settings, plan.settings.unit is PrivacyUnit.CLIENT
@@ -67,14 +72,15 @@ def plan_cautions(plan: Plan) -> tuple[str, ...]:
 def released_cautions(report: PrivacyReport, counts: Array) -> tuple[str, ...]:
     """What the last release's noisy counts, (n_clusters,), say against the result: post-processing of it."""
     faint = faint_clusters(counts, report)
-    values = {"n": len(faint), "n_clusters": len(counts), "listed": listed(map(str, faint))}
-    return _told_if({"faint": bool(faint)}, **values)
+    if not faint:
+        return ()
+    return (told("faint", n=len(faint), n_clusters=len(counts), listed=listed(map(str, faint))),)
 
 
 def unclear_cautions(columns: Sequence[int], names: Sequence[str], *, standard: bool) -> tuple[str, ...]:
     """What private histograms did not find: the columns in which nothing, or zeros alone, stood out of the noise."""
-    holds = {"no_spread": bool(columns) and standard, "no_range": bool(columns) and not standard}
-    return _told_if(holds, columns=column_names(columns, names))
+    sentence = "no_spread" if standard else "no_range"
+    return (told(sentence, columns=column_names(columns, names)),) if columns else ()
 
 
 def local_cautions(
@@ -95,7 +101,7 @@ def local_cautions(
         "delta_of_rows": by_record and delta * n_rows >= 1.0,
         "clipped": bool(clipped),
     }
-    columns = column_names(clipped, names or config.settings.feature_names)
+    columns = column_names(clipped, names or config.settings.feature_names) if clipped else ""
     found = _told_if(holds, declared=declared, delta=delta, part=_CLIPPED, columns=columns)
     return tuple(LOCAL + sentence for sentence in found)
 
@@ -192,7 +198,7 @@ def build_report(
         n_clients=plan.n_clients,
         n_attempts=len(attempts),
         n_examples=plan.n_examples,
-        n_examples_source=_n_source(plan),
+        n_examples_source="declared public" if settings.n_examples else "private count" if plan.count else "not needed",
         slack=discreteness_cost(events),
         assumptions=_assumptions(plan, identities or told("not_pinned")),
         warnings=warnings
@@ -207,6 +213,7 @@ def discreteness_cost(events: Sequence[Event]) -> float:
     return joint_closeness([event.closeness for event in events]).log_ratio
 
 
+@lru_cache(maxsize=16)
 def _guarantee(plan: Plan) -> str:
     """Who is held off: the trust model's sentence, the private count's own, or that nobody is."""
     if not plan.is_private:
@@ -255,18 +262,15 @@ def _lines(plan: Plan, attempts: tuple[tuple[int, int], ...]) -> tuple[ReleaseLi
     return tuple(lines)
 
 
-def _n_source(plan: Plan) -> str:
-    if plan.settings.n_examples is not None:
-        return "declared public"
-    return "private count" if plan.count is not None else "not needed"
-
-
+@lru_cache(maxsize=16)
 def _assumptions(plan: Plan, identities: str) -> tuple[str, ...]:
     """What the guarantee rests on."""
     settings, counted, by_client = plan.settings, plan.count is not None, plan.settings.unit is PrivacyUnit.CLIENT
     sentences = [_bounds_sentence(settings)]
     if not plan.model.alone:
-        sentences += [_columns_sentence(plan), *map(told, ("computational", "links", "silencing")), identities]
+        matched = "unnamed" if not plan.columns_digest else "by_position" if plan.by_position else "by_name"
+        sentences.append(told(matched, unnamed=told("and_unnamed") if settings.allow_unnamed else ""))
+        sentences += [*map(told, ("computational", "links", "silencing")), identities]
     if plan.server is not None:
         sentences += _server_sentences(plan, plan.server.n_points)
     if settings.client_sampling_rate < 1.0:
@@ -298,20 +302,13 @@ def _bounds_sentence(settings: Settings) -> str:
     return told("private_bounds" if settings.private_bounds else "public_bounds", box=box)
 
 
-def _columns_sentence(plan: Plan) -> str:
-    """How the tables' columns were matched."""
-    if not plan.columns_digest:
-        return told("unnamed")
-    unnamed = told("and_unnamed") if plan.settings.allow_unnamed else ""
-    return told("by_position" if plan.by_position else "by_name", unnamed=unnamed)
-
-
 def _server_sentences(plan: Plan, n_points: int) -> tuple[str, ...]:
     """What the run assumes of the server's own points, and who sees them."""
     seen = plan.task.server_points_words(plan) if plan.public_points is None else told("seen_by_all")
     return _told_if({"server_points": n_points > 0, "server_bounds": True}, n=n_points, seen=seen)
 
 
+@lru_cache(maxsize=16)
 def why_not_private(plan: Plan) -> tuple[str, ...]:
     """Why a run protects nobody, if it does not."""
     own = [block.noise for planned in plan.rounds if planned.name not in CLOSING_ROUNDS for block in planned.blocks]

@@ -46,7 +46,7 @@ class Registry(Mapping[str, ItemT]):
 
     def find(self, name: str, *others: str) -> ItemT:
         """The item of a name; another one is a `ConfigurationError` with the nearest that is known, or of `others`."""
-        if name not in self:
+        if name not in self._items and name not in self:
             known = nearest(name, (*self, *others))
             raise ConfigurationError(f"{self._option} is {name!r}, which is not known: {known}")
         return self._items[name]

@@ -240,18 +240,15 @@ def load_plan(blob: bytes) -> Plan:
     try:
         plan: Plan = _plan_adapter().validate_json(blob, strict=True)
     except ValidationError as error:
-        place = _first_place(error) if error.error_count() <= _LISTED_ERRORS else "many places"
+        # Asking where costs time for each place, so it is asked of a few only.
+        few = error.error_count() <= _LISTED_ERRORS
+        found = error.errors(include_url=False, include_context=False, include_input=False) if few else []
+        place = _text(".".join(map(str, found[0]["loc"])), 200) if found else "many places"
         raise ProtocolError(f"the plan is malformed at {place!r}: use the same version of flwr-dpkmeans.") from error
     if from_json(dump_plan(plan)) != from_json(blob):
         # The parser skips what it does not know, and fills in what is left out: two sides might read two plans.
         raise ProtocolError("the plan says more or less than one does: use the same version of flwr-dpkmeans.")
     return plan
-
-
-def _first_place(error: Any) -> str:
-    """Where a plan is malformed first; asking costs time for each place, so it is asked of a few only."""
-    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    return _text(".".join(str(part) for part in first["loc"]), 200)
 
 
 # Requests and replies: what they are, and how they travel.

@@ -232,6 +232,10 @@ def test_a_final_plan_has_the_columns_that_were_agreed_on() -> None:
     later = redraft_plan(plan, n_features=2, n_examples=300, columns=other)
     with pytest.raises(ProtocolError, match="another columns_digest than the one in force, which had fixed it"):
         require_next(plan, later, Found(300), begun=True, released=0)
+    with pytest.raises(ProtocolError, match="another columns_digest than the one in force, which had fixed it"):
+        require_next(plan, replace(plan, columns_digest=other), Found(), begun=False, released=None)
+    unnamed = replace(plan, columns_digest="")
+    require_next(unnamed, plan, Found(), begun=False, released=None)
 
 
 def test_a_digest_that_is_none_is_malformed() -> None:
