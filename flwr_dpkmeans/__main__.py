@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from flwr_dpkmeans.errors import DPKMeansError, nearest
 
 COMMANDS = {
-    "plan": "flwr_dpkmeans.planner.cli:main",
+    "plan": "simulations.planner.cli:main",
     "predict": "flwr_dpkmeans.results.model:predict",
     "run": "flwr_dpkmeans.flower.run_command:run",
     "ledger": "flwr_dpkmeans.node.commands:ledger",

@@ -58,7 +58,7 @@ from flwr_dpkmeans.sums.statement import Step, local_cautions
 from flwr_dpkmeans.sums.task import Run
 
 if TYPE_CHECKING:
-    from flwr_dpkmeans.planner import Forecast
+    from simulations.planner import Forecast
 
 logger = placed_logger("flwr_dpkmeans.estimator")
 
@@ -580,7 +580,7 @@ class FederatedKMeans(_PrivateClustering):
         >>> forecast.recommended, forecast.algorithms[0].deployment.n_round_trips
         ('fastlloyd', 9)
         """
-        from flwr_dpkmeans.planner import PlanningRequest, make_forecast
+        from simulations.planner import PlanningRequest, make_forecast
 
         options = self._given()
         options |= resolve_n_clusters(options.pop("n_clusters"), options.pop("max_clusters", DEFAULT_MAX_CLUSTERS))

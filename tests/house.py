@@ -20,7 +20,6 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"sums"}),
     frozenset({"node", "algorithms"}),
     frozenset({"options", "results"}),
-    frozenset({"planner"}),
     frozenset({"flower"}),
     frozenset({"estimator"}),
     frozenset({"__main__", "__init__"}),

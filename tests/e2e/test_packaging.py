@@ -19,7 +19,8 @@ pytestmark = pytest.mark.ray
 
 def copy_of(folder: Path, *, mode: int, time: int) -> Path:
     """What a package is made of, copied in another order, with other modes and other times."""
-    listed = [*(PROJECT / "flwr_dpkmeans").rglob("*"), *(PROJECT / name for name in ("README.md", "LICENSE"))]
+    listed = [path for room in ("flwr_dpkmeans", "simulations") for path in (PROJECT / room).rglob("*")]
+    listed += [*(PROJECT / name for name in ("README.md", "LICENSE"))]
     paths = sorted((p for p in listed if p.is_file() and "__pycache__" not in p.parts), reverse=bool(time % 2))
     for path in [*paths, PROJECT / "pyproject.toml"]:
         target = folder / path.relative_to(PROJECT)
@@ -111,6 +112,7 @@ def test_the_wheel_installs_and_runs(tmp_path: Path) -> None:
         f"import sys; sys.path.insert(0, {str(target)!r}); import flwr_dpkmeans as f; "
         f"assert f.__file__.startswith({str(target)!r}), f.__file__; "
         "from flwr_dpkmeans.flower.client_app import app; from flwr_dpkmeans.flower.server_app import app as s; "
+        "f.FederatedKMeans(n_clusters=3).plan(2_000, 2, 3, seeds=2, algorithms=['fastlloyd']); "
         "km = f.FederatedKMeans(n_clusters=1, bounds=(0, 1)).fit([[[0.1, 0.2]] * 9, [[0.3, 0.4]] * 9]); "
         "print(km.cluster_centers_.shape)"
     )

@@ -590,7 +590,7 @@ def test_a_forecast_takes_bounds_from_server_data_where_none_are_given(
     monkeypatch: pytest.MonkeyPatch, given: Any, expected: Any
 ) -> None:
     """A cube around the middle of three points, of which the farthest are (1, 2) away from it."""
-    monkeypatch.setattr("flwr_dpkmeans.planner.make_forecast", lambda request: request)
+    monkeypatch.setattr("simulations.planner.make_forecast", lambda request: request)
     points = np.array([[0.0, 1.0], [2.0, 5.0], [1.0, 3.0]])
     request: Any = FederatedKMeans(n_clusters=2, server_data=points, bounds=given).plan(2000, 2, 3)
     np.testing.assert_allclose(request.options["bounds"], expected)

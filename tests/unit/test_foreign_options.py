@@ -19,8 +19,8 @@ from flwr_dpkmeans.flower.server_app import strategy_from_run_config
 from flwr_dpkmeans.flower.strategy import PrivateKMeans
 from flwr_dpkmeans.kmeans.public_points import PackingMethod
 from flwr_dpkmeans.options import option_defaults, options_of, parse_run
-from flwr_dpkmeans.planner import PlanningRequest
 from flwr_dpkmeans.sums.task import Run
+from simulations.planner import PlanningRequest
 
 BOUNDS = (0.0, 1.0)
 STRATEGIES = {kind.algorithm: kind for kind in PrivateKMeans.__subclasses__()}

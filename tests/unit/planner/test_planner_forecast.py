@@ -23,11 +23,15 @@ from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.data.schema import Schema
 from flwr_dpkmeans.errors import ColumnError, ConfigurationError, LocalMisuseError
 from flwr_dpkmeans.kmeans.lloyd import cost_per_point, round_to_grid
-from flwr_dpkmeans.planner import Forecast, PlanningRequest, cli, make_forecast, simulate
-from flwr_dpkmeans.planner import forecast as forecasts
-from flwr_dpkmeans.planner.cli import main
-from flwr_dpkmeans.planner.forecast import AlgorithmForecast, Deployment, _plain, centroid_noise, notes_on
-from flwr_dpkmeans.planner.simulate import (
+from flwr_dpkmeans.privacy.release import as_released
+from flwr_dpkmeans.secagg.keys import encode
+from flwr_dpkmeans.sums.draft import build_algorithm
+from flwr_dpkmeans.sums.plan import make_noise_source
+from simulations.planner import Forecast, PlanningRequest, cli, make_forecast, simulate
+from simulations.planner import forecast as forecasts
+from simulations.planner.cli import main
+from simulations.planner.forecast import AlgorithmForecast, Deployment, _plain, centroid_noise, notes_on
+from simulations.planner.simulate import (
     Excess,
     Simulator,
     draw_mixture,
@@ -40,10 +44,6 @@ from flwr_dpkmeans.planner.simulate import (
     scaled_spread,
     simulated_size,
 )
-from flwr_dpkmeans.privacy.release import as_released
-from flwr_dpkmeans.secagg.keys import encode
-from flwr_dpkmeans.sums.draft import build_algorithm
-from flwr_dpkmeans.sums.plan import make_noise_source
 
 SMALL = ("--n", "600", "--d", "2", "--k", "3", "--clients", "3", "--seeds", "2", "--algorithm", "glloyd")
 
@@ -262,8 +262,8 @@ def test_what_has_no_plan_is_left_out_or_refused() -> None:
 
 def test_clients_are_planned_for() -> None:
     options = {"n_clusters": 2, "bounds": (-1, 1), "unit": "client", "epsilon": 4.0, "max_iter": 1}
-    found = make_forecast(PlanningRequest(600, 2, 30, options, seeds=2)).algorithms[0]
-    assert found.algorithm == "sphere_packing"
+    best, found = make_forecast(PlanningRequest(600, 2, 30, options, seeds=2)).algorithms
+    assert (best.algorithm, found.algorithm) == ("proxy_lloyd", "sphere_packing")
     assert found.excess is not None
     assert found.smallest_cluster is not None
 

@@ -19,11 +19,11 @@ from flwr_dpkmeans.data.readers import open_table
 from flwr_dpkmeans.data.schema import schema_of
 from flwr_dpkmeans.errors import CommandLine, ConfigurationError, DPKMeansError, listed
 from flwr_dpkmeans.options import option_defaults
-from flwr_dpkmeans.planner.forecast import Forecast, make_forecast
-from flwr_dpkmeans.planner.present import told
-from flwr_dpkmeans.planner.request import PlanningRequest
 from flwr_dpkmeans.results.page import MARKDOWN
 from flwr_dpkmeans.results.writer import write_whole
+from simulations.planner.forecast import Forecast, make_forecast
+from simulations.planner.present import told
+from simulations.planner.request import PlanningRequest
 
 PLAN_FILE = "plan.json"
 PICTURE_FILE = "plan.png"

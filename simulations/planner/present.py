@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from flwr_dpkmeans.planner.simulate import MOST_EPSILON
 from flwr_dpkmeans.privacy.release import PrivacyUnit
 from flwr_dpkmeans.results.page import rendered
 from flwr_dpkmeans.results.picture import new_figure, png_of
+from simulations.planner.simulate import MOST_EPSILON
 
 if TYPE_CHECKING:
-    from flwr_dpkmeans.planner.forecast import AlgorithmForecast, Forecast
-    from flwr_dpkmeans.planner.simulate import Curve
+    from simulations.planner.forecast import AlgorithmForecast, Forecast
+    from simulations.planner.simulate import Curve
 
 # Okabe and Ito's palette for any kind of colour vision; markers and dashes tell lines apart in grey.
 _COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00")

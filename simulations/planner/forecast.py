@@ -12,9 +12,17 @@ from pathlib import Path
 from typing import Any
 
 from flwr_dpkmeans.errors import BudgetError, LocalMisuseError, listed
-from flwr_dpkmeans.planner.present import draw_forecast, told
-from flwr_dpkmeans.planner.request import PlanningRequest
-from flwr_dpkmeans.planner.simulate import (
+from flwr_dpkmeans.privacy.release import PrivacyUnit
+from flwr_dpkmeans.privacy.report import CLOSING_ROUNDS, COUNT_DEVIATIONS
+from flwr_dpkmeans.results.page import CONSOLE, HTML, rendered
+from flwr_dpkmeans.results.writer import write_whole
+from flwr_dpkmeans.sums.draft import worst_case
+from flwr_dpkmeans.sums.plan import SECONDS_PER_ROUND_TRIP, Plan, round_trips
+from flwr_dpkmeans.sums.statement import plan_cautions
+from flwr_dpkmeans.sums.wire import dump_plan
+from simulations.planner.present import draw_forecast, told
+from simulations.planner.request import PlanningRequest
+from simulations.planner.simulate import (
     CENTRE_RANGE,
     Curve,
     Excess,
@@ -25,14 +33,6 @@ from flwr_dpkmeans.planner.simulate import (
     scaled_spread,
     simulated_size,
 )
-from flwr_dpkmeans.privacy.release import PrivacyUnit
-from flwr_dpkmeans.privacy.report import CLOSING_ROUNDS, COUNT_DEVIATIONS
-from flwr_dpkmeans.results.page import CONSOLE, HTML, rendered
-from flwr_dpkmeans.results.writer import write_whole
-from flwr_dpkmeans.sums.draft import worst_case
-from flwr_dpkmeans.sums.plan import SECONDS_PER_ROUND_TRIP, Plan, round_trips
-from flwr_dpkmeans.sums.statement import plan_cautions
-from flwr_dpkmeans.sums.wire import dump_plan
 
 MEAN_SQUARED_COORDINATE = 1.0 / 3.0
 """Of a centroid that is anywhere in [-1, 1] alike: what noise on a count does to an absolute mean."""

@@ -5,7 +5,7 @@ Start from `make_forecast` (or `FederatedKMeans.plan`, or ``python -m flwr_dpkme
 
 from __future__ import annotations
 
-from flwr_dpkmeans.planner.forecast import Forecast, make_forecast
-from flwr_dpkmeans.planner.request import PlanningRequest
+from simulations.planner.forecast import Forecast, make_forecast
+from simulations.planner.request import PlanningRequest
 
 __all__ = ["Forecast", "PlanningRequest", "make_forecast"]
