@@ -29,6 +29,7 @@ from flwr_dpkmeans.errors import CommandLine, ConfigurationError, DPKMeansError,
 from flwr_dpkmeans.flower.client_app import OutputFiles, mixture_of, run_folder, simulated_part
 from flwr_dpkmeans.flower.exchange import is_simulated_server
 from flwr_dpkmeans.flower.kmeans_client import write_result
+from flwr_dpkmeans.flower.progress import kept
 from flwr_dpkmeans.flower.strategy import KMeansResult, PrivateKMeans, Timeouts
 from flwr_dpkmeans.log import LogOptions, Place, event, placed, placed_logger, show_logs
 from flwr_dpkmeans.options import AUTO, DEFAULT_ALGORITHM, Cohort, foreign_table, task_kind
@@ -59,12 +60,14 @@ def main(grid: Grid, context: Context) -> None:
     """Run the configured algorithm and say where everything is."""
     with placed(Place(run=context.run_id)):
         show_logs()
+        folder = run_folder(str(context.run_config.get("output", "")), context.run_id)
         try:
-            show_logs(LogOptions.of(context.run_config))
-            strategy = checked_strategy(context.run_config, len(list(grid.get_node_ids())))
-            result = strategy.start(grid=grid)
-            folder = run_folder(str(context.run_config.get("output", "")), context.run_id)
-            report_result(strategy, result, folder, context.run_config)
+            with kept(context.run_id, folder) as progress:
+                show_logs(LogOptions.of(context.run_config))
+                strategy = checked_strategy(context.run_config, len(list(grid.get_node_ids())))
+                strategy.progress = progress
+                result = strategy.start(grid=grid)
+                report_result(strategy, result, folder, context.run_config)
         except DPKMeansError as error:
             logger.error("%s: %s", type(error).__name__, error, extra=event("stopped", kind=type(error).__name__))
             raise EndedError(error) from None

@@ -13,12 +13,14 @@ from flwr.app import Array as FlowerArray
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
+from flwr.supercore.privacy_accounting import PrivacySpent
 
 from flwr_dpkmeans.algorithms import algorithm_entry
 from flwr_dpkmeans.algorithms.measure import EvaluationResult, read_evaluation
 from flwr_dpkmeans.algorithms.server_points import hold_points, in_callers_units, resolve_bounds
 from flwr_dpkmeans.errors import CohortError, ConfigurationError, listed, require_positive
 from flwr_dpkmeans.flower.exchange import answers_of, exchange, is_deployed, log_size, message_of, wait_for_nodes
+from flwr_dpkmeans.flower.progress import Progress
 from flwr_dpkmeans.log import Place, event, placed, placed_logger
 from flwr_dpkmeans.options import Auto, PrivateCount, build_run, flat_options
 from flwr_dpkmeans.privacy.report import PrivacyReport, utc_now
@@ -185,7 +187,8 @@ class PrivateKMeans(Strategy):
         self._run: Server | None = None
         self._steps: list[Step] = []
         self._wait: float | None = None
-        self._progress = Progress()
+        self.progress = Progress()
+        """What is known of the run; `flwr_dpkmeans.flower.progress.kept` makes one that is kept in a file."""
 
     @property
     def run(self) -> Server:
@@ -193,6 +196,17 @@ class PrivateKMeans(Strategy):
         if self._run is None:
             raise ConfigurationError("no run has been started: call start(grid=grid) first.")
         return self._run
+
+    def privacy_spent(self) -> PrivacySpent | None:
+        """What the run costs, as Flower's own strategies say it; None before it has begun.
+
+        It is the report's price, the whole plan's from the first aggregation on: whoever ends a run early may do so for
+        what it told. What was spent by each round is in the result's metrics.
+        """
+        if self._run is None:
+            return None
+        report = self.run.report
+        return PrivacySpent(report.epsilon, report.delta, report.n_attempts, "flwr_dpkmeans.privacy.accounting")
 
     def summary(self) -> None:
         """Log what is about to be run, before anything is sent."""
@@ -227,7 +241,7 @@ class PrivateKMeans(Strategy):
         self._on_step(step)
         if step.round_index in (0, server.plan.last_round):
             self._warn()
-        log_progress(self._progress, server.plan, step.round_index, step.epsilon)
+        log_progress(self.progress, server, step.round_index, step.epsilon)
         return self._arrays(), _step_metrics(step)
 
     def configure_evaluate(
@@ -298,11 +312,12 @@ class PrivateKMeans(Strategy):
         deadline = time.monotonic() + self.timeouts.run
         self._steps, self._warned = [], []
         server = self._open(grid)
-        self._progress, result = Progress(), KMeansResult()
+        self.progress.begin()
+        result = KMeansResult()
         while (due := server.due) is not Stage.FINISH:
             arrays, metrics = self.aggregate_train(0, self._exchange(grid, self.configure_train, deadline))
             if due in (Stage.KEYS, Stage.SHARE) and server.due is Stage.SUM:
-                log_progress(self._progress, server.plan, None, 0.0)
+                log_progress(self.progress, server, None, 0.0)
             if metrics is None:
                 continue
             index = self._steps[-1].round_index
@@ -341,7 +356,8 @@ class PrivateKMeans(Strategy):
         config = self.config
         # What cannot work is said before anybody is waited for.
         require_supported(config, has_server_data=self._server_points is not None)
-        nodes = wait_for_nodes(grid, config.n_clients, config.min_clients, self.timeouts.joining)
+        joined, waiting = self.progress.joined, self.timeouts.joining
+        joined(nodes := wait_for_nodes(grid, config.n_clients, config.min_clients, waiting, joined))
         plan, kept = first_plan(config, self._server_points, run_id=grid.run.run_id, n_clients=len(nodes))
         app_hash = grid.run.fab_hash or ""
         self._run = server = Server(plan, node_ids=nodes, own_points=kept, started=utc_now(), app_hash=app_hash)
@@ -349,6 +365,7 @@ class PrivateKMeans(Strategy):
         started = f"run {plan.run_id} starts with {len(names)} clients: nodes {listed(names)}"
         logger.info(started, extra=event("start", nodes=names))
         self.summary()
+        self.progress.planned(server, 0.0, None)
         if is_deployed(grid):
             announce(plan)
         return server
@@ -362,7 +379,7 @@ class PrivateKMeans(Strategy):
         n_confirmed, n_asked = len(result.confirmed), len(result.node_ids)
         if server.clusters is not None:
             result.evaluation = read_evaluation(server.plan, server.clusters, n_asked)
-        log_end(result.privacy, server.plan, n_confirmed, n_asked, self._progress)
+        log_end(result.privacy, server.plan, n_confirmed, n_asked, self.progress)
         return result
 
     def _exchange(
@@ -379,11 +396,11 @@ class PrivateKMeans(Strategy):
         timeout = self._wait = min(self.timeouts.round, left)
         messages = configure(0, ArrayRecord(), ConfigRecord(), grid)
         log_size(logger, "sending", messages)
-        start = time.monotonic()
-        replies = exchange(grid, messages, timeout)
-        self._progress.n_done += 1
+        server, start = self.run, time.monotonic()
+        with self.progress.trip(server, messages) as come:
+            replies = exchange(grid, messages, timeout, come)
+            come(replies)
         log_size(logger, f"after {time.monotonic() - start:.2f} of {timeout:.0f} s came", replies)
-        server = self.run
         if server.due is not Stage.FINISH:  # Who misses the result stops nobody else.
             heard = {reply.metadata.src_node_id for reply in replies}
             option = "round-timeout" if timeout == self.timeouts.round else "run-timeout"
@@ -479,27 +496,6 @@ def _step_metrics(step: Step) -> MetricRecord:
 # and no centroid that a line could hold.
 
 
-class Progress:
-    """Round trips of one run: how many are done, and how long the rest will take."""
-
-    def __init__(self) -> None:
-        self._start = time.monotonic()
-        self.n_done = 0
-
-    @property
-    def seconds(self) -> float:
-        """Since the start."""
-        return time.monotonic() - self._start
-
-    def describe(self, n_left: int | None) -> str:
-        """Say how far the run is; `n_left` is None while the rounds are not planned yet."""
-        so_far = self.seconds
-        if n_left is None:
-            return f"{self.n_done} round trips done, {so_far:.0f} s so far"
-        left = so_far / max(1, self.n_done) * n_left
-        return f"round trip {self.n_done} of {self.n_done + n_left}, {so_far:.0f} s so far, about {left:.0f} s to go"
-
-
 def announce(plan: Plan) -> None:
     """Say at the start how long a deployment's run will take."""
     trips, pace = round_trips(plan), SECONDS_PER_ROUND_TRIP
@@ -556,9 +552,11 @@ def round_trips_left(plan: Plan, index: int | None) -> int | None:
     return rounds * plan.aggregator.trips + 1
 
 
-def log_progress(progress: Progress, plan: Plan, index: int | None, epsilon: float) -> None:
+def log_progress(progress: Progress, server: Server, index: int | None, epsilon: float) -> None:
     """Log how far the run is, in time and in budget."""
+    plan = server.plan
     left, asked = round_trips_left(plan, index), plan.epsilon if plan.is_final else plan.config.epsilon
+    progress.planned(server, epsilon, left)
     logger.info(
         f"progress: {progress.describe(left)}; epsilon {epsilon:.4g} of {asked:.4g} (at most {worst_case(plan):.4g} "
         "with all retries)",

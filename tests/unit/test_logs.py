@@ -29,7 +29,8 @@ from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.flower import client_app as flower_node
 from flwr_dpkmeans.flower.exchange import recall
 from flwr_dpkmeans.flower.kmeans_client import KMeansClient
-from flwr_dpkmeans.flower.strategy import Progress, round_trips_left
+from flwr_dpkmeans.flower.progress import Progress
+from flwr_dpkmeans.flower.strategy import round_trips_left
 from flwr_dpkmeans.log import (
     LONGEST_LINE,
     LineFormatter,
@@ -307,7 +308,7 @@ def test_virtual_clients_leave_logging_alone(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_progress_counts_round_trips_and_expects_the_rest_to_take_as_long(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
-    monkeypatch.setattr("flwr_dpkmeans.flower.strategy.time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr("flwr_dpkmeans.flower.progress.time", SimpleNamespace(monotonic=lambda: now[0]))
     progress = Progress()
     now[0] += 6.0
     assert progress.describe(3) == "round trip 0 of 3, 6 s so far, about 18 s to go"  # at least one is counted as done

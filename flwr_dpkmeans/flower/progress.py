@@ -1,0 +1,266 @@
+"""How far a run is: ``progress.json`` in its folder, renewed at each step, with what the server may know and no more.
+
+While a run is under way, its program holds a lock on the folder, which the system frees however the program ends: a
+file that says "running" in a folder that nobody holds is of a run that died.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import time
+from collections.abc import Collection, Iterator, Sequence
+from datetime import UTC, datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from flwr.app import Message
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from flwr_dpkmeans.errors import DataError, DPKMeansError, LocalMisuseError
+from flwr_dpkmeans.flower.exchange import Told, bytes_of
+from flwr_dpkmeans.log import placed_logger, printable
+from flwr_dpkmeans.privacy.report import utc_now
+from flwr_dpkmeans.results.writer import write_whole
+from flwr_dpkmeans.sums.draft import worst_case
+from flwr_dpkmeans.sums.server import Server
+
+logger = placed_logger("flwr_dpkmeans.server")
+
+PROGRESS_FILE = "progress.json"
+_MOST_NOTICES = 200
+_DIED = "its program ended without a word after {}: what its clients were charged stays charged."
+
+
+class Outcome(StrEnum):
+    """How a run stands; nobody writes that it died: its reader finds that."""
+
+    RUNNING = "running"
+    COMPLETED = "completed"
+    STOPPED = "stopped"
+    FAILED = "failed"
+    DIED = "died"
+
+
+class RoundTrip(NamedTuple):
+    """One question to all that take part; sizes are bytes of the values in all messages."""
+
+    stage: str
+    round: int | None
+    attempt: int | None
+    seconds: float
+    n_asked: int
+    n_answered: int
+    sent: int
+    received: int
+
+
+class Notice(NamedTuple):
+    """A warning in the server's log: its event, and of a refusal the error's name, of silence Flower's error code."""
+
+    time: str
+    event: str
+    reason: str
+    sentence: str
+
+
+class RunProgress(BaseModel):
+    """What is known of a run; ids are text, since they have 64 bits, and an epsilon of None is infinite."""
+
+    model_config = ConfigDict(frozen=True)
+    run: str
+    started: str
+    updated: str
+    outcome: Outcome = Outcome.RUNNING
+    sentence: str = ""
+    """Why it ended, if not by its result."""
+    algorithm: str = ""
+    trust: str = ""
+    unit: str = ""
+    plan: str = ""
+    """Digest of the plan that clients agreed to, as in their ledgers."""
+    delta: float = 0.0
+    epsilon: float | None = 0.0
+    epsilon_planned: float | None = 0.0
+    epsilon_worst: float | None = 0.0
+    """With all retries, as ledgers are charged."""
+    stage: str = "joining"
+    round: int | None = None
+    attempt: int | None = None
+    n_rounds: int | None = None
+    """None while they are not planned yet, as is `n_left`, in round trips."""
+    n_left: int | None = None
+    nodes: tuple[str, ...] = ()
+    """That have joined."""
+    answered: tuple[str, ...] = ()
+    late: tuple[str, ...] = ()
+    """Asked, and not heard yet."""
+    missing: tuple[str, ...] = ()
+    """Left out."""
+    trips: tuple[RoundTrip, ...] = ()
+    notices: tuple[Notice, ...] = ()
+
+    @property
+    def n_retries(self) -> int:
+        """Aggregations that were repeated."""
+        tried = {(trip.round, trip.attempt) for trip in self.trips}
+        return len(tried) - len({index for index, _ in tried})
+
+
+class Progress(logging.Handler):
+    """What one run's program knows of it; as a handler of its log it takes warnings for notices.
+
+    Without a folder nothing is written. A file that cannot be written is warned of once, and stops nothing.
+    """
+
+    def __init__(self, run_id: int = 0, folder: Path | None = None) -> None:
+        super().__init__(logging.WARNING)
+        self._run, self._folder = run_id, folder
+        self.known = RunProgress(run=str(run_id), started=utc_now(), updated=utc_now())
+        self.begin()
+
+    def begin(self) -> None:
+        """Count round trips, and seconds, from now on."""
+        self._start, self.n_done = time.monotonic(), 0
+
+    @property
+    def seconds(self) -> float:
+        """Since the start."""
+        return time.monotonic() - self._start
+
+    def tell(self, **news: Any) -> None:
+        """Take news in, and renew the file."""
+        if self._folder is None:
+            return
+        self.known = self.known.model_copy(update=news | {"updated": utc_now()})
+        try:
+            write_whole(self._folder / PROGRESS_FILE, self.known.model_dump_json(indent=1).encode())
+        except LocalMisuseError as error:
+            self._folder = None
+            logger.warning("the run's progress is not kept: %s", error)
+
+    def planned(self, server: Server, epsilon: float, n_left: int | None) -> None:
+        """Tell the plan that is in force, what was spent, and how many round trips are left."""
+        if self._folder is not None:
+            plan, settings = server.plan, server.plan.settings
+            self.tell(
+                algorithm=plan.task.name,
+                trust=settings.trust,
+                unit=settings.unit.value,
+                plan=server.digest.hex(),
+                delta=plan.delta,
+                epsilon=epsilon,
+                n_left=n_left,
+                epsilon_planned=plan.epsilon if plan.is_final else settings.epsilon,
+                epsilon_worst=worst_case(plan),
+                n_rounds=plan.last_round if plan.is_final else None,
+            )
+
+    def joined(self, nodes: Collection[int]) -> None:
+        """Tell who is there."""
+        self.tell(nodes=_texts(nodes))
+
+    @contextlib.contextmanager
+    def trip(self, server: Server, messages: Sequence[Message]) -> Iterator[Told]:
+        """Measure one round trip; what is yielded is told all replies so far."""
+        start, asked, replies = time.monotonic(), set(server.asked), list[Message]()
+        index, attempt = server.attempts[-1] if server.attempts else (None, None)
+        place = (server.due.value if server.due else "", index, attempt)
+        missing = set(map(int, self.known.nodes)) - asked
+        self.tell(stage=place[0], round=index, attempt=attempt, late=_texts(asked), missing=_texts(missing))
+
+        def heard(come: Sequence[Message]) -> None:
+            replies[:] = come
+            answered = {reply.metadata.src_node_id for reply in come} & asked
+            self.tell(answered=_texts(answered), late=_texts(asked - answered))
+
+        yield heard
+        self.n_done += 1
+        if self._folder is not None:
+            sizes = (len(asked), len(replies), bytes_of(messages), bytes_of(replies))
+            self.tell(trips=(*self.known.trips, RoundTrip(*place, time.monotonic() - start, *sizes)))
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Note a warning of this run; what stops it is told as its sentence."""
+        details, name = getattr(record, "details", {}), getattr(record, "event", "")
+        if getattr(record, "run", None) == self._run and name != "stopped":
+            when = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="seconds")
+            reason = str(details.get("kind", details.get("code", "")))
+            notices = (*self.known.notices, Notice(when, name, reason, printable(record.getMessage())))
+            self.tell(notices=notices[-_MOST_NOTICES:])
+
+    def describe(self, n_left: int | None) -> str:
+        """Say how far the run is; `n_left` is None while the rounds are not planned yet."""
+        so_far = self.seconds
+        if n_left is None:
+            return f"{self.n_done} round trips done, {so_far:.0f} s so far"
+        left = so_far / max(1, self.n_done) * n_left
+        return f"round trip {self.n_done} of {self.n_done + n_left}, {so_far:.0f} s so far, about {left:.0f} s to go"
+
+
+def _texts(nodes: Collection[int]) -> tuple[str, ...]:
+    return tuple(map(str, sorted(nodes)))
+
+
+@contextlib.contextmanager
+def kept(run_id: int, folder: Path) -> Iterator[Progress]:
+    """Keep a run's progress in its folder, and at the end how the block ended."""
+    progress = Progress(run_id, folder)
+    with contextlib.ExitStack() as stack:
+        logger.addHandler(progress)
+        stack.callback(logger.removeHandler, progress)
+        # Where there is no folder, there will be no file either, of which `tell` warns; Windows has no such locks.
+        with contextlib.suppress(OSError, ImportError):
+            folder.mkdir(parents=True, exist_ok=True)
+            stack.enter_context(_held(folder, waiting=True))
+        try:
+            progress.tell()
+            yield progress
+            progress.tell(outcome=Outcome.COMPLETED, n_left=0)
+        except DPKMeansError as error:
+            progress.tell(outcome=Outcome.STOPPED, sentence=f"{type(error).__name__}: {error}")
+            raise
+        except BaseException as error:
+            # Its text may be anybody's: the log has the place.
+            told = f"it was ended from outside, or its program failed ({type(error).__name__}): look at its log."
+            progress.tell(outcome=Outcome.FAILED, sentence=told)
+            raise
+
+
+@contextlib.contextmanager
+def _held(folder: Path, *, waiting: bool) -> Iterator[None]:
+    """Hold a folder as its run's program, or as a reader, for whom a program that holds it is a BlockingIOError."""
+    import fcntl
+
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX if waiting else fcntl.LOCK_SH | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def read_progress(folder: Path) -> RunProgress:
+    """Read what a run's folder says of it; a file that is none is a DataError."""
+    try:
+        known = _read(folder)
+        if known.outcome is Outcome.RUNNING:
+            with contextlib.suppress(BlockingIOError, ImportError), _held(folder, waiting=False):
+                # Once more, since it may have ended between the two looks.
+                if (known := _read(folder)).outcome is Outcome.RUNNING:
+                    return known.model_copy(update={"outcome": Outcome.DIED, "sentence": _DIED.format(known.updated)})
+    except (OSError, ValidationError) as error:
+        raise DataError(f"{folder / PROGRESS_FILE} cannot be read ({type(error).__name__}): look at it.") from error
+    return known
+
+
+def _read(folder: Path) -> RunProgress:
+    return RunProgress.model_validate_json((folder / PROGRESS_FILE).read_bytes())
+
+
+def runs_below(folder: Path) -> list[Path]:
+    """Folders of all runs in a folder or one below it, the newest first."""
+    found = [*folder.glob(f"run-*/{PROGRESS_FILE}"), *folder.glob(f"*/run-*/{PROGRESS_FILE}")]
+    return [path.parent for path in sorted(found, key=lambda path: path.stat().st_mtime, reverse=True)]
