@@ -1,0 +1,198 @@
+"""``flwr-dpkmeans dashboard``: a live page, and metrics for Prometheus, about a server's runs or a node's own budget.
+
+It listens on this machine's loopback address only, answers GET, reads files, and changes nothing. Requests for another
+host's name are refused, so that no web page of elsewhere can read it through a browser (DNS rebinding).
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import math
+import re
+import socket
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import uvicorn
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, PlainTextResponse, Response
+from starlette.routing import Route
+
+from flwr_dpkmeans import errors
+from flwr_dpkmeans.errors import CommandLine, ConfigurationError, DataError, DPKMeansError
+from flwr_dpkmeans.flower.progress import Notice, Outcome, RunProgress, read_progress, runs_below
+from flwr_dpkmeans.node.ledger import inspect_ledger
+from flwr_dpkmeans.node.node_settings import NodeOptions
+from flwr_dpkmeans.node.policy import DEPLOYED, ClientPolicy
+from flwr_dpkmeans.privacy.report import utc_now
+from flwr_dpkmeans.results.page import HTML, rendered
+from flwr_dpkmeans.results.writer import PAGE_FILE
+
+PORT = 8400
+_HOST = "127.0.0.1"
+_SECONDS = 5
+_MOST_RUNS = 100
+_SHOWN = 20
+_STYLE = re.compile("<style>(.*?)</style>", re.DOTALL)
+_APP = ("1", "7")
+"""Flower's codes of a SuperNode that does not run the app."""
+_KINDS = {name for name in vars(errors) if name.endswith("Error")} | {"InternalError"}
+"""Of refusals; others are another party's words."""
+
+
+def dashboard(arguments: Sequence[str]) -> int:
+    """Serve the page until the program is ended."""
+    parser = CommandLine(prog="python -m flwr_dpkmeans dashboard", description=__doc__)
+    parser.add_argument("path", type=Path, help="folder of a server's runs, or NODE.toml")
+    parser.add_argument("--port", type=int, default=PORT, help=f"on {_HOST}; 0: any that is free (default {PORT})")
+    options = parser.parse_args(arguments)
+    if not options.path.exists():
+        raise ConfigurationError(f"{options.path} does not exist: give the folder of a server's runs, or NODE.toml.")
+    page, metrics = (server_page, server_metrics) if options.path.is_dir() else (node_page, node_metrics)
+    page(options.path)  # what is wrong with a file is said at once
+    with socket.create_server((_HOST, options.port)) as listening:
+        address = f"http://{_HOST}:{listening.getsockname()[1]}/"
+        print(f"{address} is the page, {address}metrics has numbers for Prometheus; Ctrl-C ends both", flush=True)
+        app = site(partial(page, options.path), partial(metrics, options.path))
+        uvicorn.Server(uvicorn.Config(app, log_level="warning", server_header=False)).run([listening])
+    return 0
+
+
+def site(page: Callable[[], str], metrics: Callable[[], Iterable[Metric]]) -> Starlette:
+    """The page, allowed nothing but its own style, and the metrics; other methods, hosts and paths are refused."""
+
+    def answer_page(_: Request) -> Response:
+        content = page()
+        (style,) = _STYLE.findall(content)
+        digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+        policy = f"default-src 'none'; style-src 'sha256-{digest}'; form-action 'none'; frame-ancestors 'none'"
+        headers = {"Content-Security-Policy": policy, "X-Content-Type-Options": "nosniff", "Cache-Control": "no-store"}
+        return HTMLResponse(content, headers=headers)
+
+    def answer_metrics(_: Request) -> Response:
+        return Response(generate_latest(SimpleNamespace(collect=metrics)), media_type=CONTENT_TYPE_LATEST)
+
+    def told(_: Request, error: Exception) -> Response:
+        return PlainTextResponse(str(error), 500)
+
+    return Starlette(
+        routes=[Route("/", answer_page), Route("/metrics", answer_metrics)],
+        middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=[_HOST, "localhost"], www_redirect=False)],
+        exception_handlers={DPKMeansError: told},
+    )
+
+
+def _summed(kind: Any, name: str, about: str, label: str, amounts: Iterable[tuple[str, float]]) -> Any:
+    """A metric with one label, by whose values amounts are added up."""
+    totals = Counter[str]()
+    for value, amount in amounts:
+        totals[value] += amount  # type: ignore[assignment]
+    family = kind(f"dpkmeans_{name}", about, labels=[label])
+    for value in sorted(totals):
+        family.add_metric([value], totals[value])
+    return family
+
+
+# -- a server's runs --------------------------------------------------------------------------------------------------
+
+
+def _runs(folder: Path) -> tuple[list[RunProgress], list[str]]:
+    """What is known of the newest runs, and sentences about files that cannot be read."""
+    known, unreadable = list[RunProgress](), list[str]()
+    for place in runs_below(folder)[:_MOST_RUNS]:
+        try:
+            known.append(read_progress(place))
+        except DataError as error:
+            unreadable.append(str(error))
+    return known, unreadable
+
+
+def server_page(folder: Path) -> str:
+    """All runs, and more of those under way and of the newest."""
+    runs, unreadable = _runs(folder)
+    shown = [run for place, run in enumerate(runs) if run.outcome is Outcome.RUNNING or place == 0]
+    known = {"place": folder, "now": utc_now(), "seconds": _SECONDS, "runs": runs, "shown": shown}
+    return rendered("live.j2", HTML, **known, unreadable=unreadable)
+
+
+def server_metrics(folder: Path) -> Iterator[Metric]:
+    """Numbers over all runs; none of them is taken from rows or from what was released."""
+    (runs, _), counter, gauge = _runs(folder), CounterMetricFamily, GaugeMetricFamily
+    trips = [trip for run in runs for trip in run.trips]
+    silent = [pair for run in runs for pair in (("late", len(run.late)), ("left out", len(run.missing)))]
+    sizes = [pair for trip in trips for pair in (("sent", trip.sent), ("received", trip.received))]
+    refused = [(kind, 1) for run in runs for kind in map(_kind, run.notices) if kind]
+    yield _summed(gauge, "runs", "Runs", "outcome", ((run.outcome, 1) for run in runs))
+    yield _summed(counter, "round_trips", "Round trips", "stage", ((trip.stage, 1) for trip in trips))
+    took = ((trip.stage, trip.seconds) for trip in trips)
+    yield _summed(counter, "round_trip_seconds", "Seconds that they took", "stage", took)
+    yield _summed(counter, "bytes", "Bytes of values in messages", "direction", sizes)
+    yield _summed(gauge, "silent_nodes", "Nodes that are not heard yet, or were left out", "state", silent)
+    yield counter("dpkmeans_retries", "Sums that were repeated", sum(run.n_retries for run in runs))
+    yield _summed(counter, "refusals", "Refusals by the error's name; app: a SuperNode ran none", "kind", refused)
+
+
+def _kind(notice: Notice) -> str:
+    """What a refusal is; nothing for another notice."""
+    if notice.event == "no reply":
+        return "app" if notice.reason in _APP else ""
+    return "" if notice.event != "refused" else notice.reason if notice.reason in _KINDS else "other"
+
+
+# -- a node's own budget ----------------------------------------------------------------------------------------------
+
+
+def _own(place: Path) -> dict[str, Any]:
+    """What a node's own files say, with what its runs have cost by data set and unit of privacy."""
+    options = NodeOptions.from_toml(place)
+    policy, report = ClientPolicy.from_toml(options.policy, base=DEPLOYED), inspect_ledger(options.ledger)
+    # A run's first entry charges all of it; the newest run is the first here.
+    runs = list({entry.run_id: entry for entry in reversed(report.entries)}.values())
+    keys = {(run.data_id, run.unit) for run in runs}
+    budgets = []
+    for data_set, unit in sorted(keys | {(options.data_id or options.data_path, one) for one in policy.allowed_units}):
+        each = [run for run in runs if (run.data_id, run.unit) == (data_set, unit)]
+        spent = math.fsum(run.epsilon for run in each), math.fsum(run.delta for run in each)
+        budgets.append((data_set, unit, *spent))
+    files = {"options": options, "policy": policy, "report": report, "alerts": _tail(options.home / "alerts.log")}
+    return files | {"runs": runs, "budgets": budgets}
+
+
+def _tail(path: Path | None) -> list[str]:
+    """Lines of a log, the newest first; none where there is no file."""
+    return [] if path is None or not path.exists() else path.read_text(errors="replace").splitlines()[::-1]
+
+
+def node_page(place: Path) -> str:
+    """What was asked, allowed and given, and what is left."""
+    known = _own(place)
+    pages = sorted(known["options"].output.glob(f"run-*/*/{PAGE_FILE}"), key=lambda path: path.stat().st_mtime)
+    known |= {"pages": pages[: -_SHOWN - 1 : -1], "alerts": known["alerts"][:_SHOWN]}
+    known |= {"place": place, "now": utc_now(), "seconds": _SECONDS, "inf": math.inf}
+    return rendered("own.j2", HTML, **known, lines=_tail(known["options"].log_file)[:_SHOWN])
+
+
+def node_metrics(place: Path) -> Iterator[Metric]:
+    """Budget spent and left, and apps that were refused."""
+    known = _own(place)
+    limits = {"epsilon": known["policy"].max_epsilon_total, "delta": known["policy"].max_delta_total}
+    for (what, most), column in zip(limits.items(), (2, 3), strict=True):
+        labels = ["data_set", "unit", "state"]
+        family = GaugeMetricFamily(f"dpkmeans_budget_{what}", f"Its {what}, by data set and unit", labels=labels)
+        for one in known["budgets"]:
+            family.add_metric([*one[:2], "spent"], one[column])
+            family.add_metric([*one[:2], "left"], max(0.0, most - one[column]))
+        yield family
+    yield GaugeMetricFamily("dpkmeans_ledger_problems", "Flaws of the ledger", len(known["report"].problems))
+    yield GaugeMetricFamily("dpkmeans_ledger_runs", "Runs that were charged", len(known["runs"]))
+    yield _summed(CounterMetricFamily, "refusals", "Refused apps", "kind", [("app", len(known["alerts"]))])
