@@ -18,7 +18,7 @@ from support.node_files import write_node
 from support.protocol_federation import grid_parts, make_federation, small_config
 
 from flwr_dpkmeans.__main__ import main
-from flwr_dpkmeans.errors import CohortError, DPKMeansError
+from flwr_dpkmeans.errors import DPKMeansError
 from flwr_dpkmeans.flower.dashboard import node_metrics, node_page, server_metrics, server_page, site
 from flwr_dpkmeans.flower.progress import PROGRESS_FILE, Notice, kept
 from flwr_dpkmeans.flower.strategy import PrivateKMeans
@@ -55,7 +55,7 @@ def numbers(text: str, allowed: dict[str, dict[str, set[str]]]) -> dict[tuple[st
         for sample in family.samples:
             assert set(sample.labels) == set(labels)
             assert all(value in labels[label] for label, value in sample.labels.items()), sample
-            found[(family.name, *sample.labels.values())] = sample.value
+            found[(family.name, *(sample.labels[label] for label in labels))] = sample.value
     return found
 
 
@@ -71,7 +71,7 @@ def test_only_this_machine_may_read_and_nothing_can_be_changed(tmp_path: Path) -
     for address in ("/", "/metrics"):
         for base in ("http://127.0.0.1:8400", "http://localhost:17"):
             assert client(tmp_path, base).get(address).status_code == 200
-        for base in ("http://evil.example:8400", "http://127.0.0.1.evil.example", "http://[::1]:8400"):
+        for base in ("http://evil.example:8400", "http://127.0.0.1.evil.example"):
             answer = client(tmp_path, base).get(address)
             assert (answer.status_code, "run" in answer.text) == (400, False)
         for method in ("POST", "PUT", "DELETE", "PATCH", "OPTIONS"):
@@ -97,17 +97,15 @@ def test_the_servers_page_says_who_is_there_and_why_a_run_ended(tmp_path: Path) 
     with pytest.raises(DPKMeansError):
         run(tmp_path, grid_parts((20, 20, 20)), run_id=12, policies={3: ClientPolicy(max_epsilon_per_run=0.5)})
     with kept(13, tmp_path / "run-13") as progress:
-        progress.tell(
-            nodes=("2", "3"), answered=("2",), late=("3",), notices=(Notice("", "", "", "<script>x</script>"),)
-        )
+        hostile = Notice("", "refused", "", "<script>x</script>")
+        progress.tell(nodes=("2", "3"), answered=("2",), late=("3",), notices=(hostile,))
         text = client(tmp_path).get("/").text
     assert "Run 13: running" in text
     assert re.search(r"not heard yet</th><td>3</td>", text)
     assert "Run 12 stopped. RefusalError: node 3 refused" in text
     assert "max_epsilon_per_run is 0.5" in text
-    assert re.search(
-        r"<th scope=\"row\">11</th><td>[^<]*</td><td>completed</td><td>fastlloyd</td><td>1</td><td>4</td>", text
-    )
+    cells = ("[^<]*", "completed", "fastlloyd", "1", "4", "0")
+    assert re.search('<th scope="row">11</th>' + "".join(f"<td>{cell}</td>" for cell in cells), text)
     assert "&lt;script&gt;" in text
     assert "<script>x" not in text
     (tmp_path / "run-11" / PROGRESS_FILE).write_text("{")
@@ -118,15 +116,14 @@ def test_metrics_count_runs_round_trips_and_refusals(tmp_path: Path) -> None:
     run(tmp_path, grid_parts((20, 20, 20)), run_id=11)
     with pytest.raises(DPKMeansError):
         run(tmp_path, grid_parts((20, 20)), run_id=12, policies={3: ClientPolicy(max_epsilon_per_run=0.5)})
-    with pytest.raises(CohortError), kept(13, tmp_path / "run-13") as progress:
+    with kept(13, tmp_path / "run-13") as progress:
         notices = (("no reply", "1"), ("no reply", "5"), ("refused", "what a client says"), ("retry", ""))
         progress.tell(late=("3",), missing=("4", "5"), notices=[Notice("", *one, "") for one in notices])
-        raise CohortError("x")
     found = numbers(client(tmp_path).get("/metrics").text, ALLOWED)
     counts = {key: value for key, value in found.items() if not key[0].endswith(("seconds", "bytes"))}
     assert counts == {
-        ("dpkmeans_runs", "completed"): 1,
-        ("dpkmeans_runs", "stopped"): 2,
+        ("dpkmeans_runs", "completed"): 2,
+        ("dpkmeans_runs", "stopped"): 1,
         ("dpkmeans_round_trips", "keys"): 2,
         ("dpkmeans_round_trips", "sum"): 2,
         ("dpkmeans_round_trips", "finish"): 1,
@@ -140,7 +137,7 @@ def test_metrics_count_runs_round_trips_and_refusals(tmp_path: Path) -> None:
     assert found["dpkmeans_bytes", "received"] > 3 * 2 * 3 * 3 * 8
 
 
-@pytest.mark.parametrize(("trust", "algorithm"), [("oblivious", "fastlloyd"), ("central", "proxy_lloyd")])
+@pytest.mark.parametrize(("trust", "algorithm"), [("oblivious", "fastlloyd"), ("central", "glloyd")])
 def test_no_metric_depends_on_rows(tmp_path: Path, trust: str, algorithm: str) -> None:
     """Two tables that differ in one row, and two that have nothing in common, give equal numbers but for times."""
     one = [np.array(part) for part in grid_parts((60, 50, 40))]
@@ -195,7 +192,7 @@ def test_a_nodes_metrics_are_its_budget_by_data_set(node: Path) -> None:
     assert found["dpkmeans_refusals", "app"] == 1
     node.write_text("x = 1\n")
     answer = app.get("/metrics")
-    assert (answer.status_code, "the key 'x' is not known" in answer.text) == (500, True)
+    assert (answer.status_code, "the key 'allowed-apps' is not there" in answer.text) == (500, True)
 
 
 def test_the_command_says_what_it_cannot_show(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -203,4 +200,4 @@ def test_the_command_says_what_it_cannot_show(tmp_path: Path, capsys: pytest.Cap
     assert "does not exist: give the folder of a server's runs, or NODE.toml" in capsys.readouterr().err
     (tmp_path / "node.toml").write_text("x = 1\n")
     assert main(["node", "dashboard", str(tmp_path / "node.toml")]) == 1
-    assert "the key 'x' is not known" in capsys.readouterr().err
+    assert "the key 'allowed-apps' is not there" in capsys.readouterr().err
