@@ -82,13 +82,10 @@ def site(page: Callable[[], str], metrics: Callable[[], Iterable[Metric]]) -> St
     def answer_metrics(_: Request) -> Response:
         return Response(generate_latest(SimpleNamespace(collect=metrics)), media_type=CONTENT_TYPE_LATEST)
 
-    def told(_: Request, error: Exception) -> Response:
-        return PlainTextResponse(str(error), 500)
-
     return Starlette(
         routes=[Route("/", answer_page), Route("/metrics", answer_metrics)],
         middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=[_HOST, "localhost"], www_redirect=False)],
-        exception_handlers={DPKMeansError: told},
+        exception_handlers={DPKMeansError: lambda _, error: PlainTextResponse(str(error), 500)},
     )
 
 

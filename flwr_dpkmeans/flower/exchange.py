@@ -41,7 +41,7 @@ VECTOR_LAYOUT = "flwr-dpkmeans.little-endian"
 """Serialisation of vectors: raw 64-bit words, so that nothing has to be parsed."""
 _MEMORY = "dpkmeans.client"
 _SUPERLINK = 1
-Told = Callable[[Sequence[Any]], None]
+Told = Callable[[Sequence[Any]], object]
 """Hears of nodes that are there, or of replies that have come, whenever there are more."""
 _ERRORS = MappingProxyType(
     {
@@ -171,12 +171,8 @@ def is_deployed(grid: Grid) -> bool:
     return not getattr(grid, "is_complete", False) and not is_simulated_server()
 
 
-def _ignored(_: Sequence[Any]) -> None:
-    """Nobody wants to know."""
-
-
 def wait_for_nodes(
-    grid: Grid, n_clients: int | None, min_clients: int, timeout: float, joined: Told = _ignored
+    grid: Grid, n_clients: int | None, min_clients: int, timeout: float, joined: Told = list
 ) -> list[int]:
     """Wait until the expected nodes have joined, and return their ids in ascending order.
 
@@ -217,7 +213,7 @@ def wait_for_nodes(
         time.sleep(min(_JOINING_POLL_SECONDS, timeout - (now - start)))
 
 
-def exchange(grid: Grid, messages: Sequence[Message], timeout: float, heard: Told = _ignored) -> list[Message]:
+def exchange(grid: Grid, messages: Sequence[Message], timeout: float, heard: Told = list) -> list[Message]:
     """Send to all, wait up to `timeout` seconds in the way that suits the grid, and return the replies in time."""
     if is_deployed(grid):
         whole = len(messages)
@@ -231,7 +227,7 @@ def send_in_waves(
     grid: Grid,
     messages: Sequence[Message],
     timeout: float,
-    heard: Told = _ignored,
+    heard: Told = list,
     *,
     in_flight: int = IN_FLIGHT,
     poll: float = _POLL_SECONDS,

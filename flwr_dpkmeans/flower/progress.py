@@ -67,7 +67,11 @@ class Notice(NamedTuple):
 
 
 class RunProgress(BaseModel):
-    """What is known of a run; ids are text, since they have 64 bits, and an epsilon of None is infinite."""
+    """What is known of a run: the nodes that have joined, answered, are not heard yet, and were left out; its cost.
+
+    Ids are text, since they have 64 bits; an epsilon of None is infinite; rounds and round trips are None while they
+    are not planned yet. The plan's digest is as in ledgers, and the worst epsilon, with all retries, as they charge it.
+    """
 
     model_config = ConfigDict(frozen=True)
     run: str
@@ -75,30 +79,23 @@ class RunProgress(BaseModel):
     updated: str
     outcome: Outcome = Outcome.RUNNING
     sentence: str = ""
-    """Why it ended, if not by its result."""
     algorithm: str = ""
     trust: str = ""
     unit: str = ""
     plan: str = ""
-    """Digest of the plan that clients agreed to, as in their ledgers."""
     delta: float = 0.0
     epsilon: float | None = 0.0
     epsilon_planned: float | None = 0.0
     epsilon_worst: float | None = 0.0
-    """With all retries, as ledgers are charged."""
     stage: str = "joining"
     round: int | None = None
     attempt: int | None = None
     n_rounds: int | None = None
-    """None while they are not planned yet, as is `n_left`, in round trips."""
     n_left: int | None = None
     nodes: tuple[str, ...] = ()
-    """That have joined."""
     answered: tuple[str, ...] = ()
     late: tuple[str, ...] = ()
-    """Asked, and not heard yet."""
     missing: tuple[str, ...] = ()
-    """Left out."""
     trips: tuple[RoundTrip, ...] = ()
     notices: tuple[Notice, ...] = ()
 
@@ -143,20 +140,18 @@ class Progress(logging.Handler):
 
     def planned(self, server: Server, epsilon: float, n_left: int | None) -> None:
         """Tell the plan that is in force, what was spent, and how many round trips are left."""
-        if self._folder is not None:
-            plan, settings = server.plan, server.plan.settings
-            self.tell(
-                algorithm=plan.task.name,
-                trust=settings.trust,
-                unit=settings.unit.value,
-                plan=server.digest.hex(),
-                delta=plan.delta,
-                epsilon=epsilon,
-                n_left=n_left,
-                epsilon_planned=plan.epsilon if plan.is_final else settings.epsilon,
-                epsilon_worst=worst_case(plan),
-                n_rounds=plan.last_round if plan.is_final else None,
-            )
+        if self._folder is None:
+            return
+        plan, settings = server.plan, server.plan.settings
+        facts: dict[str, Any] = {
+            "algorithm": plan.task.name,
+            "trust": settings.trust,
+            "unit": settings.unit.value,
+            "delta": plan.delta,
+        }
+        facts |= {"plan": server.digest.hex(), "n_rounds": plan.last_round if plan.is_final else None, "n_left": n_left}
+        planned = plan.epsilon if plan.is_final else settings.epsilon
+        self.tell(epsilon=epsilon, epsilon_planned=planned, epsilon_worst=worst_case(plan), **facts)
 
     def joined(self, nodes: Collection[int]) -> None:
         """Tell who is there."""
@@ -188,8 +183,8 @@ class Progress(logging.Handler):
         if getattr(record, "run", None) == self._run and name != "stopped":
             when = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="seconds")
             reason = str(details.get("kind", details.get("code", "")))
-            notices = (*self.known.notices, Notice(when, name, reason, printable(record.getMessage())))
-            self.tell(notices=notices[-_MOST_NOTICES:])
+            notice = Notice(when, name, reason, printable(record.getMessage()))
+            self.tell(notices=(*self.known.notices, notice)[-_MOST_NOTICES:])
 
     def describe(self, n_left: int | None) -> str:
         """Say how far the run is; `n_left` is None while the rounds are not planned yet."""
@@ -219,13 +214,11 @@ def kept(run_id: int, folder: Path) -> Iterator[Progress]:
             progress.tell()
             yield progress
             progress.tell(outcome=Outcome.COMPLETED, n_left=0)
-        except DPKMeansError as error:
-            progress.tell(outcome=Outcome.STOPPED, sentence=f"{type(error).__name__}: {error}")
-            raise
         except BaseException as error:
-            # Its text may be anybody's: the log has the place.
-            told = f"it was ended from outside, or its program failed ({type(error).__name__}): look at its log."
-            progress.tell(outcome=Outcome.FAILED, sentence=told)
+            name, own = type(error).__name__, isinstance(error, DPKMeansError)
+            # Another's text may hold anything.
+            told = f"{name}: {error}" if own else f"{name}: it was ended from outside, or failed: look at its log."
+            progress.tell(outcome=Outcome.STOPPED if own else Outcome.FAILED, sentence=told)
             raise
 
 
@@ -244,20 +237,18 @@ def _held(folder: Path, *, waiting: bool) -> Iterator[None]:
 
 def read_progress(folder: Path) -> RunProgress:
     """Read what a run's folder says of it; a file that is none is a DataError."""
+    file = folder / PROGRESS_FILE
     try:
-        known = _read(folder)
+        known = RunProgress.model_validate_json(file.read_bytes())
         if known.outcome is Outcome.RUNNING:
             with contextlib.suppress(BlockingIOError, ImportError), _held(folder, waiting=False):
                 # Once more, since it may have ended between the two looks.
-                if (known := _read(folder)).outcome is Outcome.RUNNING:
-                    return known.model_copy(update={"outcome": Outcome.DIED, "sentence": _DIED.format(known.updated)})
+                known = RunProgress.model_validate_json(file.read_bytes())
+                died = {"outcome": Outcome.DIED, "sentence": _DIED.format(known.updated)}
+                return known.model_copy(update=died if known.outcome is Outcome.RUNNING else {})
     except (OSError, ValidationError) as error:
-        raise DataError(f"{folder / PROGRESS_FILE} cannot be read ({type(error).__name__}): look at it.") from error
+        raise DataError(f"{file} cannot be read ({type(error).__name__}): look at it.") from error
     return known
-
-
-def _read(folder: Path) -> RunProgress:
-    return RunProgress.model_validate_json((folder / PROGRESS_FILE).read_bytes())
 
 
 def runs_below(folder: Path) -> list[Path]:
