@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -24,6 +25,7 @@ from flwr_dpkmeans.flower.progress import Progress
 from flwr_dpkmeans.log import Place, event, placed, placed_logger
 from flwr_dpkmeans.options import Auto, PrivateCount, build_run, flat_options
 from flwr_dpkmeans.privacy.report import PrivacyReport, utc_now
+from flwr_dpkmeans.results.page import CONSOLE, rendered
 from flwr_dpkmeans.secagg.messages import Stage
 from flwr_dpkmeans.sums.draft import draft_plan, redraft_plan, require_server_data, require_supported, worst_case
 from flwr_dpkmeans.sums.plan import (
@@ -210,7 +212,7 @@ class PrivateKMeans(Strategy):
 
     def summary(self) -> None:
         """Log what is about to be run, before anything is sent."""
-        log_plan(self.run.plan)
+        _say("log_plan.j2", plan=self.run.plan, worst=worst_case(self.run.plan))
         self._warn()
 
     def _warn(self) -> None:
@@ -379,7 +381,9 @@ class PrivateKMeans(Strategy):
         n_confirmed, n_asked = len(result.confirmed), len(result.node_ids)
         if server.clusters is not None:
             result.evaluation = read_evaluation(server.plan, server.clusters, n_asked)
-        log_end(result.privacy, server.plan, n_confirmed, n_asked, self.progress)
+        details = event("finished", n_attempts=len(server.attempts), n_confirmed=n_confirmed, n_asked=n_asked)
+        known = {"report": result.privacy, "n_confirmed": n_confirmed, "n_asked": n_asked, "plan": server.plan}
+        _say("log_end.j2", details, seconds=self.progress.seconds, **known)
         return result
 
     def _exchange(
@@ -499,49 +503,20 @@ def _step_metrics(step: Step) -> MetricRecord:
 def announce(plan: Plan) -> None:
     """Say at the start how long a deployment's run will take."""
     trips, pace = round_trips(plan), SECONDS_PER_ROUND_TRIP
-    expected = f"{trips * pace:.0f} s, {trips} round trips of {pace:.0f} s"
-    if not plan.is_final:
-        expected = f"{pace:.0f} s for each of {trips} round trips and of the rounds that follow from what is asked or "
-        expected += "counted first"
     details = event("duration", round_trips=trips, seconds=trips * pace, is_final=plan.is_final)
-    logger.info(f"expected duration: about {expected}; the clients' computing comes on top", extra=details)
-
-
-def log_plan(plan: Plan) -> None:
-    """Say what is about to be run, before anything is sent."""
-    config = plan.config
-    counted = "private count" if config.task.counts(config.unit) else "not needed"
-    n_rows = counted if config.n_examples is None else config.n_examples
-    cohort = f"{plan.n_clients} clients, trust {config.trust!r}, {config.noise.value} noise"
-    logger.info(f"{config.algorithm}: {_k_words(config)}N = {n_rows}, {cohort}")
-    rounds, epsilon, most, later = f"{plan.last_round} rounds, ", plan.epsilon, "", ""
-    if not plan.is_final:
-        later = "; the rounds follow from what is asked or counted first"
-        rounds, epsilon, most = "", config.epsilon, "at most "
-    worst = f"with all {config.max_retries} retries: {most}{worst_case(plan):.4g}"
-    cost = f"epsilon {epsilon:.4g} at delta {plan.delta:.3g} per {config.unit.value}"
-    logger.info(f"plan: {rounds}{cost} ({worst}){later}")
-
-
-def _k_words(config: Run) -> str:
-    """The number of clusters, where there are some."""
-    if "n_clusters" not in config.task.own_fields():
-        return ""
-    return f"k = 'auto', at most {config.n_clusters}, " if config.choose_n_clusters else f"k = {config.n_clusters}, "
+    _say("log_duration.j2", details, plan=plan, trips=trips, pace=pace)
 
 
 def log_step(step: Step) -> None:
     """Say what one aggregation released."""
-    noise = ", ".join(f"{name} +-{scale:.3g}" for name, scale in step.noise_scales)
-    told = f"round {step.round_index}/{step.n_rounds} ({step.name}); {step.n_clients} clients"
-    told += f"; epsilon so far {step.epsilon:.4g}; noise {noise}"
-    if step.radius is not None:
-        told += f"; radius {step.radius:.3g}"
-    if step.attempt:
-        told += f"; attempt {step.attempt}"
-    if step.movement is not None:
-        told += f"; largest movement {step.movement:.3g}"
-    logger.info(told)
+    _say("log_step.j2", step=step)
+
+
+def _say(template: str, details: Mapping[str, Any] | None = None, **known: Any) -> None:
+    """Write a template's lines into the log, all with the same details."""
+    if logger.isEnabledFor(logging.INFO):
+        for line in rendered(template, CONSOLE, **known).splitlines():
+            logger.info("%s", line, extra=details)
 
 
 def round_trips_left(plan: Plan, index: int | None) -> int | None:
@@ -554,22 +529,8 @@ def round_trips_left(plan: Plan, index: int | None) -> int | None:
 
 def log_progress(progress: Progress, server: Server, index: int | None, epsilon: float) -> None:
     """Log how far the run is, in time and in budget."""
-    plan = server.plan
-    left, asked = round_trips_left(plan, index), plan.epsilon if plan.is_final else plan.config.epsilon
+    plan, left = server.plan, round_trips_left(server.plan, index)
     progress.planned(server, epsilon, left)
-    logger.info(
-        f"progress: {progress.describe(left)}; epsilon {epsilon:.4g} of {asked:.4g} (at most {worst_case(plan):.4g} "
-        "with all retries)",
-        extra=event("progress", seconds=round(progress.seconds, 3), round_trips_left=left, n_rounds=plan.last_round),
-    )
-
-
-def log_end(report: PrivacyReport, plan: Plan, n_confirmed: int, n_asked: int, progress: Progress) -> None:
-    """Sum the run up in one line."""
-    n_repeated = report.n_attempts - (plan.last_round - plan.first_round + 1)
-    cost = f"epsilon {report.epsilon:.4g} at delta {report.delta:.3g} per {report.unit}"
-    logger.info(
-        f"finished: {report.n_attempts} aggregations ({n_repeated} repeated) in {progress.seconds:.0f} s; "
-        f"{n_confirmed} of {n_asked} clients have the result; {cost}; {report.provenance}",
-        extra=event("finished", n_attempts=report.n_attempts, n_confirmed=n_confirmed, n_asked=n_asked),
-    )
+    seconds = round(progress.seconds, 3)
+    details = event("progress", seconds=seconds, round_trips_left=left, n_rounds=plan.last_round)
+    _say("log_progress.j2", details, plan=plan, progress=progress, left=left, epsilon=epsilon, worst=worst_case(plan))
