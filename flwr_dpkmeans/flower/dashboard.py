@@ -44,6 +44,7 @@ _SECONDS = 5
 _MOST_RUNS = 100
 _SHOWN = 20
 _STYLE = re.compile("<style>(.*?)</style>", re.DOTALL)
+_EVENTS = ("retry", "left out", "no reply")
 _APP = ("1", "7")
 """Flower's codes of a SuperNode that does not run the app."""
 _KINDS = {name for name in vars(errors) if name.endswith("Error")} | {"InternalError"}
@@ -135,7 +136,8 @@ def server_metrics(folder: Path) -> Iterator[Metric]:
     yield _summed(counter, "round_trip_seconds", "Seconds that they took", "stage", took)
     yield _summed(counter, "bytes", "Bytes of values in messages", "direction", sizes)
     yield _summed(gauge, "silent_nodes", "Nodes that are not heard yet, or were left out", "state", silent)
-    yield counter("dpkmeans_retries", "Sums that were repeated", sum(run.n_retries for run in runs))
+    events = ((one.event, 1) for run in runs for one in run.notices if one.event in _EVENTS)
+    yield _summed(counter, "events", "Repeated sums, and nodes or answers that were missed", "event", events)
     yield _summed(counter, "refusals", "Refusals by the error's name; app: a SuperNode ran none", "kind", refused)
 
 

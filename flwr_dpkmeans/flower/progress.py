@@ -11,7 +11,6 @@ import logging
 import os
 import time
 from collections.abc import Collection, Iterator, Sequence
-from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -99,12 +98,6 @@ class RunProgress(BaseModel):
     trips: tuple[RoundTrip, ...] = ()
     notices: tuple[Notice, ...] = ()
 
-    @property
-    def n_retries(self) -> int:
-        """Aggregations that were repeated."""
-        tried = {(trip.round, trip.attempt) for trip in self.trips}
-        return len(tried) - len({index for index, _ in tried})
-
 
 class Progress(logging.Handler):
     """What one run's program knows of it; as a handler of its log it takes warnings for notices.
@@ -143,15 +136,10 @@ class Progress(logging.Handler):
         if self._folder is None:
             return
         plan, settings = server.plan, server.plan.settings
-        facts: dict[str, Any] = {
-            "algorithm": plan.task.name,
-            "trust": settings.trust,
-            "unit": settings.unit.value,
-            "delta": plan.delta,
-        }
-        facts |= {"plan": server.digest.hex(), "n_rounds": plan.last_round if plan.is_final else None, "n_left": n_left}
-        planned = plan.epsilon if plan.is_final else settings.epsilon
-        self.tell(epsilon=epsilon, epsilon_planned=planned, epsilon_worst=worst_case(plan), **facts)
+        names = {"algorithm": plan.task.name, "trust": settings.trust, "unit": settings.unit.value}
+        planned, n_rounds = (plan.epsilon, plan.last_round) if plan.is_final else (settings.epsilon, None)
+        costs = {"delta": plan.delta, "epsilon": epsilon, "epsilon_planned": planned, "epsilon_worst": worst_case(plan)}
+        self.tell(**names, **costs, plan=server.digest.hex(), n_rounds=n_rounds, n_left=n_left)
 
     def joined(self, nodes: Collection[int]) -> None:
         """Tell who is there."""
@@ -181,9 +169,8 @@ class Progress(logging.Handler):
         """Note a warning of this run; what stops it is told as its sentence."""
         details, name = getattr(record, "details", {}), getattr(record, "event", "")
         if getattr(record, "run", None) == self._run and name != "stopped":
-            when = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="seconds")
             reason = str(details.get("kind", details.get("code", "")))
-            notice = Notice(when, name, reason, printable(record.getMessage()))
+            notice = Notice(utc_now(), name, reason, printable(record.getMessage()))
             self.tell(notices=(*self.known.notices, notice)[-_MOST_NOTICES:])
 
     def describe(self, n_left: int | None) -> str:
@@ -209,7 +196,7 @@ def kept(run_id: int, folder: Path) -> Iterator[Progress]:
         # Where there is no folder, there will be no file either, of which `tell` warns; Windows has no such locks.
         with contextlib.suppress(OSError, ImportError):
             folder.mkdir(parents=True, exist_ok=True)
-            stack.enter_context(_held(folder, waiting=True))
+            stack.enter_context(_held(folder, is_run=True))
         try:
             progress.tell()
             yield progress
@@ -218,18 +205,18 @@ def kept(run_id: int, folder: Path) -> Iterator[Progress]:
             name, own = type(error).__name__, isinstance(error, DPKMeansError)
             # Another's text may hold anything.
             told = f"{name}: {error}" if own else f"{name}: it was ended from outside, or failed: look at its log."
-            progress.tell(outcome=Outcome.STOPPED if own else Outcome.FAILED, sentence=told)
+            progress.tell(outcome=Outcome.STOPPED if own else Outcome.FAILED, sentence=printable(told))
             raise
 
 
 @contextlib.contextmanager
-def _held(folder: Path, *, waiting: bool) -> Iterator[None]:
-    """Hold a folder as its run's program, or as a reader, for whom a program that holds it is a BlockingIOError."""
+def _held(folder: Path, *, is_run: bool) -> Iterator[None]:
+    """Hold a folder as its run's program, or as a reader, for whom such a program is a BlockingIOError."""
     import fcntl
 
     descriptor = os.open(folder, os.O_RDONLY)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX if waiting else fcntl.LOCK_SH | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, fcntl.LOCK_SH if is_run else fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
     finally:
         os.close(descriptor)
@@ -241,7 +228,7 @@ def read_progress(folder: Path) -> RunProgress:
     try:
         known = RunProgress.model_validate_json(file.read_bytes())
         if known.outcome is Outcome.RUNNING:
-            with contextlib.suppress(BlockingIOError, ImportError), _held(folder, waiting=False):
+            with contextlib.suppress(BlockingIOError, ImportError), _held(folder, is_run=False):
                 # Once more, since it may have ended between the two looks.
                 known = RunProgress.model_validate_json(file.read_bytes())
                 died = {"outcome": Outcome.DIED, "sentence": _DIED.format(known.updated)}

@@ -30,7 +30,7 @@ from flwr_dpkmeans.flower.client_app import OutputFiles, mixture_of, run_folder,
 from flwr_dpkmeans.flower.exchange import is_simulated_server
 from flwr_dpkmeans.flower.kmeans_client import write_result
 from flwr_dpkmeans.flower.progress import kept
-from flwr_dpkmeans.flower.strategy import KMeansResult, PrivateKMeans, Timeouts
+from flwr_dpkmeans.flower.strategy import KMeansResult, PrivateKMeans, Timeouts, say
 from flwr_dpkmeans.log import LogOptions, Place, event, placed, placed_logger, show_logs
 from flwr_dpkmeans.options import AUTO, DEFAULT_ALGORITHM, Cohort, foreign_table, task_kind
 from flwr_dpkmeans.results.writer import PAGE_FILE, write_report
@@ -88,28 +88,15 @@ def report_result(strategy: PrivateKMeans, result: KMeansResult, folder: Path, r
         paths = write_result(
             server, plan, clusters, report, names, schema, show=_log_lines, evaluation=result.evaluation
         )
-    logger.info("files of the server:")
-    for path in paths:
-        logger.info("  %s", path)
-    for node in result.node_ids:
-        if not first_only or (folder / f"client-{node}" / PAGE_FILE).is_file():
-            _log_client_files(folder, node, confirmed=node in result.confirmed)
+    pages = {node: folder / f"client-{node}" / PAGE_FILE for node in result.node_ids}
+    shown = {node: page.is_file() and page.absolute() for node, page in pages.items()}
+    shown = {node: page for node, page in shown.items() if page or not first_only}
+    say("log_files.j2", paths=paths, pages=shown, confirmed=result.confirmed)
 
 
 def _log_lines(text: object) -> None:
     for line in str(text).splitlines():
         logger.info("%s", line)
-
-
-def _log_client_files(folder: Path, node: int, *, confirmed: bool) -> None:
-    """Say where one client's files are: below the run's folder if it shares this disk, else in its own place."""
-    page = folder / f"client-{node}" / PAGE_FILE
-    if not confirmed:
-        logger.info("client %d did not confirm its result: look at its log", node)
-    elif page.is_file():
-        logger.info("page of client %d, with all files beside it: %s", node, page.absolute())
-    else:
-        logger.info("client %d has its files in its own output folder (its log says where)", node)
 
 
 # -- the run configuration ---------------------------------------------------------------------------------------------

@@ -212,7 +212,7 @@ class PrivateKMeans(Strategy):
 
     def summary(self) -> None:
         """Log what is about to be run, before anything is sent."""
-        _say("log_plan.j2", plan=self.run.plan, worst=worst_case(self.run.plan))
+        say("log_plan.j2", plan=self.run.plan, worst=worst_case(self.run.plan))
         self._warn()
 
     def _warn(self) -> None:
@@ -383,7 +383,7 @@ class PrivateKMeans(Strategy):
             result.evaluation = read_evaluation(server.plan, server.clusters, n_asked)
         details = event("finished", n_attempts=len(server.attempts), n_confirmed=n_confirmed, n_asked=n_asked)
         known = {"report": result.privacy, "n_confirmed": n_confirmed, "n_asked": n_asked, "plan": server.plan}
-        _say("log_end.j2", details, seconds=self.progress.seconds, **known)
+        say("log_end.j2", details, seconds=self.progress.seconds, **known)
         return result
 
     def _exchange(
@@ -504,15 +504,15 @@ def announce(plan: Plan) -> None:
     """Say at the start how long a deployment's run will take."""
     trips, pace = round_trips(plan), SECONDS_PER_ROUND_TRIP
     details = event("duration", round_trips=trips, seconds=trips * pace, is_final=plan.is_final)
-    _say("log_duration.j2", details, plan=plan, trips=trips, pace=pace)
+    say("log_duration.j2", details, plan=plan, trips=trips, pace=pace)
 
 
 def log_step(step: Step) -> None:
     """Say what one aggregation released."""
-    _say("log_step.j2", step=step)
+    say("log_step.j2", step=step)
 
 
-def _say(template: str, details: Mapping[str, Any] | None = None, **known: Any) -> None:
+def say(template: str, details: Mapping[str, Any] | None = None, **known: Any) -> None:
     """Write a template's lines into the log, all with the same details."""
     if logger.isEnabledFor(logging.INFO):
         for line in rendered(template, CONSOLE, **known).splitlines():
@@ -533,4 +533,4 @@ def log_progress(progress: Progress, server: Server, index: int | None, epsilon:
     progress.planned(server, epsilon, left)
     seconds = round(progress.seconds, 3)
     details = event("progress", seconds=seconds, round_trips_left=left, n_rounds=plan.last_round)
-    _say("log_progress.j2", details, plan=plan, progress=progress, left=left, epsilon=epsilon, worst=worst_case(plan))
+    say("log_progress.j2", details, plan=plan, progress=progress, left=left, epsilon=epsilon, worst=worst_case(plan))

@@ -31,7 +31,7 @@ ALLOWED = {
     "dpkmeans_round_trip_seconds": {"stage": {"keys", "share", "sum", "unmask", "finish"}},
     "dpkmeans_bytes": {"direction": {"sent", "received"}},
     "dpkmeans_silent_nodes": {"state": {"late", "left out"}},
-    "dpkmeans_retries": {},
+    "dpkmeans_events": {"event": {"retry", "left out", "no reply"}},
     "dpkmeans_refusals": {"kind": {"app", "other", "RefusalError", "ProtocolError"}},
 }
 OF_NODE = {
@@ -129,7 +129,8 @@ def test_metrics_count_runs_round_trips_and_refusals(tmp_path: Path) -> None:
         ("dpkmeans_round_trips", "finish"): 1,
         ("dpkmeans_silent_nodes", "late"): 1,
         ("dpkmeans_silent_nodes", "left out"): 2,
-        ("dpkmeans_retries",): 0,
+        ("dpkmeans_events", "no reply"): 2,
+        ("dpkmeans_events", "retry"): 1,
         ("dpkmeans_refusals", "app"): 1,
         ("dpkmeans_refusals", "other"): 1,
         ("dpkmeans_refusals", "RefusalError"): 1,
