@@ -13,10 +13,10 @@ import time
 from collections.abc import Collection, Iterator, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from flwr.app import Message
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from flwr_dpkmeans.errors import DataError, DPKMeansError, LocalMisuseError
 from flwr_dpkmeans.flower.exchange import Told, bytes_of
@@ -43,7 +43,7 @@ class Outcome(StrEnum):
     DIED = "died"
 
 
-class RoundTrip(NamedTuple):
+class RoundTrip(BaseModel, frozen=True):
     """One question to all that take part; sizes are bytes of the values in all messages."""
 
     stage: str
@@ -56,7 +56,7 @@ class RoundTrip(NamedTuple):
     received: int
 
 
-class Notice(NamedTuple):
+class Notice(BaseModel, frozen=True):
     """A warning in the server's log: its event, and of a refusal the error's name, of silence Flower's error code."""
 
     time: str
@@ -65,14 +65,13 @@ class Notice(NamedTuple):
     sentence: str
 
 
-class RunProgress(BaseModel):
+class RunProgress(BaseModel, frozen=True):
     """What is known of a run: the nodes that have joined, answered, are not heard yet, and were left out; its cost.
 
     Ids are text, since they have 64 bits; an epsilon of None is infinite; rounds and round trips are None while they
     are not planned yet. The plan's digest is as in ledgers, and the worst epsilon, with all retries, as they charge it.
     """
 
-    model_config = ConfigDict(frozen=True)
     run: str
     started: str
     updated: str
@@ -150,9 +149,9 @@ class Progress(logging.Handler):
         """Measure one round trip; what is yielded is told all replies so far."""
         start, asked, replies = time.monotonic(), set(server.asked), list[Message]()
         index, attempt = server.attempts[-1] if server.attempts else (None, None)
-        place = (server.due.value if server.due else "", index, attempt)
+        place = {"stage": server.due.value if server.due else "", "round": index, "attempt": attempt}
         missing = set(map(int, self.known.nodes)) - asked
-        self.tell(stage=place[0], round=index, attempt=attempt, late=_texts(asked), missing=_texts(missing))
+        self.tell(**place, late=_texts(asked), missing=_texts(missing))
 
         def heard(come: Sequence[Message]) -> None:
             replies[:] = come
@@ -162,15 +161,18 @@ class Progress(logging.Handler):
         yield heard
         self.n_done += 1
         if self._folder is not None:
-            sizes = (len(asked), len(replies), bytes_of(messages), bytes_of(replies))
-            self.tell(trips=(*self.known.trips, RoundTrip(*place, time.monotonic() - start, *sizes)))
+            sizes = {"n_asked": len(asked), "n_answered": len(replies), "sent": bytes_of(messages)}
+            seconds, received = time.monotonic() - start, bytes_of(replies)
+            trip = RoundTrip.model_validate(place | sizes | {"seconds": seconds, "received": received})
+            self.tell(trips=(*self.known.trips, trip))
 
     def emit(self, record: logging.LogRecord) -> None:
         """Note a warning of this run; what stops it is told as its sentence."""
         details, name = getattr(record, "details", {}), getattr(record, "event", "")
         if getattr(record, "run", None) == self._run and name != "stopped":
             reason = str(details.get("kind", details.get("code", "")))
-            notice = Notice(utc_now(), name, reason, printable(record.getMessage()))
+            sentence = printable(record.getMessage())
+            notice = Notice(time=utc_now(), event=name, reason=reason, sentence=sentence)
             self.tell(notices=(*self.known.notices, notice)[-_MOST_NOTICES:])
 
     def describe(self, n_left: int | None) -> str:

@@ -97,7 +97,7 @@ def test_the_servers_page_says_who_is_there_and_why_a_run_ended(tmp_path: Path) 
     with pytest.raises(DPKMeansError):
         run(tmp_path, grid_parts((20, 20, 20)), run_id=12, policies={3: ClientPolicy(max_epsilon_per_run=0.5)})
     with kept(13, tmp_path / "run-13") as progress:
-        hostile = Notice("", "refused", "", "<script>x</script>")
+        hostile = Notice(time="", event="refused", reason="", sentence="<script>x</script>")
         progress.tell(nodes=("2", "3"), answered=("2",), late=("3",), notices=(hostile,))
         text = client(tmp_path).get("/").text
     assert "Run 13: running" in text
@@ -117,8 +117,9 @@ def test_metrics_count_runs_round_trips_and_refusals(tmp_path: Path) -> None:
     with pytest.raises(DPKMeansError):
         run(tmp_path, grid_parts((20, 20)), run_id=12, policies={3: ClientPolicy(max_epsilon_per_run=0.5)})
     with kept(13, tmp_path / "run-13") as progress:
-        notices = (("no reply", "1"), ("no reply", "5"), ("refused", "what a client says"), ("retry", ""))
-        progress.tell(late=("3",), missing=("4", "5"), notices=[Notice("", *one, "") for one in notices])
+        events = (("no reply", "1"), ("no reply", "5"), ("refused", "what a client says"), ("retry", ""))
+        notices = [Notice(time="", event=event, reason=reason, sentence="") for event, reason in events]
+        progress.tell(late=("3",), missing=("4", "5"), notices=notices)
     found = numbers(client(tmp_path).get("/metrics").text, ALLOWED)
     counts = {key: value for key, value in found.items() if not key[0].endswith(("seconds", "bytes"))}
     assert counts == {

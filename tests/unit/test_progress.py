@@ -159,7 +159,7 @@ def plain(folder: Path, parts: list[Any], **values: Any) -> dict[str, Any]:
     """The last file but for times."""
     known = watched(folder, make_federation(parts, run_id=5), **values)[-1]
     told = known.model_dump(exclude={"started", "updated", "plan"})
-    return told | {"trips": [trip._replace(seconds=0.0) for trip in known.trips]}
+    return told | {"trips": [trip.model_copy(update={"seconds": 0}) for trip in known.trips]}
 
 
 @pytest.mark.parametrize(("trust", "algorithm"), [("oblivious", "fastlloyd"), ("central", "proxy_lloyd")])
