@@ -198,10 +198,10 @@ def show_logs(options: LogOptions | None = None, stream: TextIO | None = None) -
         root.addHandler(shown)
         root.propagate = False
     if chosen.file is not None:
-        root.addHandler(_file_handler(chosen.file, chosen.format))
+        root.addHandler(file_handler(chosen.file, chosen.format))
 
 
-def _file_handler(path: Path, log_format: LogFormat) -> logging.Handler:
+def file_handler(path: Path, log_format: LogFormat) -> logging.Handler:
     """A handler that appends to a file which only this user may read: it tells what a data set has spent."""
     try:
         os.close(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600))

@@ -18,9 +18,9 @@ from typing import Any
 from flwr.app import Message
 from pydantic import BaseModel, ValidationError
 
-from flwr_dpkmeans.errors import DataError, DPKMeansError, LocalMisuseError
+from flwr_dpkmeans.errors import ConfigurationError, DataError, DPKMeansError, LocalMisuseError
 from flwr_dpkmeans.flower.exchange import Told, bytes_of
-from flwr_dpkmeans.log import placed_logger, printable
+from flwr_dpkmeans.log import LogFormat, file_handler, placed_logger, printable
 from flwr_dpkmeans.privacy.report import utc_now
 from flwr_dpkmeans.results.writer import write_whole
 from flwr_dpkmeans.sums.draft import worst_case
@@ -28,8 +28,9 @@ from flwr_dpkmeans.sums.server import Server
 
 logger = placed_logger("flwr_dpkmeans.server")
 
-PROGRESS_FILE = "progress.json"
+PROGRESS_FILE, LOG_FILE = "progress.json", "log.jsonl"
 _MOST_NOTICES = 200
+_ENDED = "it was ended from outside, as by 'flwr stop': what its clients were charged stays charged."
 _DIED = "its program ended without a word after {}: what its clients were charged stays charged."
 
 
@@ -106,7 +107,7 @@ class Progress(logging.Handler):
 
     def __init__(self, run_id: int = 0, folder: Path | None = None) -> None:
         super().__init__(logging.WARNING)
-        self._run, self._folder = run_id, folder
+        self._folder = folder
         self.known = RunProgress(run=str(run_id), started=utc_now(), updated=utc_now())
         self.begin()
 
@@ -151,7 +152,7 @@ class Progress(logging.Handler):
         index, attempt = server.attempts[-1] if server.attempts else (None, None)
         place = {"stage": server.due.value if server.due else "", "round": index, "attempt": attempt}
         missing = set(map(int, self.known.nodes)) - asked
-        self.tell(**place, late=_texts(asked), missing=_texts(missing))
+        self.tell(**place, answered=(), late=_texts(asked), missing=_texts(missing))
 
         def heard(come: Sequence[Message]) -> None:
             replies[:] = come
@@ -169,7 +170,7 @@ class Progress(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Note a warning of this run; what stops it is told as its sentence."""
         details, name = getattr(record, "details", {}), getattr(record, "event", "")
-        if getattr(record, "run", None) == self._run and name != "stopped":
+        if name != "stopped":
             reason = str(details.get("kind", details.get("code", "")))
             sentence = printable(record.getMessage())
             notice = Notice(time=utc_now(), event=name, reason=reason, sentence=sentence)
@@ -190,24 +191,31 @@ def _texts(nodes: Collection[int]) -> tuple[str, ...]:
 
 @contextlib.contextmanager
 def kept(run_id: int, folder: Path) -> Iterator[Progress]:
-    """Keep a run's progress in its folder, and at the end how the block ended."""
-    progress = Progress(run_id, folder)
+    """Keep a run's progress in its folder, with the server's lines as JSON, and at the end how the block ended."""
+    progress, handlers = Progress(run_id, folder), list[logging.Handler]()
     with contextlib.ExitStack() as stack:
-        logger.addHandler(progress)
-        stack.callback(logger.removeHandler, progress)
         # Where there is no folder, there will be no file either, of which `tell` warns; Windows has no such locks.
-        with contextlib.suppress(OSError, ImportError):
+        with contextlib.suppress(OSError, ImportError, ConfigurationError):
             folder.mkdir(parents=True, exist_ok=True)
+            handlers.append(stack.enter_context(contextlib.closing(file_handler(folder / LOG_FILE, LogFormat.JSON))))
             stack.enter_context(_held(folder, is_run=True))
+        for handler in (progress, *handlers):
+            handler.addFilter(lambda record: getattr(record, "run", None) == run_id)
+            logger.addHandler(handler)
+            stack.callback(logger.removeHandler, handler)
         try:
             progress.tell()
             yield progress
             progress.tell(outcome=Outcome.COMPLETED, n_left=0)
+        except DPKMeansError as error:
+            progress.tell(outcome=Outcome.STOPPED, sentence=printable(f"{type(error).__name__}: {error}"))
+            raise
+        except (SystemExit, KeyboardInterrupt):
+            progress.tell(outcome=Outcome.STOPPED, sentence=_ENDED)
+            raise
         except BaseException as error:
-            name, own = type(error).__name__, isinstance(error, DPKMeansError)
-            # Another's text may hold anything.
-            told = f"{name}: {error}" if own else f"{name}: it was ended from outside, or failed: look at its log."
-            progress.tell(outcome=Outcome.STOPPED if own else Outcome.FAILED, sentence=printable(told))
+            # Its text may hold anything.
+            progress.tell(outcome=Outcome.FAILED, sentence=f"{type(error).__name__}: look at its log.")
             raise
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -14,7 +15,7 @@ import pytest
 from support.protocol_federation import Federation, grid_parts, make_federation, small_config
 
 from flwr_dpkmeans.errors import CohortError, DataError
-from flwr_dpkmeans.flower.progress import PROGRESS_FILE, Outcome, RunProgress, kept, read_progress, runs_below
+from flwr_dpkmeans.flower.progress import LOG_FILE, PROGRESS_FILE, Outcome, RunProgress, kept, read_progress, runs_below
 from flwr_dpkmeans.flower.strategy import PrivateKMeans
 from flwr_dpkmeans.node.policy import ClientPolicy
 
@@ -53,6 +54,20 @@ def test_a_run_can_be_watched(tmp_path: Path) -> None:
     entry = next(iter(federation.ledgers.values())).entries()[0]
     assert entry.plan_digest == last.plan
     assert os.stat(tmp_path / "run-1" / PROGRESS_FILE).st_mode & 0o077 == 0
+
+
+def test_the_servers_lines_are_in_the_folder_as_json_and_in_no_other(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO, "flwr_dpkmeans"):
+        for index in (1, 2):
+            watched(tmp_path / f"run-{index}", make_federation(grid_parts((20, 20)), run_id=index))
+    for index in (1, 2):
+        lines = [json.loads(line) for line in (tmp_path / f"run-{index}" / LOG_FILE).read_text().splitlines()]
+        assert {line["run"] for line in lines} == {str(index)}
+        assert {"start", "progress", "finished"} <= {line.get("event") for line in lines}
+        assert not any("node" in line for line in lines)
+    assert os.stat(tmp_path / "run-1" / LOG_FILE).st_mode & 0o077 == 0
 
 
 def test_who_is_silent_is_named_and_the_repetition_counted(tmp_path: Path) -> None:
@@ -129,8 +144,12 @@ def test_another_error_is_told_by_its_kind_alone(tmp_path: Path) -> None:
         raise ValueError("4711")
     known = read_progress(tmp_path)
     assert known.outcome is Outcome.FAILED
-    assert "ValueError" in known.sentence
+    assert known.sentence.startswith("ValueError: ")
     assert "4711" not in known.sentence
+    with pytest.raises(SystemExit), kept(7, tmp_path):  # as Flower ends a ServerApp that it is told to stop
+        raise SystemExit(3)
+    known = read_progress(tmp_path)
+    assert (known.outcome, "from outside" in known.sentence) == (Outcome.STOPPED, True)
 
 
 def test_a_folder_that_cannot_be_written_stops_no_run(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

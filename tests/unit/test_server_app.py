@@ -36,7 +36,7 @@ from flwr_dpkmeans.flower import exchange, server_app
 from flwr_dpkmeans.flower.client_app import app as clients
 from flwr_dpkmeans.flower.client_app import load_client
 from flwr_dpkmeans.flower.engines import InProcessGrid, Node
-from flwr_dpkmeans.flower.progress import PROGRESS_FILE, Outcome, read_progress
+from flwr_dpkmeans.flower.progress import LOG_FILE, PROGRESS_FILE, Outcome, read_progress
 from flwr_dpkmeans.flower.server_app import run_keys, strategy_from_run_config
 from flwr_dpkmeans.kmeans.lloyd import PostProcessing
 from flwr_dpkmeans.kmeans.public_points import PackingMethod
@@ -783,7 +783,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 def test_no_run_touches_the_result_of_another_one(tmp_path: Path) -> None:
     """Two runs with one output folder, and a third that has the first one's id."""
     first = run_app(tmp_path, run_id=31, data="iris", **{"n-clusters": 3})
-    before = {name: content for name, content in contents(first).items() if name != PROGRESS_FILE}
+    before = {name: content for name, content in contents(first).items() if name not in (PROGRESS_FILE, LOG_FILE)}
     second = run_app(tmp_path, run_id=32, data="iris", **{"n-clusters": 2})
     assert {name: content for name, content in contents(first).items() if name in before} == before
     for ledger in tmp_path.glob("ledger-*"):
@@ -895,7 +895,7 @@ def test_a_bad_configuration_ends_the_run_before_anything_is_sent(
     with pytest.raises(server_app.EndedError, match="ConfigurationError: epsilon is -1"):
         run_app(tmp_path, epsilon=-1.0)
     assert log == ["ConfigurationError: epsilon is -1.0, but it must be a finite number greater than 0: give 1.0."]
-    assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == [PROGRESS_FILE]
+    assert {path.name for path in tmp_path.rglob("*") if path.is_file()} == {PROGRESS_FILE, LOG_FILE}
     known = read_progress(tmp_path / "run-31")
     assert (known.outcome, known.trips) == (Outcome.STOPPED, ())
     assert known.sentence == log[0]
