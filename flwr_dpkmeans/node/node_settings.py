@@ -100,7 +100,7 @@ def _source(source: str) -> str:
 
 
 _Path = Annotated[Path, Field(strict=False), AfterValidator(_absolute)]
-_Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 
 class NodeOptions(BaseModel):
@@ -109,7 +109,7 @@ class NodeOptions(BaseModel):
     model_config = ConfigDict(
         frozen=True, extra="forbid", strict=True, alias_generator=lambda name: name.replace("_", "-")
     )
-    allowed_apps: tuple[_Sha256, ...] = Field(min_length=1, strict=False)
+    allowed_apps: tuple[Sha256, ...] = Field(min_length=1, strict=False)
     """SHA-256 of every app (FAB) that may run, as ``python -m flwr_dpkmeans node hash`` prints it after a review."""
     superlink: str
     """Address of the SuperLink, such as "superlink.example.org:443"."""
