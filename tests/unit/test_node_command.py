@@ -24,7 +24,7 @@ from flwr_dpkmeans.flower.app_guard import digest_of
 from flwr_dpkmeans.flower.node_command import Verdict, check
 from flwr_dpkmeans.node.ledger import FileLedger, LedgerEntry
 from flwr_dpkmeans.node.node_settings import NodeOptions
-from simulations.deploy.certificates import make_credentials
+from simulations.deploy.credentials import make_credentials
 
 ROOT = Path(__file__).resolve().parents[2]
 ITEMS = ["file", "flower", "connection", "clock", "home", "policy", "identity", "ledger", "data", "output", "user"]
