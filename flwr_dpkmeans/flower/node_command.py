@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import datetime
-import ipaddress
 import math
 import os
 import shutil
-import stat
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 
 from cryptography import x509
@@ -22,8 +18,20 @@ from cryptography.hazmat.primitives.serialization import load_ssh_private_key
 
 from flwr_dpkmeans.data.schema import Schema
 from flwr_dpkmeans.data.tables import Layout, load_by_schema, load_declared
-from flwr_dpkmeans.errors import CommandLine, ConfigurationError, DPKMeansError
+from flwr_dpkmeans.errors import CommandLine, ConfigurationError
 from flwr_dpkmeans.flower import app_guard
+from flwr_dpkmeans.flower.findings import (
+    Finding,
+    NoteError,
+    Verdict,
+    flower_environment,
+    found,
+    is_this_machine,
+    program,
+    secret,
+    unchangeable,
+    writable,
+)
 from flwr_dpkmeans.node.guard import NodeSettings
 from flwr_dpkmeans.node.ledger import FileLedger
 from flwr_dpkmeans.node.node_settings import Identity, Isolation, NodeOptions
@@ -78,7 +86,7 @@ def _node(path: Path, *, start: bool, apps: bool) -> int:
 
 def supernode_command(options: NodeOptions) -> list[str]:
     """Flower's command line for a node."""
-    command = [_program(SUPERNODE), "--superlink", options.superlink, "--isolation", options.isolation.value]
+    command = [program(SUPERNODE), "--superlink", options.superlink, "--isolation", options.isolation.value]
     command += ["--host", options.host, "--port", str(options.port), *(["--insecure"] if options.insecure else [])]
     for flag, value in (
         ("--root-certificates", options.root_certificates),
@@ -91,15 +99,13 @@ def supernode_command(options: NodeOptions) -> list[str]:
 
 def apps_command(options: NodeOptions) -> list[str]:
     """Flower's command line for the program that starts apps, where it is not the SuperNode that does."""
-    command = [_program(app_guard.SUPEREXEC), "--insecure", "--runtime-api-address", f"{options.host}:{options.port}"]
+    command = [program(app_guard.SUPEREXEC), "--insecure", "--runtime-api-address", f"{options.host}:{options.port}"]
     return [*command, "--superexec-auth-secret-file", str(options.runtime_secret)]
 
 
 def _environment(options: NodeOptions, *, apps: bool) -> Mapping[str, str]:
     """The own environment without Python's variables, and guarded programs as the only ones that are found."""
-    own = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-    own |= {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "PYTHONUNBUFFERED": "1"}
-    own.setdefault("FLWR_SUPEREXEC_TASK_POLL_INTERVAL", "0.2")
+    own = flower_environment()
     if options.isolation is Isolation.PROCESS and not apps:
         return own | {"PATH": os.devnull}  # this half starts nothing
     options.home.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -112,10 +118,6 @@ def guarded_environment(home: Path, allowed: frozenset[str]) -> dict[str, str]:
     return app_guard.write_programs(
         app_guard.Guard(allowed, home / "guarded-apps", home / "alerts.log"), home / "guarded-programs"
     )
-
-
-def _program(name: str) -> str:
-    return str(Path(sys.executable).with_name(name))
 
 
 def settings_text(settings: Mapping[str, str | int | float | bool]) -> str:
@@ -135,30 +137,6 @@ def settings_text(settings: Mapping[str, str | int | float | bool]) -> str:
     return " ".join(words)
 
 
-class Verdict(StrEnum):
-    """How an item is."""
-
-    OK = "ok"
-    NOTE = "note"
-    WRONG = "wrong"
-
-
-@dataclass(frozen=True)
-class Finding:
-    """What was seen of one item, as one sentence."""
-
-    item: str
-    verdict: Verdict
-    says: str
-
-    def __str__(self) -> str:
-        return f"{self.verdict:<6}{self.item + ':':<12}{self.says}"
-
-
-class _NoteError(Exception):
-    """Not wrong, but the operator should know."""
-
-
 def check(path: Path, options: NodeOptions, *, apps: bool) -> list[Finding]:
     """Look at everything that a node needs, one finding for each item; looks only, and changes nothing.
 
@@ -176,26 +154,14 @@ def check(path: Path, options: NodeOptions, *, apps: bool) -> list[Finding]:
             "identity": lambda: _identity(options),
             "ledger": lambda: _ledger(options),
             "data": lambda: _data(options),
-            "output": lambda: _writable(options.output),
+            "output": lambda: writable(options.output),
             "user": lambda: _user(path, options),
         }
-    return [_found(item, look) for item, look in checks.items()]
-
-
-def _found(item: str, look: Callable[[], str]) -> Finding:
-    """The result of one look; an exception's text is for the operator, who may read all of the node's files."""
-    try:
-        return Finding(item, Verdict.OK, look())
-    except _NoteError as note:
-        return Finding(item, Verdict.NOTE, str(note))
-    except (DPKMeansError, app_guard.GuardError) as error:
-        return Finding(item, Verdict.WRONG, str(error))
-    except (OSError, ValueError) as error:
-        return Finding(item, Verdict.WRONG, f"{error}: correct the path, its rights or its content.")
+    return [found(item, look) for item, look in checks.items()]
 
 
 def _file(path: Path, options: NodeOptions) -> str:
-    _unchangeable(path)
+    unchangeable(path)
     if not all(app.strip("0") for app in options.allowed_apps):
         raise ConfigurationError("allowed-apps still has the example's zeros: put the hash of a reviewed app there.")
     return f"{path} allows {len(options.allowed_apps)} app(s): {', '.join(app[:16] for app in options.allowed_apps)}"
@@ -210,15 +176,15 @@ def _flower() -> str:
 
 
 def _connection(options: NodeOptions) -> str:
-    if not _is_this_machine(options.host):
+    if not is_this_machine(options.host):
         raise ConfigurationError(f"host is {options.host!r}, where others reach this node's tasks: give 127.0.0.1.")
     if options.insecure:
-        if not _is_this_machine(options.superlink.rpartition(":")[0].strip("[]")):
+        if not is_this_machine(options.superlink.rpartition(":")[0].strip("[]")):
             raise ConfigurationError(f"superlink is {options.superlink!r} without TLS: leave 'insecure' out.")
-        raise _NoteError("no TLS and no authentication, with a SuperLink on this machine")
+        raise NoteError("no TLS and no authentication, with a SuperLink on this machine")
     if not options.key:
-        raise _NoteError("no key: whoever reaches the SuperLink can be a node, unless it takes known keys only")
-    _secret(options.key)
+        raise NoteError("no key: whoever reaches the SuperLink can be a node, unless it takes known keys only")
+    secret(options.key)
     if not isinstance(load_ssh_private_key(options.key.read_bytes(), None), ec.EllipticCurvePrivateKey):
         raise ConfigurationError(f"{options.key} is no key on a NIST curve: ssh-keygen -t ecdsa -b 384 makes one.")
     return f"TLS to {options.superlink}, authenticated by {options.key}"
@@ -241,7 +207,7 @@ def _clock(path: Path, options: NodeOptions) -> str:
                 )
     unknown = f"not known: the SuperLink's clock, which refuses nodes {CLOCK_AHEAD_SECONDS:g} s ahead of it"
     if not _is_kept():
-        raise _NoteError(f"nothing says that NTP keeps it; {unknown}")
+        raise NoteError(f"nothing says that NTP keeps it; {unknown}")
     return f"NTP keeps it, says timedatectl; {unknown}"
 
 
@@ -260,19 +226,19 @@ def _is_kept() -> bool:
 
 def _home(home: Path) -> str:
     if not os.path.lexists(home):
-        return _writable(home)
+        return writable(home)
     app_guard.require_private(home)
     return f"{home} is this user's alone"
 
 
 def _policy(options: NodeOptions) -> str:
-    _unchangeable(options.policy)
+    unchangeable(options.policy)
     policy = ClientPolicy.from_toml(options.policy, base=DEPLOYED)
     policy.require_complete()
     schema = None if options.table_schema is None else Schema.load(options.table_schema)
     policy.check_columns([name for one in schema.columns for name in one.features] if schema else options.columns)
     if policy.allow_anything and math.inf in (policy.max_epsilon_per_run, policy.max_epsilon_total):
-        raise _NoteError(f"{options.policy} allows anything and leaves epsilon open")
+        raise NoteError(f"{options.policy} allows anything and leaves epsilon open")
     return f"at most epsilon {policy.max_epsilon_per_run:g} for a run, {policy.max_epsilon_total:g} in all"
 
 
@@ -284,7 +250,7 @@ def _identity(options: NodeOptions) -> str:
 
 def _ledger(options: NodeOptions) -> str:
     if options.ledger.exists():
-        _unchangeable(options.ledger)
+        unchangeable(options.ledger)
     ledger = FileLedger(options.ledger)
     ledger.require_usable()
     data_id = options.data_id or str(options.data_path)
@@ -293,7 +259,7 @@ def _ledger(options: NodeOptions) -> str:
     others = sorted({entry.data_id for entry in ledger.entries()} - {data_id})
     if others and not any(spent.values()):
         # A renamed file is another data set to the ledger, and would have its whole budget again.
-        raise _NoteError(
+        raise NoteError(
             f"{options.ledger} knows nothing of {data_id!r}, but of {others[0]!r}: give data-id={others[0]!r} if the "
             "rows are the same"
         )
@@ -307,7 +273,7 @@ def _data(options: NodeOptions) -> str:
     else:
         table = load_by_schema(options.data_path, Schema.load(options.table_schema), layout)
     if not options.query:
-        _secret(Path(options.data_path))
+        secret(Path(options.data_path))
     source = "the database" if options.query else options.data_path  # a URL may hold a password
     if not len(table.points):
         raise ConfigurationError(
@@ -318,39 +284,14 @@ def _data(options: NodeOptions) -> str:
     return f"{source} has {width} columns to cluster by, and {len(table.points)} rows"
 
 
-def _writable(folder: Path) -> str:
-    there = next(place for place in (folder, *folder.parents) if place.exists())
-    if not (there.is_dir() and os.access(there, os.W_OK)):
-        raise ConfigurationError(f"this user cannot write into {there}: make {folder}, and chown it to the user.")
-    return f"{folder} can be written"
-
-
 def _user(path: Path, options: NodeOptions) -> str:
     """Which of the two lines of defence holds: the guard alone, or the system's users as well."""
     if os.geteuid() == 0:
-        raise _NoteError("this is root, so an approved app may do anything: run apps as a user of their own")
+        raise NoteError("this is root, so an approved app may do anything: run apps as a user of their own")
     fixed = (path, options.policy, Path(__file__), Path(sys.executable).resolve())
     mine = [str(file) for file in fixed if os.access(file, os.W_OK) or file.stat().st_uid == os.geteuid()]
     if mine:
-        raise _NoteError(f"apps run as a user who could change {', '.join(mine)}: the guard is the only defence")
+        raise NoteError(f"apps run as a user who could change {', '.join(mine)}: the guard is the only defence")
     if options.key and os.access(options.key, os.R_OK):
-        raise _NoteError("apps can read the SuperNode's key, but not change policy or programs (see isolation)")
+        raise NoteError("apps can read the SuperNode's key, but not change policy or programs (see isolation)")
     return "apps can neither change policy or programs nor read a SuperNode's key; ledger and identity are theirs"
-
-
-def _unchangeable(path: Path) -> None:
-    facts = path.stat()
-    if facts.st_uid not in (0, os.geteuid()) or facts.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise ConfigurationError(f"{path} may be changed by others: chown it to root, or chmod go-w it.")
-
-
-def _secret(path: Path) -> None:
-    if path.stat().st_mode & (stat.S_IROTH | stat.S_IWOTH) and path.parent.stat().st_mode & stat.S_IXOTH:
-        raise ConfigurationError(f"{path} may be read or changed by everybody: chmod o-rw it.")
-
-
-def _is_this_machine(host: str) -> bool:
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
