@@ -14,6 +14,7 @@ import sqlite3
 import ssl
 import subprocess
 import sys
+import threading
 import time
 import urllib.request
 from collections.abc import Callable, Sequence
@@ -94,8 +95,9 @@ def server(arguments: Sequence[str]) -> int:
     findings = check(given.folder / FILE, options, starting=given.command == "start")
     for one in findings:
         print(one, file=sys.stderr if given.command == "start" else sys.stdout, flush=True)
-    if given.command == "check" or any(one.verdict is Verdict.WRONG for one in findings):
-        return int(any(one.verdict is Verdict.WRONG for one in findings))
+    wrong = any(one.verdict is Verdict.WRONG for one in findings)
+    if given.command == "check" or wrong:
+        return int(wrong)
     if given.dry_run:
         print(shlex.join(options.command))
         return 0
@@ -131,30 +133,28 @@ def _init(given: argparse.Namespace) -> None:
 
 def _serve(options: ServerOptions) -> int:
     """Run the SuperLink until it ends, or a signal ends it, and let parties in meanwhile."""
-    process_id, seen = options.state / "pid", 0
+    process_id, seen, stop = options.state / "pid", 0, threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, lambda *_: stop.set())
     process_id.write_text(f"{os.getpid()}\n")
     # In a session of its own, so that Ctrl-C reaches it once.
     with subprocess.Popen(options.command, env=options.environment, start_new_session=True) as superlink:
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            signal.signal(number, lambda *_: superlink.terminate())
-        while superlink.poll() is None:
-            with suppress(subprocess.TimeoutExpired):
-                superlink.wait(_LOOK_SECONDS)
+        while superlink.poll() is None and not stop.wait(_LOOK_SECONDS):
             seen = _look(options, seen)
+        superlink.terminate()
     process_id.unlink(missing_ok=True)
     return superlink.returncode
 
 
 def _look(options: ServerOptions, seen: int) -> int:
     """Let new parties in if the invitation has changed since `seen`, and return when it did."""
+    changed = options.invitation.stat().st_mtime_ns if options.invitation.exists() else -1
     try:
-        changed = options.invitation.stat().st_mtime_ns
-        if changed != seen:
-            for name in let_in(options):
-                print(f"{name} is registered", flush=True)
-    except httpx.HTTPError:
-        return seen  # the SuperLink does not answer yet, or no longer
-    except (DPKMeansError, OSError) as error:
+        for name in let_in(options) if changed != seen else ():
+            print(f"{name} is registered", flush=True)
+    except httpx.TransportError:
+        return 0  # the SuperLink does not answer yet, or no longer
+    except (DPKMeansError, httpx.HTTPError) as error:
         print(f"nobody new is let in: {error}", file=sys.stderr, flush=True)
     return changed
 
@@ -296,7 +296,7 @@ def _parties(options: ServerOptions) -> str:
     if missing := invitation.missing:
         n_all = len(invitation.parties)
         raise NoteError(f"{n_all - len(missing)} of {n_all} have written their keys; not yet: {listed(missing)}")
-    return f"{listed(invitation.parties)}; all parties have this fingerprint: {invitation.fingerprint}"
+    return f"{listed(invitation.parties)}; every party should read this fingerprint: {invitation.fingerprint}"
 
 
 def _port(options: ServerOptions, *, starting: bool) -> str:
@@ -336,24 +336,34 @@ def _address(options: ServerOptions) -> str:
 
 def status(options: ServerOptions) -> dict[str, Any]:
     """Who is there, by name, and each run with its sentence."""
-    is_up, nodes = is_healthy(options.port, options.authority), dict[bytes, NodeInfo]()
+    is_up, nodes, parties = is_healthy(options.port, options.authority), dict[bytes, NodeInfo](), []
     if is_up:
         with options.client() as client:
             nodes = {node.public_key: node for node in client.ListNodes(ListNodesRequest()).nodes_info}
-    parties = []
     for name, party in Invitation.load(options.invitation).parties.items():
-        node = nodes.pop(_key(party), None) if party.key else None
-        parties.append(_party(name, node, "not registered" if party.key else "not in the invitation yet"))
-    strangers = [node for node in nodes.values() if node.status != "unregistered"]
-    parties += [_party(f"{node.name or node.node_id} (not invited)", node, "") for node in strangers]
-    return {"superlink": is_up, "parties": parties, "runs": listed_runs(options.environment) if is_up else []}
+        unknown = ("not registered" if is_up else "not known") if party.key else "has not written its keys"
+        parties.append(_party(name, nodes.pop(_key(party), None) if party.key else None, unknown))
+    for node in nodes.values():  # such as a party's old key, until the operator unregisters it
+        if node.status != "unregistered":
+            parties.append(_party(f"{node.name or node.node_id} (key not invited)", node))
+    return {"superlink": is_up, "parties": parties, "runs": _runs(options) if is_up else []}
 
 
-def _party(name: str, node: NodeInfo | None, unknown: str) -> dict[str, str]:
+def _party(name: str, node: NodeInfo | None, unknown: str = "") -> dict[str, str]:
     if node is None:
         return {"name": name, "node": "", "status": unknown, "since": ""}
     since = {"online": node.last_activated_at, "offline": node.last_deactivated_at}.get(node.status, node.registered_at)
     return {"name": name, "node": str(node.node_id), "status": node.status, "since": since}
+
+
+def _runs(options: ServerOptions) -> list[dict[str, str]]:
+    """Each run's id, when it was last heard of, its status, and why it ended, the first one first."""
+    told = []
+    for run in sorted(listed_runs(options.environment), key=lambda run: str(run["pending-at"])):
+        when = next(run[at] for at in ("finished-at", "running-at", "starting-at", "pending-at") if run[at] != "N/A")
+        why = run["status-details"].removeprefix("ServerApp failed with exception: ").removesuffix("N/A")
+        told.append({"run": run["run-id"], "when": when, "status": run["status"], "why": printable(why)})
+    return told
 
 
 def _show_status(options: ServerOptions, *, as_json: bool) -> int:
@@ -364,27 +374,33 @@ def _show_status(options: ServerOptions, *, as_json: bool) -> int:
         print(f"the SuperLink {'answers' if now['superlink'] else 'does not answer'} at {HOST}:{options.port}")
         for one in now["parties"]:
             print(f"{one['name']:<20}{one['status']}{' since ' if one['since'] else ''}{one['since'][:19]}")
-        for run in now["runs"]:
-            print(f"run {run['run-id']:<20} {run['status']} {printable(run['status-details'])}")
+        for one in now["runs"]:
+            print(*one.values())
     return 0 if now["superlink"] else 1
 
 
 def results(arguments: Sequence[str]) -> int:
-    """Print a line for each run that left files: id, when it ended, whether it was private, its cost, and its page."""
+    """Print a line for each run: its id, when it ended, whether it was private or why it failed, its cost, its page."""
     parser = CommandLine(prog="python -m flwr_dpkmeans results", description=results.__doc__)
-    text = "the server's folder, NODE.toml or its folder, or any folder of results (default: here)"
+    text = "the server's folder, NODE.toml or its folder, or a folder of results (default: here)"
     parser.add_argument("place", type=Path, nargs="?", default=Path(), help=text)
-    place = parser.parse_args(arguments).place
+    place, failed = parser.parse_args(arguments).place, []
     if (place / FILE).is_file():
-        place = ServerOptions.load(place).results
-    elif (place / "node.toml").is_file() or place.suffix == ".toml":
-        place = NodeOptions.from_toml(place / "node.toml" if place.is_dir() else place).output
-    files = place.glob(f"run-*/*/{REPORT_FILE}")
-    for file in sorted(files, key=lambda file: file.stat().st_mtime):
+        options = ServerOptions.load(place)
+        place = options.results
+        if is_healthy(options.port, options.authority):
+            failed = [run for run in _runs(options) if run["why"]]
+    elif place.suffix == ".toml" or (place / "node.toml").is_file():
+        place = NodeOptions.from_toml(place if place.is_file() else place / "node.toml").output
+    lines = [(run["when"][:19], f"{run['run']} {run['when']} {run['status']} {run['why']}") for run in failed]
+    for file in place.glob(f"run-*/*/{REPORT_FILE}"):
         report = PrivacyReport.from_dict(json.loads(file.read_text()))
-        origin = report.provenance
-        ended = f"{origin.run_id} {origin.finished}" if origin else file.parent.parent.name
+        run, when = (
+            file.parent.parent.name.removeprefix("run-"),
+            report.provenance.finished if report.provenance else "",
+        )
         cost = f"epsilon {report.epsilon:.4g} at delta {report.delta:.3g} per {report.unit}"
-        kind = "private" if report.is_private else "not private"
-        print(f"{ended} {kind} {cost} {(file.parent / PAGE_FILE).absolute()}")
+        kind, page = "private" if report.is_private else "not private", (file.parent / PAGE_FILE).absolute()
+        lines.append((when.replace("T", " ")[:19], f"{run} {when} {kind} {cost} {page}"))
+    print(*(line for _, line in sorted(lines)), sep="\n")
     return 0
