@@ -7,16 +7,13 @@ import email.utils
 import itertools
 import math
 import os
-import re
 import shutil
 import socket
 import ssl
-import stat
 import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +22,6 @@ import numpy as np
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key
-from flwr.cli.build import build_fab_from_disk
 from flwr.common.config import parse_config_args
 from flwr.proto.fleet_pb2 import ActivateNodeRequest
 from flwr.supercore.error import ApiErrorCode, FlowerError
@@ -39,6 +35,17 @@ from flwr_dpkmeans.data.schema import MOST_OUTSIDE, Schema
 from flwr_dpkmeans.data.tables import Layout, Table, load_by_schema, load_declared, look_by_schema
 from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError, PeerError, listed
 from flwr_dpkmeans.flower import app_guard
+from flwr_dpkmeans.flower.findings import (
+    Finding,
+    NoteError,
+    app_digest,
+    existing,
+    found,
+    is_this_machine,
+    secret,
+    unchangeable,
+    writable,
+)
 from flwr_dpkmeans.flower.server_app import run_keys, strategy_from_run_config
 from flwr_dpkmeans.flower.strategy import first_plan
 from flwr_dpkmeans.node.guard import NodeGuard, NodeSettings
@@ -56,30 +63,6 @@ LEAST_DAYS = 30
 LEAST_FREE = 100 * 2**20
 """Bytes on the disks of ledger, results and home: files and log of a run take some 5 MB, an unpacked app as much, and
 a disk that fills up ends a run after it was charged."""
-
-
-class Verdict(StrEnum):
-    """How an item is."""
-
-    OK = "ok"
-    NOTE = "note"
-    WRONG = "wrong"
-
-
-@dataclass(frozen=True)
-class Finding:
-    """What was seen of one item, as one sentence."""
-
-    item: str
-    verdict: Verdict
-    says: str
-
-    def __str__(self) -> str:
-        return f"{self.verdict:<6}{self.item + ':':<12}{self.says}"
-
-
-class NoteError(Exception):
-    """Not wrong, but the operator should know."""
 
 
 class UnansweredError(PeerError):
@@ -113,36 +96,19 @@ def check(path: Path, options: NodeOptions, *, apps: bool) -> list[Finding]:
             "run": lambda: _run(options),
             "data": lambda: _data(options),
             "units": lambda: _units(options),
-            "output": lambda: _writable(options.output),
+            "output": lambda: _output(options.output),
             "disk": lambda: require_room(options.ledger.parent, options.output, options.home),
             "user": lambda: _user(path, options),
         }
     return [found(item, look) for item, look in checks.items()]
 
 
-def found(item: str, look: Callable[[], str]) -> Finding:
-    """The result of one look; an exception's text is for the operator, who may read all of the node's files."""
-    try:
-        return Finding(item, Verdict.OK, look())
-    except NoteError as note:
-        return Finding(item, Verdict.NOTE, str(note))
-    except (DPKMeansError, app_guard.GuardError) as error:
-        return Finding(item, Verdict.WRONG, str(error))
-    except (OSError, ValueError) as error:
-        return Finding(item, Verdict.WRONG, f"{error}: correct the path, its rights or its content.")
-
-
 # -- what runs ---------------------------------------------------------------------------------------------------------
 
 
 def _file(path: Path) -> str:
-    require_unchangeable(path)
+    unchangeable(path)
     return f"only its owner and root can change {path}"
-
-
-def app_hash(app: Path) -> str:
-    """SHA-256 of an app: a FAB, or what Flower makes of a project's folder."""
-    return app_guard.digest_of(build_fab_from_disk(app) if app.is_dir() else app.read_bytes())
 
 
 def _app(options: NodeOptions) -> str:
@@ -150,7 +116,7 @@ def _app(options: NodeOptions) -> str:
         raise ConfigurationError("allowed-apps still has the example's zeros: put the hash of a reviewed app there.")
     invitation = _invitation(options)
     for whose, digest in (
-        ("the own copy", app_hash(options.app) if options.app else ""),
+        ("the own copy", app_digest(options.app) if options.app else ""),
         ("the invitation's app", invitation.app if invitation else ""),
     ):
         if digest and digest not in options.allowed_apps:
@@ -174,19 +140,19 @@ def _flower() -> str:
 
 
 def _connection(options: NodeOptions) -> str:
-    if not _is_this_machine(options.host):
+    if not is_this_machine(options.host):
         raise ConfigurationError(f"host is {options.host!r}, where others reach this node's tasks: give 127.0.0.1.")
     if options.insecure:
-        if not _is_this_machine(options.superlink.rpartition(":")[0].strip("[]")):
+        if not is_this_machine(options.superlink.rpartition(":")[0].strip("[]")):
             raise ConfigurationError(f"superlink is {options.superlink!r} without TLS: leave 'insecure' out.")
         raise NoteError("no TLS and no authentication, with a SuperLink on this machine")
     if options.root_certificates:
-        require_unchangeable(options.root_certificates)
+        unchangeable(options.root_certificates)
         for known in x509.load_pem_x509_certificates(options.root_certificates.read_bytes()):
             require_days(str(options.root_certificates), known.not_valid_before_utc, known.not_valid_after_utc)
     if not options.key:
         raise NoteError("no key: whoever reaches the SuperLink can be a node, unless it takes known keys only")
-    require_secret(options.key)
+    secret(options.key)
     if not isinstance(load_ssh_private_key(options.key.read_bytes(), None), ec.EllipticCurvePrivateKey):
         raise ConfigurationError(f"{options.key} is no key on a NIST curve: ssh-keygen -t ecdsa -b 384 makes one.")
     return f"TLS to {options.superlink}, authenticated by {options.key}"
@@ -287,13 +253,13 @@ def _home(home: Path) -> str:
     if stated and Path(stated).absolute() != home:
         raise ConfigurationError(f"FLWR_HOME is {stated!r}, but this node's home is {home}: unset it, or correct home.")
     if not os.path.lexists(home):
-        return _writable(home)
+        return writable(home)
     app_guard.require_private(home)
     return f"{home} is this user's alone"
 
 
 def _policy(options: NodeOptions) -> str:
-    require_unchangeable(options.policy)
+    unchangeable(options.policy)
     policy = ClientPolicy.from_toml(options.policy, base=DEPLOYED)
     policy.require_complete()
     policy.check_columns(_used_columns(options))
@@ -369,7 +335,7 @@ def require_same_parties(options: NodeOptions) -> Mapping[str, str]:
 
 def _ledger(options: NodeOptions) -> str:
     if options.ledger.exists():
-        require_unchangeable(options.ledger)
+        unchangeable(options.ledger)
     ledger = FileLedger(options.ledger)
     ledger.require_usable()
     data_id = data_of(options)
@@ -405,7 +371,7 @@ def load_rows(options: NodeOptions) -> Table:
 def _data(options: NodeOptions) -> str:
     table = load_rows(options)
     if not options.query:
-        require_secret(Path(options.data_path))
+        secret(Path(options.data_path))
     source = "the database" if options.query else options.data_path  # a URL may hold a password
     if not len(table.points):
         raise ConfigurationError(
@@ -435,23 +401,16 @@ def _units(options: NodeOptions) -> str:
     return f"at most {MOST_OUTSIDE:.0%} of each column lie outside the stated bounds"
 
 
-def _there(folder: Path) -> Path:
-    return next(place for place in (folder, *folder.parents) if place.exists())
-
-
-def _writable(folder: Path) -> str:
-    there = _there(folder)
-    if not (there.is_dir() and os.access(there, os.W_OK)):
-        raise ConfigurationError(f"this user cannot write into {there}: make {folder}, and chown it to the user.")
-    if there == folder:
-        require_secret(folder)
-    return f"{folder} can be written"
+def _output(folder: Path) -> str:
+    if folder.exists():
+        secret(folder)
+    return writable(folder)
 
 
 def require_room(*folders: Path) -> str:
     """Refuse disks that a run could fill up."""
     for folder in folders:
-        if (free := shutil.disk_usage(_there(folder)).free) < LEAST_FREE:
+        if (free := shutil.disk_usage(existing(folder)).free) < LEAST_FREE:
             raise ConfigurationError(
                 f"the disk of {folder} has {free / 2**20:.0f} MiB left, but {LEAST_FREE / 2**20:.0f} are needed: make "
                 "room, since one that is full in the middle of a run ends it after it was charged."
@@ -470,22 +429,3 @@ def _user(path: Path, options: NodeOptions) -> str:
     if options.key and os.access(options.key, os.R_OK):
         raise NoteError("apps can read the SuperNode's key, but not change policy or programs (see isolation)")
     return "apps can neither change policy or programs nor read a SuperNode's key; ledger and identity are theirs"
-
-
-def require_unchangeable(path: Path) -> None:
-    """Refuse a file that others can write, or put another one in the place of."""
-    for one in (path, path.parent):
-        facts = one.stat()
-        others = facts.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not facts.st_mode & stat.S_ISVTX
-        if facts.st_uid not in (0, os.geteuid()) or others:
-            raise ConfigurationError(f"{one} may be changed by others: chown it to root, or chmod go-w it.")
-
-
-def require_secret(path: Path) -> None:
-    """Refuse what everybody may read or write."""
-    if path.stat().st_mode & (stat.S_IROTH | stat.S_IWOTH) and path.parent.stat().st_mode & stat.S_IXOTH:
-        raise ConfigurationError(f"{path} may be read or changed by everybody: chmod o-rw it.")
-
-
-def _is_this_machine(host: str) -> bool:
-    return re.fullmatch(r"localhost|127(\.\d{1,3}){3}|::1", host) is not None

@@ -11,7 +11,8 @@ from pathlib import Path
 
 from flwr_dpkmeans.errors import CommandLine, ConfigurationError
 from flwr_dpkmeans.flower import app_guard
-from flwr_dpkmeans.flower.node_check import MOST_CLOCK_SECONDS, UnansweredError, Verdict, app_hash, ask, check
+from flwr_dpkmeans.flower.findings import Verdict, app_digest, flower_environment, program
+from flwr_dpkmeans.flower.node_check import MOST_CLOCK_SECONDS, UnansweredError, ask, check
 from flwr_dpkmeans.flower.node_setup import SETTINGS_FILE, init, pin
 from flwr_dpkmeans.node.commands import status
 from flwr_dpkmeans.node.invitation import Invitation
@@ -44,7 +45,7 @@ def node(arguments: Sequence[str]) -> int:
     options = _parser().parse_args(arguments)
     try:
         if options.command == "hash":
-            print(app_hash(options.file))
+            print(app_digest(options.file))
             return 0
         path = init(options) if options.command == "init" else options.file.absolute()
         if options.command == "init":
@@ -142,7 +143,7 @@ def _missing_superlink(options: NodeOptions) -> str:
 
 def supernode_command(options: NodeOptions) -> list[str]:
     """Flower's command line for a node."""
-    command = [_program(SUPERNODE), "--superlink", options.superlink, "--isolation", options.isolation.value]
+    command = [program(SUPERNODE), "--superlink", options.superlink, "--isolation", options.isolation.value]
     command += ["--host", options.host, "--port", str(options.port), *(["--insecure"] if options.insecure else [])]
     for flag, value in (
         ("--root-certificates", options.root_certificates),
@@ -155,15 +156,13 @@ def supernode_command(options: NodeOptions) -> list[str]:
 
 def apps_command(options: NodeOptions) -> list[str]:
     """Flower's command line for the program that starts apps, where it is not the SuperNode that does."""
-    command = [_program(app_guard.SUPEREXEC), "--insecure", "--runtime-api-address", f"{options.host}:{options.port}"]
+    command = [program(app_guard.SUPEREXEC), "--insecure", "--runtime-api-address", f"{options.host}:{options.port}"]
     return [*command, "--superexec-auth-secret-file", str(options.runtime_secret)]
 
 
 def _environment(options: NodeOptions, *, apps: bool) -> Mapping[str, str]:
-    """The own environment without Python's variables, and guarded programs as the only ones that are found."""
-    own = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-    own |= {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "PYTHONUNBUFFERED": "1"}
-    own.setdefault("FLWR_SUPEREXEC_TASK_POLL_INTERVAL", "0.2")
+    """That of Flower's programs, and guarded programs as the only ones that are found."""
+    own = flower_environment()
     if options.isolation is Isolation.PROCESS and not apps:
         return own | {"PATH": os.devnull}  # this half starts nothing
     options.home.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -176,10 +175,6 @@ def guarded_environment(home: Path, allowed: frozenset[str]) -> dict[str, str]:
     return app_guard.write_programs(
         app_guard.Guard(allowed, home / "guarded-apps", home / "alerts.log"), home / "guarded-programs"
     )
-
-
-def _program(name: str) -> str:
-    return str(Path(sys.executable).with_name(name))
 
 
 def settings_text(settings: Mapping[str, str | int | float | bool]) -> str:

@@ -9,14 +9,13 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
-
 from flwr_dpkmeans.data.readers import open_table
 from flwr_dpkmeans.data.schema import Schema
 from flwr_dpkmeans.errors import ConfigurationError
-from flwr_dpkmeans.flower.node_check import app_hash, load_rows, require_same_parties
+from flwr_dpkmeans.flower.node_check import load_rows, require_same_parties
+from flwr_dpkmeans.flower.server_options import require_proposed
 from flwr_dpkmeans.node import policy as policy_module
+from flwr_dpkmeans.node.certificates import write_new, write_node_key
 from flwr_dpkmeans.node.invitation import Invitation
 from flwr_dpkmeans.node.node_settings import Identity, NodeOptions
 from flwr_dpkmeans.node.policy import DEPLOYED, ClientPolicy
@@ -31,43 +30,33 @@ def init(given: argparse.Namespace) -> Path:
 
     All of it or nothing: a ConfigurationError, also for an app that is not that of the own copy, leaves no file behind.
     """
-    invitation, own = Invitation.load(given.invitation), app_hash(given.app)
-    if own != invitation.app:
-        raise ConfigurationError(
-            f"the invitation proposes the app {invitation.app}, but {given.app} here is {own}: get the sources that "
-            "the office names, review them, and use the same version of Flower."
-        )
-    folder = Path(given.folder, given.name).absolute()
+    require_proposed(given.app, given.invitation)
+    invitation, folder = Invitation.load(given.invitation), Path(given.folder, given.name).absolute()
     if folder.exists():
         raise ConfigurationError(f"{folder} exists and is left alone: give another --folder, or move it away.")
-    identity, key = Identity.generate(), ec.generate_private_key(ec.SECP384R1())
-    public = key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode()
-    invitation.with_party(given.name, public, identity.public_key.hex())  # a name that is taken is told now
-    new = Path(tempfile.mkdtemp(prefix=f".{given.name}-", dir=folder.parent))  # its owner's alone
+    identity, new = Identity.generate(), Path(tempfile.mkdtemp(prefix=f".{given.name}-", dir=folder.parent))
     try:
         identity.save(new / "identity")
-        _write(new / "key", key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()).decode())
-        _write(new / "key.pub", public + "\n")
-        _write(new / "ca.crt", invitation.certificate)
-        _write(new / "policy.toml", _policy(given.max_epsilon_total, len(invitation.parties)))
-        _write(new / SETTINGS_FILE, NodeOptions.to_toml(_settings(given, invitation)))
+        public = write_node_key(new / "key").with_name("key.pub").read_text()
+        party = (given.name, public, identity.public_key.hex())
+        invitation.with_party(*party)  # a name that is taken is told before anybody else sees anything
+        for name, text in (
+            ("ca.crt", invitation.certificate),
+            ("policy.toml", _policy(given.max_epsilon_total, len(invitation.parties))),
+            (SETTINGS_FILE, NodeOptions.to_toml(_settings(given, invitation))),
+        ):
+            write_new(new / name, text.encode())
         for name in ("home", "ledger", "results"):
             (new / name).mkdir(mode=0o700)
         load_rows(NodeOptions.from_toml(new / SETTINGS_FILE))
-        new.rename(folder)
-        new = folder
-        Invitation.add(given.invitation, given.name, public, identity.public_key.hex())
+        new = new.rename(folder)
+        Invitation.add(given.invitation, *party)
     except BaseException:
         shutil.rmtree(new)
         raise
     if not given.query and (mode := Path(given.data).stat().st_mode) & 0o007:
         Path(given.data).chmod(mode & ~0o007)  # as `check` asks
     return folder / SETTINGS_FILE
-
-
-def _write(path: Path, text: str) -> None:
-    path.touch(mode=0o600)
-    path.write_text(text, encoding="utf-8")
 
 
 def _settings(given: argparse.Namespace, invitation: Invitation) -> dict[str, Any]:

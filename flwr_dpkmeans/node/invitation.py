@@ -7,7 +7,7 @@ import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Annotated, Any, Self
 
 from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
@@ -95,10 +95,15 @@ class Invitation(_Table):
     @classmethod
     def load(cls, path: Path) -> Self:
         """Read the file; a ConfigurationError says what cannot be read, is missing, unknown or wrong."""
+        return cls.of(read_toml(path, str(path)), str(path))
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any], name: str = "the invitation") -> Self:
+        """Take what a file says, which is called `name` in what is said against it."""
         try:
-            return cls.model_validate(read_toml(path, str(path)))
+            return cls.model_validate(values)
         except ValidationError as error:
-            raise ConfigurationError(f"{path}: {finding(error, cls.model_fields)}") from error
+            raise ConfigurationError(f"{name}: {finding(error, cls.model_fields)}") from error
 
     @property
     def missing(self) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, model_validator
 
 from flwr_dpkmeans.errors import ConfigurationError, finding
+from flwr_dpkmeans.node.certificates import write_new
 from flwr_dpkmeans.node.policy import read_toml
 from flwr_dpkmeans.secagg.roster import Signer
 
@@ -59,27 +60,8 @@ class Identity(Signer):
 
         An existing file is a ConfigurationError and never touched: others have pinned its key.
         """
-        target = Path(path)
         key = Ed25519PrivateKey.from_private_bytes(self.private_key)
-        content = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-        try:
-            # Of two who write at once only one goes on.
-            descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            try:
-                with os.fdopen(descriptor, "wb") as file:
-                    file.write(content)
-                    file.flush()
-                    os.fsync(file.fileno())
-            except BaseException:
-                target.unlink(missing_ok=True)
-                raise
-        except FileExistsError as error:
-            raise ConfigurationError(f"{target} exists and is left alone: choose another path.") from error
-        except OSError as error:
-            raise ConfigurationError(
-                f"the identity {target} cannot be written ({error.strerror or error}): choose a folder that exists and "
-                "is yours."
-            ) from error
+        write_new(Path(path), key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
 
 
 class Isolation(StrEnum):

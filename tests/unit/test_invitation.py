@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import stat
+import time
 import tomllib
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -14,7 +15,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.node.invitation import Invitation
-from simulations.deploy.certificates import make_credentials
+from simulations.deploy.credentials import make_credentials
 
 NAMES = ("ward-7", "ward-8", "ward-9")
 
@@ -42,7 +43,16 @@ KEYS = {name: node_key() for name in NAMES}
 IDENTITIES = {name: hashlib.sha256(name.encode()).hexdigest() for name in NAMES}
 
 
-def test_three_parties_write_at_once_and_nothing_is_lost(file: Path, certificate: str) -> None:
+def test_three_parties_write_at_once_and_nothing_is_lost(
+    file: Path, certificate: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = Invitation.save
+
+    def slowly(self: Invitation, path: Path) -> None:
+        time.sleep(0.02)  # whoever does not wait for the lock has read the file by now
+        write(self, path)
+
+    monkeypatch.setattr(Invitation, "save", slowly)
     file.chmod(0o664)
     assert (Invitation.load(file).missing, dict(Invitation.load(file).pins)) == (NAMES, {})
     with ThreadPoolExecutor(len(NAMES)) as threads:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextvars
 import importlib
 import inspect
 import io
@@ -25,10 +26,11 @@ from support.protocol_federation import grid_parts, make_federation
 
 import flwr_dpkmeans
 import simulations.baselines
-from flwr_dpkmeans.errors import ConfigurationError
+from flwr_dpkmeans.errors import CohortError, ConfigurationError
 from flwr_dpkmeans.flower import client_app as flower_node
 from flwr_dpkmeans.flower.exchange import recall
 from flwr_dpkmeans.flower.kmeans_client import KMeansClient
+from flwr_dpkmeans.flower.server_app import EndedError
 from flwr_dpkmeans.flower.strategy import Progress, round_trips_left
 from flwr_dpkmeans.log import (
     LONGEST_LINE,
@@ -37,6 +39,8 @@ from flwr_dpkmeans.log import (
     LogOptions,
     Place,
     event,
+    name_nodes,
+    named,
     now_at,
     placed,
     placed_logger,
@@ -428,3 +432,24 @@ def test_what_a_client_holds_is_not_in_its_reprs() -> None:
 def test_a_message_of_another_party_has_four_thousand_characters_at_most() -> None:
     assert printable("x" * 4000) == "x" * 4000
     assert printable("x" * 4001) == "x" * 4000 + "..."
+
+
+def test_nodes_are_called_by_their_names_in_lines_and_sentences_but_not_in_paths() -> None:
+    ward, clinic, twin, other = 15589134634089942964, 9966128686792472424, 9867056176171301252, 9867056176171301253
+
+    def lines() -> list[str]:
+        assert named(f"node {ward}") == f"node {ward}"
+        name_nodes({ward: "ward-7", clinic: "evil\n name", twin: "same", other: "same", 3: "three"})
+        record = logging.LogRecord("flwr_dpkmeans.server", logging.WARNING, "", 0, "node %d left", (ward,), None)
+        sentence = EndedError(CohortError(f"look at the logs of nodes [{ward}, {clinic}], not round 3.")).args[0]
+        shown = [LineFormatter(kind).format(record) for kind in LogFormat]
+        path = named(f"node {ward}: /results/run-{ward}/client-{ward}/{ward}/page.html, {twin} and {other}")
+        return [shown[0], json.loads(shown[1])["message"], sentence, path]
+
+    assert contextvars.copy_context().run(lines) == [
+        "node ward-7 left",
+        "node ward-7 left",
+        f"CohortError: look at the logs of nodes [ward-7, {clinic}], not round 3.",
+        f"node ward-7: /results/run-{ward}/client-{ward}/{ward}/page.html, {twin} and {other}",
+    ]
+    assert named(f"node {ward}") == f"node {ward}"

@@ -21,10 +21,11 @@ from flwr_dpkmeans.__main__ import COMMANDS, main
 from flwr_dpkmeans.errors import ConfigurationError, RefusalError
 from flwr_dpkmeans.flower import node_check, node_command
 from flwr_dpkmeans.flower.app_guard import digest_of
-from flwr_dpkmeans.flower.node_check import Answer, Verdict, check
+from flwr_dpkmeans.flower.findings import NoteError, Verdict
+from flwr_dpkmeans.flower.node_check import Answer, check
 from flwr_dpkmeans.node.ledger import FileLedger, LedgerEntry
 from flwr_dpkmeans.node.node_settings import NodeOptions
-from simulations.deploy.certificates import make_credentials
+from simulations.deploy.credentials import make_credentials
 
 ROOT = Path(__file__).resolve().parents[2]
 ITEMS = ["file", "app", "flower", "port", "connection", "superlink", "clock", "home", "policy", "identity", "ledger"]
@@ -375,7 +376,7 @@ def test_a_connection_without_a_key_is_a_note_and_no_error() -> None:
     options = SimpleNamespace(
         host="127.0.0.1", insecure=False, superlink="example.org:9092", key=None, root_certificates=None
     )
-    with pytest.raises(node_check.NoteError, match="no key: whoever reaches the SuperLink can be a node"):
+    with pytest.raises(NoteError, match="no key: whoever reaches the SuperLink can be a node"):
         node_check._connection(cast(Any, options))
 
 
@@ -392,10 +393,10 @@ def test_a_policy_that_leaves_everything_open_is_a_note(
         require_complete=lambda: checked.append("complete"), check_columns=checked.append,
     )  # fmt: skip
     monkeypatch.setattr(node_check.ClientPolicy, "from_toml", lambda path, base: policy)
-    monkeypatch.setattr(node_check, "require_unchangeable", checked.append)
+    monkeypatch.setattr(node_check, "unchangeable", checked.append)
     options: Any = SimpleNamespace(policy="p.toml", columns=("a",), table_schema=None)
     if noted:
-        with pytest.raises(node_check.NoteError, match="allows anything and leaves epsilon open"):
+        with pytest.raises(NoteError, match="allows anything and leaves epsilon open"):
             node_check._policy(options)
     else:
         assert node_check._policy(options) == f"at most epsilon {run:g} for a run, {total:g} in all"
@@ -405,7 +406,7 @@ def test_a_policy_that_leaves_everything_open_is_a_note(
 def test_a_policys_columns_are_held_against_those_of_the_schema(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(node_check, "require_unchangeable", lambda path: None)
+    monkeypatch.setattr(node_check, "unchangeable", lambda path: None)
     (tmp_path / "schema.toml").write_text(
         'profile = ["ward"]\n[columns]\nage = { kind = "number", bounds = [0, 9] }\n'
         'ward = { kind = "category", values = ["A"], weight = 0 }\n'

@@ -20,12 +20,13 @@ from support.superlink_stand_in import UNKNOWN, StandIn, standing_in
 from flwr_dpkmeans.__main__ import main
 from flwr_dpkmeans.flower import node_check
 from flwr_dpkmeans.flower.app_guard import digest_of
-from flwr_dpkmeans.flower.node_check import Verdict, check
+from flwr_dpkmeans.flower.findings import Verdict
+from flwr_dpkmeans.flower.node_check import check
+from flwr_dpkmeans.node import certificates
 from flwr_dpkmeans.node.invitation import Invitation, Party
 from flwr_dpkmeans.node.ledger import FileLedger, LedgerEntry
 from flwr_dpkmeans.node.node_settings import Identity, NodeOptions
-from simulations.deploy import certificates
-from simulations.deploy.certificates import make_credentials
+from simulations.deploy.credentials import make_credentials
 from simulations.flower_processes import free_ports
 
 SCHEMA = '[columns]\nage = { kind = "number", bounds = [0, 100] }\nheight = { kind = "number", bounds = [100, 220] }\n'
@@ -107,12 +108,12 @@ def _clock(place: Place, ahead: float) -> None:
 def _certificate(place: Place, *, from_days: int = 0, for_days: int = 7, authority: bool = True) -> None:
     """Another SuperLink, whose certificate holds from so many days ago for so many days from now."""
     place.patch.setattr(certificates, "_CLOCK_SKEW", datetime.timedelta(days=from_days, minutes=5))
-    place.patch.setattr(certificates, "_VALID_DAYS", for_days)
-    made = make_credentials(place.root / "other", [])
-    server = place.stack.enter_context(standing_in(made.certificate, made.key))
+    (made := place.root / "other").mkdir()
+    certificates.write_certificates(made, ["127.0.0.1"], for_days)
+    server = place.stack.enter_context(standing_in(made / "server.pem", made / "server.key"))
     place.say("ward-7/node.toml", "superlink", server.address)
     if authority:
-        shutil.copy(made.authority, place.root / "ward-7" / "ca.crt")
+        shutil.copy(made / "ca.crt", place.root / "ward-7" / "ca.crt")
 
 
 def _without_tls(place: Place) -> None:
