@@ -77,6 +77,8 @@ _names: ContextVar[Mapping[str, str]] = ContextVar("flwr_dpkmeans_names", defaul
 # Not the number in a file's name. Flower draws 64 bits, so that numbers of rounds and rows are shorter.
 _NODE_ID = re.compile(r"(?<![\w/.-])[0-9]{12,20}(?![\w/-])")
 _PLAIN_NAME = re.compile(r"[\w-]{1,60}")
+_TWICE = re.compile(r"node ([\w-]+) \(\1\)")
+"""A sentence that has the name beside the number already."""
 
 
 @contextmanager
@@ -105,7 +107,8 @@ def name_nodes(names: Mapping[int, str]) -> None:
 def named(text: str) -> str:
     """Return text with nodes' names in the place of their numbers, where they have names."""
     names = _names.get()
-    return _NODE_ID.sub(lambda found: names.get(found[0], found[0]), text) if names else text
+    text = _NODE_ID.sub(lambda found: names.get(found[0], found[0]), text) if names else text
+    return _TWICE.sub(r"node \1", text)
 
 
 def placed_logger(name: str) -> logging.Logger:
@@ -182,7 +185,7 @@ class LineFormatter(logging.Formatter):
             return _as_json(record, message, time)
         given = {name: getattr(record, name) for name in _PLACES if getattr(record, name) is not None}
         if given and ("node" in given or record.levelno != logging.INFO):
-            place = " ".join(f"{name} {value}" for name, value in given.items())
+            place = " ".join(f"{name} {named(str(value))}" for name, value in given.items())
             message = f"{place}: {message}"
         return f"{time} {record.levelname} {message}" if self._timed else message
 

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -48,9 +48,14 @@ from flwr_dpkmeans.log import (
     show_logs,
     where_raised,
 )
-from flwr_dpkmeans.node.guard import logger
+from flwr_dpkmeans.node.guard import NodeGuard, NodeSettings, logger
+from flwr_dpkmeans.node.ledger import MemoryLedger
+from flwr_dpkmeans.node.node_settings import Identity
 from flwr_dpkmeans.node.policy import ClientPolicy
+from flwr_dpkmeans.secagg.messages import Stage
+from flwr_dpkmeans.secagg.roster import Credential
 from flwr_dpkmeans.sums.local import FIRST_NODE_ID
+from flwr_dpkmeans.sums.wire import Request
 
 PACKAGE = logging.getLogger("flwr_dpkmeans")
 SECRET = "4711.25"
@@ -453,3 +458,26 @@ def test_nodes_are_called_by_their_names_in_lines_and_sentences_but_not_in_paths
         f"node ward-7: /results/run-{ward}/client-{ward}/{ward}/page.html, {twin} and {other}",
     ]
     assert named(f"node {ward}") == f"node {ward}"
+
+
+def test_a_nodes_lines_call_others_by_the_names_that_its_policy_pins() -> None:
+    """By what is announced now, and by the cohort that it remembers; never by what somebody calls itself."""
+    own, peer, stranger, later = (Identity.generate() for _ in range(4))
+    numbers = dict(zip((own, peer, stranger, later), range(17470624556868163865, 17470624556868163869), strict=True))
+    pins = {"ward-7": own.public_key.hex(), "ward-8": peer.public_key.hex(), "ward-9": later.public_key.hex()}
+    settings = NodeSettings(ClientPolicy(pinned_peers=pins), MemoryLedger(), "rows", identity=own)
+    guard = NodeGuard(settings, 1, numbers[own], 0, 0.0)
+    told = {numbers[one]: Credential(one.public_key, bytes(32), bytes(64)) for one in (peer, stranger)}
+    memory = SimpleNamespace(cohort=(f"{numbers[later]} identity {pins['ward-9'][:16]}", "5 key abcd"))
+    names = guard.names(cast(Any, memory), Request(Stage.SUM, body=SimpleNamespace(credentials=told)))
+    assert names == {numbers[own]: "ward-7", numbers[peer]: "ward-8", numbers[later]: "ward-9"}
+    assert guard.names(None, Request(Stage.KEYS)) == {numbers[own]: "ward-7"}
+
+    def line() -> str:
+        name_nodes(names)
+        text = f"node {numbers[peer]} (ward-8) did not sign, node {numbers[stranger]} is not pinned"
+        with placed(Place(run=9774918726557204819, node=numbers[own])):
+            return LineFormatter().format(logging.LogRecord("x", logging.WARNING, "", 0, text, (), None))
+
+    said = "node ward-7: node ward-8 did not sign, node 17470624556868163867 is not pinned"
+    assert contextvars.copy_context().run(line) == f"run 9774918726557204819 {said}"
