@@ -21,6 +21,8 @@ from flwr_dpkmeans.node.policy import read_toml
 HOST = "127.0.0.1"
 """The SuperLink serves everybody who reaches its port, so that it is this machine's alone."""
 FILE = "server.toml"
+LEAST_PARTIES = 3
+"""In a sum, unless the run's configuration says it: what a party's first policy asks for."""
 
 
 def _beside(path: Path, info: ValidationInfo) -> Path:
@@ -102,7 +104,9 @@ class ServerOptions(BaseModel):
     def run_settings(self, app: str) -> dict[str, Any]:
         """What is known of a run beside its configuration; refused is another app than the invitation's."""
         require_proposed(Path(app), self.invitation)
-        return {"num-clients": len(Invitation.load(self.invitation).pins), "output": str(self.results)}
+        n_parties = len(Invitation.load(self.invitation).pins)
+        least = min(n_parties, LEAST_PARTIES)
+        return {"num-clients": n_parties, "cohort.min-clients": least, "output": str(self.results)}
 
     def client(self) -> closing[ControlHttpClient]:
         """The SuperLink's operator."""

@@ -344,8 +344,13 @@ def test_a_run_is_handed_what_the_server_knows_and_no_other_app(
     assert main(["run", app, *given, "--stream", "-c", "n-clusters=3 bounds='0,1'"]) == 0
     assert main(["run", app, *given, "--run-config", str(settings), "--format", "json"]) == 0
     output = f"output='{office / 'results'}'"
-    assert typed[0] == [app, "--stream", "--run-config", f"num-clients=2 {output} n-clusters=3 bounds='0,1'"]
-    more = f"num-clients=3 {output} n-clusters=4 fastlloyd.alpha=0.5"
+    assert typed[0] == [
+        app,
+        "--stream",
+        "--run-config",
+        f"num-clients=2 cohort.min-clients=2 {output} n-clusters=3 bounds='0,1'",
+    ]
+    more = f"num-clients=3 cohort.min-clients=2 {output} n-clusters=4 fastlloyd.alpha=0.5"
     assert typed[1] == [app, "--run-config", more, "--format", "json"]
     assert capsys.readouterr().err.count(f"{office / 'results'} has the server's report") == 2
     assert main(["run", app, *given, "-c", "n-clusterz=3"]) == 1
