@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import time
@@ -14,10 +15,11 @@ from flwr_dpkmeans.flower import app_guard
 from flwr_dpkmeans.flower.findings import Verdict, app_digest, flower_environment, program
 from flwr_dpkmeans.flower.node_check import MOST_CLOCK_SECONDS, UnansweredError, ask, check
 from flwr_dpkmeans.flower.node_setup import SETTINGS_FILE, init, pin
-from flwr_dpkmeans.node.commands import status
+from flwr_dpkmeans.node.commands import owner_sees
 from flwr_dpkmeans.node.invitation import Invitation
 from flwr_dpkmeans.node.node_settings import Isolation, NodeOptions
 from flwr_dpkmeans.node.policy import DEPLOYED, ClientPolicy
+from flwr_dpkmeans.results.page import CONSOLE, rendered
 
 SUPERNODE = "flower-supernode"
 _COMMANDS = {
@@ -56,7 +58,9 @@ def node(arguments: Sequence[str]) -> int:
             print("\n".join(pin(NodeOptions.from_toml(path))))
             return 0
         if options.command == "status":
-            return status(NodeOptions.from_toml(path), as_json=options.json)
+            seen = owner_sees(NodeOptions.from_toml(path))
+            print(json.dumps(seen, indent=1) if options.json else rendered("status.j2", CONSOLE, **seen))
+            return 1 if seen["problems"] else 0
         return _node(path, start=options.command == "start", apps=options.apps)
     except app_guard.GuardError as error:
         raise ConfigurationError(str(error)) from error

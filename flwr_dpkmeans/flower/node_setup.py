@@ -12,7 +12,7 @@ from typing import Any
 from flwr_dpkmeans.data.readers import open_table
 from flwr_dpkmeans.data.schema import Schema
 from flwr_dpkmeans.errors import ConfigurationError
-from flwr_dpkmeans.flower.node_check import load_rows, require_same_parties
+from flwr_dpkmeans.flower.node_check import NodeCheck
 from flwr_dpkmeans.flower.server_options import require_proposed
 from flwr_dpkmeans.node import policy as policy_module
 from flwr_dpkmeans.node.certificates import write_new, write_node_key
@@ -48,7 +48,7 @@ def init(given: argparse.Namespace) -> Path:
             write_new(new / name, text.encode())
         for name in ("home", "ledger", "results"):
             (new / name).mkdir(mode=0o700)
-        load_rows(NodeOptions.from_toml(new / SETTINGS_FILE))
+        _ = NodeCheck(new, NodeOptions.from_toml(new / SETTINGS_FILE)).table  # what cannot be read is told now
         new = new.rename(folder)
         Invitation.add(given.invitation, *party)
     except BaseException:
@@ -117,6 +117,6 @@ def pin(options: NodeOptions) -> list[str]:
         lines = [f'{name} = "{identity}"' for name, identity in invitation.pins.items()]
         with options.policy.open("a", encoding="utf-8") as file:
             file.write("\n".join(["", "[pinned-peers]", *lines, ""]))
-    require_same_parties(options)
+    NodeCheck(options.policy, options).identity()
     said = [f"{name}  {identity}" for name, identity in invitation.pins.items()]
     return [*said, f"compare by telephone, on each party's machine the same: {invitation.fingerprint}"]

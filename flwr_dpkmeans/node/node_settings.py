@@ -190,6 +190,11 @@ class NodeOptions(SettingsFile):
         return self
 
     @property
+    def data_name(self) -> str:
+        """The data's name in the ledger."""
+        return self.data_id or self.data_path
+
+    @property
     def node_config(self) -> Mapping[str, str | bool]:
         """What the app is told of this node (Flower's ``--node-config``)."""
         told = self.model_dump(mode="json", by_alias=True, include={*_NODE_CONFIG}, exclude_defaults=True)

@@ -22,7 +22,7 @@ from flwr_dpkmeans.errors import ConfigurationError, RefusalError
 from flwr_dpkmeans.flower import node_check, node_command
 from flwr_dpkmeans.flower.app_guard import digest_of
 from flwr_dpkmeans.flower.findings import NoteError, Verdict
-from flwr_dpkmeans.flower.node_check import Answer, check
+from flwr_dpkmeans.flower.node_check import Answer, NodeCheck, check
 from flwr_dpkmeans.node.ledger import FileLedger, LedgerEntry
 from flwr_dpkmeans.node.node_settings import NodeOptions
 from simulations.deploy.credentials import make_credentials
@@ -377,7 +377,7 @@ def test_a_connection_without_a_key_is_a_note_and_no_error() -> None:
         host="127.0.0.1", insecure=False, superlink="example.org:9092", key=None, root_certificates=None
     )
     with pytest.raises(NoteError, match="no key: whoever reaches the SuperLink can be a node"):
-        node_check._connection(cast(Any, options))
+        NodeCheck(Path(), cast(Any, options)).connection()
 
 
 @pytest.mark.parametrize(
@@ -394,12 +394,12 @@ def test_a_policy_that_leaves_everything_open_is_a_note(
     )  # fmt: skip
     monkeypatch.setattr(node_check.ClientPolicy, "from_toml", lambda path, base: policy)
     monkeypatch.setattr(node_check, "unchangeable", checked.append)
-    options: Any = SimpleNamespace(policy="p.toml", columns=("a",), table_schema=None)
+    options: Any = SimpleNamespace(policy="p.toml", columns=("a",), table_schema=None, schema_digest="")
     if noted:
         with pytest.raises(NoteError, match="allows anything and leaves epsilon open"):
-            node_check._policy(options)
+            NodeCheck(Path(), options).policy()
     else:
-        assert node_check._policy(options) == f"at most epsilon {run:g} for a run, {total:g} in all"
+        assert NodeCheck(Path(), options).policy() == f"at most epsilon {run:g} for a run, {total:g} in all"
     assert checked == ["p.toml", "complete", ("a",)]
 
 
@@ -412,9 +412,10 @@ def test_a_policys_columns_are_held_against_those_of_the_schema(
         'ward = { kind = "category", values = ["A"], weight = 0 }\n'
     )
     limits = 'allow-anything = true\nmax-epsilon-per-run = 1\nmax-epsilon-total = 2\nallowed-columns = ["age"{}]\n'
-    options: Any = SimpleNamespace(policy=tmp_path / "p.toml", columns=(), table_schema=tmp_path / "schema.toml")
+    files = {"policy": tmp_path / "p.toml", "table_schema": tmp_path / "schema.toml"}
+    options: Any = SimpleNamespace(**files, columns=(), schema_digest="")
     options.policy.write_text(limits.format(', "ward=A"'))
-    assert node_check._policy(options) == "at most epsilon 1 for a run, 2 in all"
+    assert NodeCheck(Path(), options).policy() == "at most epsilon 1 for a run, 2 in all"
     options.policy.write_text(limits.format(""))
     with pytest.raises(RefusalError, match="its table of 2 names has 1 besides them"):
-        node_check._policy(options)
+        NodeCheck(Path(), options).policy()

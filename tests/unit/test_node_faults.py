@@ -208,7 +208,7 @@ FAULTS: dict[str, tuple[Callable[[Place], object], str, Verdict, str]] = {
         lambda place: _pin(place, "ward-8", OTHER),
         "identity",
         WRONG,
-        f"ward-8 has .* by .*invitation.toml, but {OTHER} by .*policy.toml",
+        f"ward-8 has .* by the invitation, but {OTHER} by .*policy.toml",
     ),
     "another self in the invitation": (
         lambda place: _invite(place, "ward-7", _changed_identity(place)),
