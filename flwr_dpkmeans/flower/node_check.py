@@ -7,8 +7,6 @@ import email.utils
 import itertools
 import math
 import os
-import shutil
-import socket
 import ssl
 import sys
 import time
@@ -37,13 +35,15 @@ from flwr_dpkmeans.flower import app_guard
 from flwr_dpkmeans.flower.findings import (
     Finding,
     NoteError,
-    app_digest,
-    existing,
+    app_hash,
     found,
     is_this_machine,
-    secret,
-    unchangeable,
-    writable,
+    require_days,
+    require_free,
+    require_room,
+    require_secret,
+    require_unchangeable,
+    require_writable,
 )
 from flwr_dpkmeans.flower.server_app import run_keys, strategy_from_run_config
 from flwr_dpkmeans.flower.strategy import first_plan
@@ -57,11 +57,6 @@ from flwr_dpkmeans.privacy.release import PrivacyUnit
 OLDEST_FLOWER = "1.41"
 MOST_CLOCK_SECONDS = 2.0
 """Flower lets a node be 5 s ahead of its SuperLink, and 305 s behind: what drifts is mended long before."""
-LEAST_DAYS = 30
-"""Of a certificate, below which its owner is told to get a new one."""
-LEAST_FREE = 100 * 2**20
-"""Bytes on the disks of ledger, results and home: files and log of a run take some 5 MB, an unpacked app as much, and
-a disk that fills up ends a run after it was charged."""
 
 
 class UnansweredError(PeerError):
@@ -133,7 +128,7 @@ class NodeCheck:
     # -- what runs -----------------------------------------------------------------------------------------------------
 
     def file(self) -> str:
-        unchangeable(self.path)
+        require_unchangeable(self.path)
         return f"only its owner and root can change {self.path}"
 
     def app(self) -> str:
@@ -142,7 +137,7 @@ class NodeCheck:
             raise ConfigurationError(
                 "allowed-apps still has the example's zeros: put the hash of a reviewed app there."
             )
-        own = app_digest(self.options.app) if self.options.app else ""
+        own = app_hash(self.options.app) if self.options.app else ""
         for whose, digest in (("the own copy", own), ("the invitation's app", invitation.app if invitation else "")):
             if digest and digest not in allowed:
                 raise ConfigurationError(
@@ -170,12 +165,12 @@ class NodeCheck:
                 raise ConfigurationError(f"superlink is {options.superlink!r} without TLS: leave 'insecure' out.")
             raise NoteError("no TLS and no authentication, with a SuperLink on this machine")
         if options.root_certificates:
-            unchangeable(options.root_certificates)
+            require_unchangeable(options.root_certificates)
             for known in x509.load_pem_x509_certificates(options.root_certificates.read_bytes()):
                 require_days(str(options.root_certificates), known.not_valid_before_utc, known.not_valid_after_utc)
         if not options.key:
             raise NoteError("no key: whoever reaches the SuperLink can be a node, unless it takes known keys only")
-        secret(options.key)
+        require_secret(options.key)
         if not isinstance(load_ssh_private_key(options.key.read_bytes(), None), ec.EllipticCurvePrivateKey):
             raise ConfigurationError(f"{options.key} is no key on a NIST curve: ssh-keygen -t ecdsa -b 384 makes one.")
         return f"TLS to {options.superlink}, authenticated by {options.key}"
@@ -224,7 +219,7 @@ class NodeCheck:
         return Invitation.load(path) if path and path.exists() else None
 
     def policy(self) -> str:
-        unchangeable(self.options.policy)
+        require_unchangeable(self.options.policy)
         rules, schema = self.rules, self.schema
         rules.require_complete()
         rules.check_columns(
@@ -283,14 +278,14 @@ class NodeCheck:
             mend = "unset it, or correct home"
             raise ConfigurationError(f"FLWR_HOME is {stated!r}, but this node's home is {home}: {mend}.")
         if not os.path.lexists(home):
-            return writable(home)
+            return require_writable(home)
         app_guard.require_private(home)
         return f"{home} is this user's alone"
 
     def ledger(self) -> str:
         path, data_id, ledger = self.options.ledger, self.options.data_name, FileLedger(self.options.ledger)
         if path.exists():
-            unchangeable(path)
+            require_unchangeable(path)
         ledger.require_usable()
         spent = {unit.value: ledger.past(data_id, unit.value).epsilon for unit in PrivacyUnit}
         says = "; ".join(f"epsilon {epsilon:g} per {unit}" for unit, epsilon in spent.items())
@@ -326,7 +321,7 @@ class NodeCheck:
     def data(self) -> str:
         options, table = self.options, self.table
         if not options.query:
-            secret(Path(options.data_path))
+            require_secret(Path(options.data_path))
         source = "the database" if options.query else options.data_path  # a URL may hold a password
         if not len(table.points):
             raise ConfigurationError(
@@ -352,8 +347,8 @@ class NodeCheck:
 
     def output(self) -> str:
         if self.options.output.exists():
-            secret(self.options.output)
-        return writable(self.options.output)
+            require_secret(self.options.output)
+        return require_writable(self.options.output)
 
     def disk(self) -> str:
         return require_room(self.options.ledger.parent, self.options.output, self.options.home)
@@ -370,36 +365,3 @@ class NodeCheck:
         if key and os.access(key, os.R_OK):
             raise NoteError("apps can read the SuperNode's key, but not change policy or programs (see isolation)")
         return "apps can neither change policy or programs nor read a SuperNode's key; ledger and identity are theirs"
-
-
-def require_days(what: str, begins: datetime.datetime, ends: datetime.datetime) -> None:
-    """Refuse a certificate outside of its time; note one that ends soon."""
-    now, span = datetime.datetime.fromtimestamp(time.time(), datetime.UTC), f"{begins:%F} to {ends:%F}"
-    if not begins <= now <= ends:
-        mend = "set the clock, or get a new certificate."
-        raise ConfigurationError(f"{what} holds from {span}, but this machine has {now:%F %T} UTC: {mend}")
-    if (left := (ends - now).days) < min(LEAST_DAYS, (ends - begins).days / 3):
-        raise NoteError(f"{what} holds from {span}, so {left} days more: get a new one before")
-
-
-def require_free(host: str, port: int) -> str:
-    """Refuse a port that something listens on."""
-    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-        except OSError as error:
-            mend = "unless that is this node, end what listens there, or give another port"
-            raise ConfigurationError(f"{host}:{port} cannot be had ({error.strerror}): {mend}.") from error
-    return f"{host}:{port} is free"
-
-
-def require_room(*folders: Path) -> str:
-    """Refuse disks that a run could fill up."""
-    for folder in folders:
-        if (free := shutil.disk_usage(existing(folder)).free) < LEAST_FREE:
-            raise ConfigurationError(
-                f"the disk of {folder} has {free / 2**20:.0f} MiB left, but {LEAST_FREE / 2**20:.0f} are needed: make "
-                "room, since one that is full in the middle of a run ends it after it was charged."
-            )
-    return f"over {LEAST_FREE / 2**20:.0f} MiB are free"

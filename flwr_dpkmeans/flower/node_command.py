@@ -12,7 +12,7 @@ from pathlib import Path
 
 from flwr_dpkmeans.errors import CommandLine, ConfigurationError
 from flwr_dpkmeans.flower import app_guard
-from flwr_dpkmeans.flower.findings import Verdict, app_digest, flower_environment, program
+from flwr_dpkmeans.flower.findings import Verdict, app_hash, flower_environment, program
 from flwr_dpkmeans.flower.node_check import MOST_CLOCK_SECONDS, UnansweredError, ask, check
 from flwr_dpkmeans.flower.node_setup import SETTINGS_FILE, init, pin
 from flwr_dpkmeans.node.commands import owner_sees
@@ -47,7 +47,7 @@ def node(arguments: Sequence[str]) -> int:
     options = _parser().parse_args(arguments)
     try:
         if options.command == "hash":
-            print(app_digest(options.file))
+            print(app_hash(options.file))
             return 0
         path = init(options) if options.command == "init" else options.file.absolute()
         if options.command == "init":

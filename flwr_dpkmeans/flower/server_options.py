@@ -14,7 +14,7 @@ from flwr.supercore.interceptors.http.runtime_version import RuntimeVersionHttpI
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, ValidationInfo
 
 from flwr_dpkmeans.errors import ConfigurationError, finding
-from flwr_dpkmeans.flower.findings import app_digest, flower_environment, program
+from flwr_dpkmeans.flower.findings import app_hash, flower_environment, program
 from flwr_dpkmeans.node.invitation import Invitation
 from flwr_dpkmeans.node.policy import read_toml
 
@@ -101,9 +101,8 @@ class ServerOptions(BaseModel):
         text = f"[superlink]\ndefault = 'federation'\n\n[superlink.federation]\n{connection}"
         (self.home / "config.toml").write_text(text)
 
-    def run_settings(self, app: str) -> dict[str, Any]:
-        """What is known of a run beside its configuration; refused is another app than the invitation's."""
-        require_proposed(Path(app), self.invitation)
+    def run_settings(self) -> dict[str, Any]:
+        """What is known of a run beside its configuration."""
         n_parties = len(Invitation.load(self.invitation).pins)
         least = min(n_parties, LEAST_PARTIES)
         return {"num-clients": n_parties, "cohort.min-clients": least, "output": str(self.results)}
@@ -117,7 +116,7 @@ class ServerOptions(BaseModel):
 
 def require_proposed(app: Path, invitation: Path) -> str:
     """Refuse another app than the invitation's: nodes would refuse it only after a while."""
-    proposed, own = Invitation.load(invitation).app, app_digest(app)
+    proposed, own = Invitation.load(invitation).app, app_hash(app)
     if own != proposed:
         raise ConfigurationError(
             f"{app} has the hash {own}, but the invitation proposes {proposed}: run that version, or have every "

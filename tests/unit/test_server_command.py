@@ -6,6 +6,7 @@ import json
 import re
 import socket
 import stat
+import time
 from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,9 +22,9 @@ from support.node_files import write_node
 
 from flwr_dpkmeans.__main__ import main
 from flwr_dpkmeans.errors import ConfigurationError
-from flwr_dpkmeans.flower import run_command, server_command
+from flwr_dpkmeans.flower import findings, run_command, server_command
 from flwr_dpkmeans.flower.app_guard import digest_of
-from flwr_dpkmeans.flower.findings import Verdict
+from flwr_dpkmeans.flower.findings import Verdict, app_hash
 from flwr_dpkmeans.flower.server_options import ServerOptions
 from flwr_dpkmeans.node.certificates import write_certificates, write_node_key
 from flwr_dpkmeans.node.invitation import Invitation
@@ -145,10 +146,10 @@ def rewrite(path: Path, old: str, new: str) -> None:
         ("tls expired", "certificate has expired"),
         ("state", "mode 700"),
         ("state database", "state.db cannot be used"),
-        ("state disk", "has 10 MB of disk left"),
+        ("state disk", "has 10 MiB left"),
         ("app", "but the invitation proposes"),
         ("parties", "the key 'partys' is not known"),
-        ("port", "is not free"),
+        ("port", "cannot be had"),
         ("address", "nodes cannot find 'no.such.host.invalid'"),
     ],
 )
@@ -197,17 +198,11 @@ def test_what_is_wrong_is_found_and_nothing_is_started(
         assert f"wrong {item.split()[0]}" in capsys.readouterr().err
 
 
-def test_a_certificate_that_ends_soon_is_a_note(office: Path) -> None:
-    new = office / "new"
-    new.mkdir()
-    write_certificates(new, ["127.0.0.1"], 20)
-    for path in list(new.iterdir()):
-        path.replace(office / "certificates" / path.name)
-    invitation = Invitation.load(office / "invitation.toml")
-    certificate = (office / "certificates" / "ca.crt").read_text()
-    invitation.model_copy(update={"certificate": certificate}).save(office / "invitation.toml")
+def test_a_certificate_that_ends_soon_is_a_note(office: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    later = time.time() + 340 * 86400
+    monkeypatch.setattr(findings.time, "time", lambda: later)
     verdict, says = found(office, "tls")
-    assert (verdict, "hold for 19 more days" in says) == (Verdict.NOTE, True)
+    assert (verdict, "so 24 days more: get a new one before" in says) == (Verdict.NOTE, True)
 
 
 def test_a_dry_run_prints_flowers_own_command_line(office: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -338,9 +333,18 @@ def test_a_run_is_handed_what_the_server_knows_and_no_other_app(
     monkeypatch.setattr(run_command, "_streamed", streamed)
     join(office, "ward-7")
     join(office, "ward-9")
-    app, given = str(office.parent / "app.fab"), ["--server", str(office)]
+    folder = office.parent / "project"
+    folder.mkdir()
+    for name, text in app_files().items():
+        (folder / name).write_text(text.replace("counted:server", run_command._OWN_APP))
+    config = (run_command.Path(run_command.__file__).parents[2] / "pyproject.toml").read_text()
+    with (folder / "pyproject.toml").open("a") as file:
+        file.write("\n" + config[config.index("[tool.flwr.app.config]") :].partition("\n[tool.ruff")[0])
+    app, given = str(folder), ["--server", str(office)]
+    rewrite(office / "invitation.toml", digest_of(FAB), app_hash(folder))
     settings = office.parent / "more.toml"
-    settings.write_text("n-clusters = 4\nnum-clients = 3\n[fastlloyd]\nalpha = 0.5\n")
+    stated = "algorithm = 'fastlloyd'\nbounds = '0,1'\nn-clusters = 4\nn-features = 2\nnum-clients = 3\n"
+    settings.write_text(stated + "[fastlloyd]\nalpha = 0.5\n")
     assert main(["run", app, *given, "--stream", "-c", "n-clusters=3 bounds='0,1'"]) == 0
     assert main(["run", app, *given, "--run-config", str(settings), "--format", "json"]) == 0
     output = f"output='{office / 'results'}'"
@@ -350,11 +354,14 @@ def test_a_run_is_handed_what_the_server_knows_and_no_other_app(
         "--run-config",
         f"num-clients=2 cohort.min-clients=2 {output} n-clusters=3 bounds='0,1'",
     ]
-    more = f"num-clients=3 cohort.min-clients=2 {output} n-clusters=4 fastlloyd.alpha=0.5"
+    more = f"num-clients=3 cohort.min-clients=2 {output} algorithm='fastlloyd' bounds='0,1' n-clusters=4"
+    more += " n-features=2 fastlloyd.alpha=0.5"
     assert typed[1] == [app, "--run-config", more, "--format", "json"]
     assert capsys.readouterr().err.count(f"{office / 'results'} has the server's report") == 2
     assert main(["run", app, *given, "-c", "n-clusterz=3"]) == 1
-    (office.parent / "app.fab").write_bytes(packed(app_files(mark="changed")))
+    assert main(["run", app, *given, "-c", "n-clusters=3 bounds='0,1' epsilon=-1.0"]) == 1
+    assert "epsilon is -1.0" in capsys.readouterr().err
+    (folder / "counted.py").write_text("changed")
     assert main(["run", app, *given]) == 1
     assert "but the invitation proposes" in capsys.readouterr().err
     assert len(typed) == 2
