@@ -42,9 +42,10 @@ def run(arguments: Sequence[str]) -> int:
         return _streamed(given.superlink, arguments, os.environ)
     options = ServerOptions.load(given.server)
     require_proposed(Path(given.app), options.invitation)
-    settings = (options.run_settings() if _is_own(given.app) else {}) | parse_config_args(given.run_config)
+    settings = parse_config_args(given.run_config)
     if _is_own(given.app):
         require_known(settings)
+        settings = options.run_settings(settings)
         checked_strategy(get_fused_config_from_dir(Path(given.app), settings), 0, simulated=False)
     options.write_connection()
     words = [given.app, *others, *(["--run-config", settings_text(settings)] if settings else [])]

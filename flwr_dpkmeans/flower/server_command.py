@@ -388,5 +388,5 @@ def results(arguments: Sequence[str]) -> int:
         cost = f"epsilon {report.epsilon:.4g} at delta {report.delta:.3g} per {report.unit}"
         kind, page = "private" if report.is_private else "not private", (file.parent / PAGE_FILE).absolute()
         lines.append((when.replace("T", " ")[:19], f"{run} {when} {kind} {cost} {page}"))
-    print(*(line for _, line in sorted(lines)), sep="\n")
+    print(*(line for _, line in sorted(lines or [("", f"no run has left anything in {place}")])), sep="\n")
     return 0

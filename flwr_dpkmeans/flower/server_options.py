@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Annotated, Any, Self
@@ -101,11 +102,12 @@ class ServerOptions(BaseModel):
         text = f"[superlink]\ndefault = 'federation'\n\n[superlink.federation]\n{connection}"
         (self.home / "config.toml").write_text(text)
 
-    def run_settings(self) -> dict[str, Any]:
-        """What is known of a run beside its configuration."""
-        n_parties = len(Invitation.load(self.invitation).pins)
-        least = min(n_parties, LEAST_PARTIES)
-        return {"num-clients": n_parties, "cohort.min-clients": least, "output": str(self.results)}
+    def run_settings(self, stated: Mapping[str, Any]) -> dict[str, Any]:
+        """A run's configuration, with what is known here and not stated there."""
+        settings = {"num-clients": len(Invitation.load(self.invitation).parties), "output": str(self.results), **stated}
+        n_clients = settings["num-clients"]  # not yet looked at
+        least = min(n_clients, LEAST_PARTIES) if isinstance(n_clients, int) else LEAST_PARTIES
+        return {"cohort.min-clients": least, **settings}
 
     def client(self) -> closing[ControlHttpClient]:
         """The SuperLink's operator."""

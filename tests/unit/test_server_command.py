@@ -15,6 +15,7 @@ from typing import Any
 import httpx
 import pytest
 from cryptography.hazmat.primitives.serialization import load_ssh_public_key
+from flwr.cli.build import build_fab_from_files
 from flwr.proto.node_pb2 import NodeInfo
 from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 from support.apps import app_files, packed
@@ -343,7 +344,7 @@ def test_a_run_is_handed_what_the_server_knows_and_no_other_app(
     app, given = str(folder), ["--server", str(office)]
     rewrite(office / "invitation.toml", digest_of(FAB), app_hash(folder))
     settings = office.parent / "more.toml"
-    stated = "algorithm = 'fastlloyd'\nbounds = '0,1'\nn-clusters = 4\nn-features = 2\nnum-clients = 3\n"
+    stated = "algorithm = 'fastlloyd'\nbounds = '0,1'\nn-clusters = 4\nn-features = 2\nnum-clients = 2\n"
     settings.write_text(stated + "[fastlloyd]\nalpha = 0.5\n")
     assert main(["run", app, *given, "--stream", "-c", "n-clusters=3 bounds='0,1'"]) == 0
     assert main(["run", app, *given, "--run-config", str(settings), "--format", "json"]) == 0
@@ -352,9 +353,9 @@ def test_a_run_is_handed_what_the_server_knows_and_no_other_app(
         app,
         "--stream",
         "--run-config",
-        f"num-clients=2 cohort.min-clients=2 {output} n-clusters=3 bounds='0,1'",
+        f"cohort.min-clients=3 num-clients=3 {output} n-clusters=3 bounds='0,1'",
     ]
-    more = f"num-clients=3 cohort.min-clients=2 {output} algorithm='fastlloyd' bounds='0,1' n-clusters=4"
+    more = f"cohort.min-clients=2 num-clients=2 {output} algorithm='fastlloyd' bounds='0,1' n-clusters=4"
     more += " n-features=2 fastlloyd.alpha=0.5"
     assert typed[1] == [app, "--run-config", more, "--format", "json"]
     assert capsys.readouterr().err.count(f"{office / 'results'} has the server's report") == 2
@@ -365,6 +366,15 @@ def test_a_run_is_handed_what_the_server_knows_and_no_other_app(
     assert main(["run", app, *given]) == 1
     assert "but the invitation proposes" in capsys.readouterr().err
     assert len(typed) == 2
+
+
+def test_folders_of_a_federation_in_the_project_do_not_change_the_app() -> None:
+    project = run_command.Path(run_command.__file__).parents[2]
+    own = {name: (project / name).read_bytes() for name in ("pyproject.toml", "README.md", "LICENSE")}
+    code = {"flwr_dpkmeans/__init__.py": b"", "flwr_dpkmeans/data/bundled.toml": b""}
+    own |= code | {"flwr_dpkmeans/results/templates.toml": b""}
+    beside = {f"office/superlink/home/apps/x/{name}": content + b"x" for name, content in own.items()}
+    assert build_fab_from_files(own)[0] == build_fab_from_files(own | beside)[0]
 
 
 def test_results_are_listed_for_a_server_a_node_and_a_folder(
@@ -381,6 +391,8 @@ def test_results_are_listed_for_a_server_a_node_and_a_folder(
     failed = {"run-id": "4", "status": "finished:failed", "pending-at": "2020-01-01 08:00:02Z", "status-details": "why"}
     monkeypatch.setattr(server_command, "listed_runs", lambda _: [failed | {"finished-at": "2020-01-01 08:01:00Z"}])
     capsys.readouterr()
+    assert main(["results", str(office.parent)]) == 0
+    assert capsys.readouterr().out == f"no run has left anything in {office.parent}\n"
     for place in (office, node, node.parent, node.parent / "results"):
         assert main(["results", str(place)]) == 0
     lines = capsys.readouterr().out.splitlines()
