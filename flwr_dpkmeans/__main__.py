@@ -16,7 +16,8 @@ COMMANDS = {
     "identity": "flwr_dpkmeans.node.commands:identity",
     "schema": "flwr_dpkmeans.node.commands:schema",
     "node": "flwr_dpkmeans.flower.node_command:node",
-    "dashboard": "flwr_dpkmeans.flower.dashboard:dashboard",
+    "server": "flwr_dpkmeans.flower.server_command:server",
+    "results": "flwr_dpkmeans.flower.server_command:results",
     "options": "flwr_dpkmeans.flower.server_app:list_options",
 }
 """Where each command's function is: it takes the rest of the command line, and returns the process's code."""
@@ -25,8 +26,6 @@ COMMANDS = {
 def main(arguments: Sequence[str] | None = None) -> int:
     """Hand the rest of the command line to the command that it begins with: its code, 1 if it fails, 2 without one."""
     given = list(sys.argv[1:] if arguments is None else arguments)
-    if given[1:2] == ["dashboard"] and given[0] in ("node", "server"):
-        del given[0]  # its path says which
     if not given or given[0] not in COMMANDS:
         wanted = not given or given[0] not in ("-h", "--help")
         if wanted and given:

@@ -1,4 +1,4 @@
-"""``flwr-dpkmeans dashboard``: a live page, and metrics for Prometheus, about a server's runs or a node's own budget.
+"""A live page, and metrics for Prometheus, about a server's runs or a node's own budget.
 
 It listens on this machine's loopback address only, answers GET, reads files, and changes nothing. Requests for another
 host's name are refused, so that no web page of elsewhere can read it through a browser (DNS rebinding).
@@ -12,8 +12,7 @@ import math
 import re
 import socket
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -29,9 +28,9 @@ from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from flwr_dpkmeans import errors
-from flwr_dpkmeans.errors import CommandLine, ConfigurationError, DataError, DPKMeansError
+from flwr_dpkmeans.errors import ConfigurationError, DataError, DPKMeansError
 from flwr_dpkmeans.flower.progress import Notice, Outcome, RunProgress, read_progress, runs_below
-from flwr_dpkmeans.node.ledger import inspect_ledger
+from flwr_dpkmeans.node.commands import owner_sees
 from flwr_dpkmeans.node.node_settings import NodeOptions
 from flwr_dpkmeans.node.policy import DEPLOYED, ClientPolicy
 from flwr_dpkmeans.privacy.report import utc_now
@@ -42,7 +41,6 @@ PORT = 8400
 _HOST = "127.0.0.1"
 _SECONDS = 5
 _MOST_RUNS = 100
-_SHOWN = 20
 _STYLE = re.compile("<style>(.*?)</style>", re.DOTALL)
 _EVENTS = ("retry", "left out", "no reply")
 _APP = ("1", "7")
@@ -51,21 +49,13 @@ _KINDS = {name for name in vars(errors) if name.endswith("Error")} | {"InternalE
 """Of refusals; others are another party's words."""
 
 
-def dashboard(arguments: Sequence[str]) -> int:
-    """Serve the page until the program is ended."""
-    parser = CommandLine(prog="python -m flwr_dpkmeans dashboard", description=__doc__)
-    parser.add_argument("path", type=Path, help="folder of a server's runs, or NODE.toml")
-    parser.add_argument("--port", type=int, default=PORT, help=f"on {_HOST}; 0: any that is free (default {PORT})")
-    options = parser.parse_args(arguments)
-    if not options.path.exists():
-        raise ConfigurationError(f"{options.path} does not exist: give the folder of a server's runs, or NODE.toml.")
-    page, metrics = (server_page, server_metrics) if options.path.is_dir() else (node_page, node_metrics)
-    page(options.path)  # what is wrong with a file is said at once
-    with socket.create_server((_HOST, options.port)) as listening:
+def serve(page: Callable[[], str], metrics: Callable[[], Iterable[Metric]], port: int) -> int:
+    """Answer until the program is ended; port 0 is any that is free."""
+    page()  # what is wrong with a file is said at once
+    with socket.create_server((_HOST, port)) as listening:
         address = f"http://{_HOST}:{listening.getsockname()[1]}/"
         print(f"{address} is the page, {address}metrics has numbers for Prometheus; Ctrl-C ends both", flush=True)
-        app = site(partial(page, options.path), partial(metrics, options.path))
-        uvicorn.Server(uvicorn.Config(app, log_level="warning", server_header=False)).run([listening])
+        uvicorn.Server(uvicorn.Config(site(page, metrics), log_level="warning", server_header=False)).run([listening])
     return 0
 
 
@@ -117,6 +107,8 @@ def _runs(folder: Path) -> tuple[list[RunProgress], list[str]]:
 
 def server_page(folder: Path) -> str:
     """All runs, and more of those under way and of the newest."""
+    if not folder.is_dir():
+        raise ConfigurationError(f"{folder} is no folder: give a server's, or that of its runs.")
     runs, unreadable = _runs(folder)
     shown = [run for place, run in enumerate(runs) if run.outcome is Outcome.RUNNING or place == 0]
     known = {"place": folder, "now": utc_now(), "seconds": _SECONDS, "runs": runs, "shown": shown}
@@ -151,47 +143,24 @@ def _kind(notice: Notice) -> str:
 # -- a node's own budget ----------------------------------------------------------------------------------------------
 
 
-def _own(place: Path) -> dict[str, Any]:
-    """What a node's own files say, with what its runs have cost by data set and unit of privacy."""
-    options = NodeOptions.from_toml(place)
-    policy, report = ClientPolicy.from_toml(options.policy, base=DEPLOYED), inspect_ledger(options.ledger)
-    # A run's first entry charges all of it; the newest run is the first here.
-    runs = list({entry.run_id: entry for entry in reversed(report.entries)}.values())
-    keys = {(run.data_id, run.unit) for run in runs}
-    budgets = []
-    for data_set, unit in sorted(keys | {(options.data_id or options.data_path, one) for one in policy.allowed_units}):
-        each = [run for run in runs if (run.data_id, run.unit) == (data_set, unit)]
-        spent = math.fsum(run.epsilon for run in each), math.fsum(run.delta for run in each)
-        budgets.append((data_set, unit, *spent))
-    files = {"options": options, "policy": policy, "report": report, "alerts": _tail(options.home / "alerts.log")}
-    return files | {"runs": runs, "budgets": budgets}
-
-
-def _tail(path: Path | None) -> list[str]:
-    """Lines of a log, the newest first; none where there is no file."""
-    return [] if path is None or not path.exists() else path.read_text(errors="replace").splitlines()[::-1]
-
-
 def node_page(place: Path) -> str:
     """What was asked, allowed and given, and what is left."""
-    known = _own(place)
-    pages = sorted(known["options"].output.glob(f"run-*/*/{PAGE_FILE}"), key=lambda path: path.stat().st_mtime)
-    known |= {"pages": pages[: -_SHOWN - 1 : -1], "alerts": known["alerts"][:_SHOWN]}
-    known |= {"place": place, "now": utc_now(), "seconds": _SECONDS, "inf": math.inf}
-    return rendered("own.j2", HTML, **known, lines=_tail(known["options"].log_file)[:_SHOWN])
+    options = NodeOptions.from_toml(place)
+    pages = sorted(options.output.glob(f"run-*/*/{PAGE_FILE}"), key=lambda path: path.stat().st_mtime, reverse=True)
+    known = {"policy": ClientPolicy.from_toml(options.policy, base=DEPLOYED), "options": options, "pages": pages}
+    now = {"place": place, "now": utc_now(), "seconds": _SECONDS, "inf": math.inf}
+    return rendered("own.j2", HTML, **owner_sees(options), **known, **now)
 
 
 def node_metrics(place: Path) -> Iterator[Metric]:
     """Budget spent and left, and apps that were refused."""
-    known = _own(place)
-    limits = {"epsilon": known["policy"].max_epsilon_total, "delta": known["policy"].max_delta_total}
-    for (what, most), column in zip(limits.items(), (2, 3), strict=True):
-        labels = ["data_set", "unit", "state"]
-        family = GaugeMetricFamily(f"dpkmeans_budget_{what}", f"Its {what}, by data set and unit", labels=labels)
-        for one in known["budgets"]:
-            family.add_metric([*one[:2], "spent"], one[column])
-            family.add_metric([*one[:2], "left"], max(0.0, most - one[column]))
-        yield family
-    yield GaugeMetricFamily("dpkmeans_ledger_problems", "Flaws of the ledger", len(known["report"].problems))
-    yield GaugeMetricFamily("dpkmeans_ledger_runs", "Runs that were charged", len(known["runs"]))
-    yield _summed(CounterMetricFamily, "refusals", "Refused apps", "kind", [("app", len(known["alerts"]))])
+    seen, gauge = owner_sees(NodeOptions.from_toml(place)), GaugeMetricFamily
+    labels = ["data_set", "unit", "state"]
+    family = gauge("dpkmeans_budget_epsilon", "Epsilon, by data set and unit of privacy", labels=labels)
+    for one in seen["epsilon"]:
+        for state in ("spent", "left"):
+            family.add_metric([one["data set"], one["unit"], state], one[state])
+    yield family
+    yield gauge("dpkmeans_ledger_problems", "Flaws of the ledger", len(seen["problems"]))
+    yield gauge("dpkmeans_ledger_runs", "Runs that were charged", len(seen["given"]))
+    yield _summed(CounterMetricFamily, "refusals", "Refused apps", "kind", [("app", len(seen["alerts"]))])

@@ -20,7 +20,7 @@ from pydantic import BaseModel, ValidationError
 
 from flwr_dpkmeans.errors import ConfigurationError, DataError, DPKMeansError, LocalMisuseError
 from flwr_dpkmeans.flower.exchange import Told, bytes_of
-from flwr_dpkmeans.log import LogFormat, file_handler, placed_logger, printable
+from flwr_dpkmeans.log import LogFormat, file_handler, named, placed_logger, printable
 from flwr_dpkmeans.privacy.report import utc_now
 from flwr_dpkmeans.results.writer import write_whole
 from flwr_dpkmeans.sums.draft import worst_case
@@ -69,8 +69,9 @@ class Notice(BaseModel, frozen=True):
 class RunProgress(BaseModel, frozen=True):
     """What is known of a run: the nodes that have joined, answered, are not heard yet, and were left out; its cost.
 
-    Ids are text, since they have 64 bits; an epsilon of None is infinite; rounds and round trips are None while they
-    are not planned yet. The plan's digest is as in ledgers, and the worst epsilon, with all retries, as they charge it.
+    Nodes have their names, or else their ids, as text, since these have 64 bits. An epsilon of None is infinite; rounds
+    and round trips are None while they are not planned yet. The plan's digest is as in ledgers, and so is the worst
+    epsilon, with all retries.
     """
 
     run: str
@@ -107,7 +108,7 @@ class Progress(logging.Handler):
 
     def __init__(self, run_id: int = 0, folder: Path | None = None) -> None:
         super().__init__(logging.WARNING)
-        self._folder = folder
+        self._folder, self._joined = folder, set[int]()
         self.known = RunProgress(run=str(run_id), started=utc_now(), updated=utc_now())
         self.begin()
 
@@ -143,6 +144,7 @@ class Progress(logging.Handler):
 
     def joined(self, nodes: Collection[int]) -> None:
         """Tell who is there."""
+        self._joined = set(nodes)
         self.tell(nodes=_texts(nodes))
 
     @contextlib.contextmanager
@@ -151,8 +153,7 @@ class Progress(logging.Handler):
         start, asked, replies = time.monotonic(), set(server.asked), list[Message]()
         index, attempt = server.attempts[-1] if server.attempts else (None, None)
         place = {"stage": server.due.value if server.due else "", "round": index, "attempt": attempt}
-        missing = set(map(int, self.known.nodes)) - asked
-        self.tell(**place, answered=(), late=_texts(asked), missing=_texts(missing))
+        self.tell(**place, answered=(), late=_texts(asked), missing=_texts(self._joined - asked))
 
         def heard(come: Sequence[Message]) -> None:
             replies[:] = come
@@ -172,7 +173,7 @@ class Progress(logging.Handler):
         details, name = getattr(record, "details", {}), getattr(record, "event", "")
         if name != "stopped":
             reason = str(details.get("kind", details.get("code", "")))
-            sentence = printable(record.getMessage())
+            sentence = named(printable(record.getMessage()))
             notice = Notice(time=utc_now(), event=name, reason=reason, sentence=sentence)
             self.tell(notices=(*self.known.notices, notice)[-_MOST_NOTICES:])
 
@@ -186,7 +187,7 @@ class Progress(logging.Handler):
 
 
 def _texts(nodes: Collection[int]) -> tuple[str, ...]:
-    return tuple(map(str, sorted(nodes)))
+    return tuple([named(str(node)) for node in sorted(nodes)])
 
 
 @contextlib.contextmanager
@@ -208,7 +209,7 @@ def kept(run_id: int, folder: Path) -> Iterator[Progress]:
             yield progress
             progress.tell(outcome=Outcome.COMPLETED, n_left=0)
         except DPKMeansError as error:
-            progress.tell(outcome=Outcome.STOPPED, sentence=printable(f"{type(error).__name__}: {error}"))
+            progress.tell(outcome=Outcome.STOPPED, sentence=named(printable(f"{type(error).__name__}: {error}")))
             raise
         except (SystemExit, KeyboardInterrupt):
             progress.tell(outcome=Outcome.STOPPED, sentence=_ENDED)

@@ -132,7 +132,9 @@ def watched(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     place = tmp_path_factory.mktemp("live")
     if request.param == "node":
         shown = write_node(place / "ward", log_file=str(place / "node.log"), data_id="ward_" * 20)
-        (place / "node.log").write_text("asked for: " + "x" * 300 + "\n" + "asked for: proxy_lloyd " * 20)
+        (place / "node.log").write_text(
+            "".join(f"2026-01-01T00:00:00 INFO run 7: asked for: {x}\n" for x in ("x" * 300, "why " * 99))
+        )
         entry = LedgerEntry(
             f"{2**63}/{2**63}", "ward_" * 20, "ab" * 32, 1, 0, "sums", epsilon=1.5, delta=1e-6, unit="record"
         )
@@ -164,7 +166,16 @@ def test_a_browser_shows_a_live_page_under_its_policy(watched: tuple[Path, Path]
     from PIL import Image
 
     place, shown = watched
-    command = [sys.executable, "-m", "flwr_dpkmeans", "dashboard", str(shown), "--port", "0"]
+    command = [
+        sys.executable,
+        "-m",
+        "flwr_dpkmeans",
+        (shown.suffix and "node") or "server",
+        "dashboard",
+        str(shown),
+        "--port",
+        "0",
+    ]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as served:
         assert served.stdout is not None
         address = served.stdout.readline().split(" ")[0]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import math
 import re
 from functools import partial
 from pathlib import Path
@@ -36,7 +35,6 @@ ALLOWED = {
 }
 OF_NODE = {
     "dpkmeans_budget_epsilon": {"data_set": {"rows", "old"}, "unit": {"record", "client"}, "state": {"spent", "left"}},
-    "dpkmeans_budget_delta": {"data_set": {"rows", "old"}, "unit": {"record", "client"}, "state": {"spent", "left"}},
     "dpkmeans_ledger_problems": {},
     "dpkmeans_ledger_runs": {},
     "dpkmeans_refusals": {"kind": {"app"}},
@@ -165,7 +163,7 @@ def node(tmp_path: Path) -> Path:
             ledger.charge(entry)
     (tmp_path / "ward" / "home").mkdir()
     (tmp_path / "ward" / "home" / "alerts.log").write_text("ALERT app refused: SHA-256 77\n")
-    (tmp_path / "node.log").write_text("asked for: <b>fastlloyd</b>\n")
+    (tmp_path / "node.log").write_text("2026-01-01T00:00:00 INFO run 5 node 2: asked for: <b>fastlloyd</b>\n")
     (tmp_path / "ward" / "results" / "run-5" / "client-2").mkdir(parents=True)
     (tmp_path / "ward" / "results" / "run-5" / "client-2" / "report.html").touch()
     return file
@@ -173,11 +171,12 @@ def node(tmp_path: Path) -> Path:
 
 def test_a_nodes_page_says_what_was_given_and_what_is_left(node: Path) -> None:
     text = node_page(node)
-    assert "0.75 spent of 10, 9.25 left" in text
+    assert "Data set rows, per record: epsilon 0.75 spent of 10." in text
+    assert "9.25 left" in text
     assert re.search(r'<th scope="row">6/2</th><td>[^<]*</td><td>rows</td><td>record</td><td>0.25</td>', text)
     assert text.index(">7/2<") < text.index(">6/2<") < text.index(">5/2<")
     assert "SHA-256 77" in text
-    assert "asked for: &lt;b&gt;fastlloyd" in text
+    assert "<td>5</td><td>asked for: &lt;b&gt;fastlloyd" in text
     assert str(node.parent / "results" / "run-5" / "client-2" / "report.html") in text
     (node.parent / "ledger.jsonl").write_text("{}\n")
     assert "is damaged at line 1" in node_page(node)
@@ -188,8 +187,6 @@ def test_a_nodes_metrics_are_its_budget_by_data_set(node: Path) -> None:
     found = numbers(app.get("/metrics").text, OF_NODE)
     assert found["dpkmeans_budget_epsilon", "rows", "record", "spent"] == 0.75
     assert found["dpkmeans_budget_epsilon", "rows", "record", "left"] == 9.25
-    assert found["dpkmeans_budget_epsilon", "old", "record", "spent"] == 1.0
-    assert found["dpkmeans_budget_delta", "rows", "record", "left"] == math.inf
     assert (found["dpkmeans_ledger_runs",], found["dpkmeans_ledger_problems",]) == (3, 0)
     assert found["dpkmeans_refusals", "app"] == 1
     node.write_text("x = 1\n")
@@ -199,7 +196,7 @@ def test_a_nodes_metrics_are_its_budget_by_data_set(node: Path) -> None:
 
 def test_the_command_says_what_it_cannot_show(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["server", "dashboard", str(tmp_path / "absent")]) == 1
-    assert "does not exist: give the folder of a server's runs, or NODE.toml" in capsys.readouterr().err
+    assert "absent is no folder: give a server's, or that of its runs" in capsys.readouterr().err
     (tmp_path / "node.toml").write_text("x = 1\n")
     assert main(["node", "dashboard", str(tmp_path / "node.toml")]) == 1
     assert "the key 'allowed-apps' is not there" in capsys.readouterr().err
