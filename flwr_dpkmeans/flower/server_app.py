@@ -8,6 +8,7 @@ stands for what the run finds out or decides itself. An algorithm's own options 
 from __future__ import annotations
 
 import json
+import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, fields
 from enum import Enum
@@ -20,7 +21,6 @@ from flwr.serverapp import Grid, ServerApp
 from flwr.supercore.exit import ExitCode
 
 from flwr_dpkmeans.algorithms import ServerData, algorithm_entry
-from flwr_dpkmeans.algorithms.kmeans_task import DEFAULT_MAX_CLUSTERS
 from flwr_dpkmeans.data.bundled import BUNDLED, load_server_table, require_source
 from flwr_dpkmeans.data.partition import COLUMN_KINDS, MIXTURE, MIXTURE_BOUNDS, Partition, parse_sizes
 from flwr_dpkmeans.data.schema import schema_of
@@ -119,48 +119,8 @@ class RunKey:
     """The option that it stands for, by its flat name; empty: the app reads it itself."""
 
 
-_DATA = (
-    RunKey(
-        "data",
-        "digits",
-        "digits, iris, wine, breast_cancer, or the path of a .csv, .npy, .npz or .parquet file; in simulation also "
-        "mixture: Gaussians in 100 dimensions of which each node draws its own rows",
-    ),
-    RunKey(
-        "label-column", "", "simulation: left out of the clustering, for an evaluation only (deployed nodes name it)"
-    ),
-    RunKey("columns", AUTO, "'age,height', of a simulated file these only; auto: those of bounds or server-data"),
-    RunKey("header", AUTO, "simulation, .csv: yes, no; auto: guessed (deployed nodes say it themselves)"),
-    RunKey(
-        "bounds",
-        AUTO,
-        "'low,high', a file, a schema, or 'private'; auto: of server-data, or documented ones of bundled data",
-    ),
-    RunKey("bounds-domain", AUTO, "with bounds 'private': a public range that they lie in; auto: none is known"),
-    RunKey("n-clusters", 10, "k; auto: proxy_lloyd and feddp_kmeans choose it"),
-    RunKey("max-clusters", DEFAULT_MAX_CLUSTERS, "largest number of clusters that 'auto' considers"),
-    RunKey("server-data", "", "the server's own points: a path on the server, or a bundled name"),
-    RunKey("partition", "iid", ", ".join(kind.value for kind in Partition) + " (simulation: how rows are split)"),
-    RunKey("partition-seed", 0, "also of the mixture"),
-    RunKey("partition-column", "", "by_value, dirichlet, one_client_per_value: left out of the clustering"),
-    RunKey("partition-alpha", 0.5, "dirichlet: small values give each client few of the column's values"),
-    RunKey("partition-sizes", "", "fixed_sizes: rows of each client, such as '100,50,7'"),
-    RunKey("mixture-rows-per-client", 50, "of the mixture"),
-)
-_RUN = (
-    RunKey("algorithm", DEFAULT_ALGORITHM, "its own options are in its table below", "algorithm"),
-    RunKey("max-iter", AUTO, "number of iterations; auto: the algorithm's own", "max_iter"),
-)
-_APP = (
-    RunKey("num-clients", AUTO, "cohort to wait for; auto: all simulated nodes (a deployment must say how many)"),
-    RunKey("join-timeout", 120.0, "seconds for the cohort to join"),
-    RunKey("round-timeout", 600.0, "seconds for the replies of one aggregation"),
-    RunKey("run-timeout", 86_400.0, "seconds for the whole run"),
-    RunKey("log-format", "text", "text, json: the server's lines (nodes have keys of their own)"),
-    RunKey("verbose", False, "also sizes, timings and phases; never data, keys or masks"),
-    RunKey("output", "", "simulation: folder in which every run makes its own; empty: ~/flwr-dpkmeans"),
-    RunKey("output-files", "all", "simulation: all, or first: only the client of partition 0 writes its result"),
-)
+_KEYS = tomllib.loads(Path(__file__).with_name("run_keys.toml").read_text(encoding="utf-8"))
+_DATA, _RUN, _APP = ([RunKey(name, **key) for name, key in _KEYS[table].items()] for table in ("data", "run", "app"))
 _DEFAULTS = {key.name: key.default for key in (*_DATA, *_RUN, *_APP) if key.name != "n-clusters"} | {"data": ""}
 """What the app itself reads, where a configuration does not say it."""
 _OF_SCHEMA = frozenset(("schema_digest", "standard_columns", "profile_widths", "profile_share"))

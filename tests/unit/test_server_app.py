@@ -27,7 +27,7 @@ from flwr_dpkmeans.algorithms.lloyd_family import FastLloydOptions, Schedule
 from flwr_dpkmeans.algorithms.noise_budget import NoiseFamily
 from flwr_dpkmeans.algorithms.server_points import bounds_from_server
 from flwr_dpkmeans.data.bundled import BUNDLED, as_classes, load_bundled
-from flwr_dpkmeans.data.partition import MIXTURE_BOUNDS, MixtureClients
+from flwr_dpkmeans.data.partition import MIXTURE_BOUNDS, MixtureClients, Partition
 from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.errors import ConfigurationError, DataError
 from flwr_dpkmeans.flower import client_app as app_module
@@ -85,6 +85,11 @@ def test_the_block_of_pyproject_is_generated(capsys: pytest.CaptureFixture[str])
     assert text[text.index("[tool.flwr.app.config]") :] == capsys.readouterr().out
     assert command(["options"]) == 0
     assert "fastlloyd.alpha = 0.8: radius over half" in capsys.readouterr().out
+
+
+def test_keys_say_which_partitions_there_are() -> None:
+    (about,) = (key.about for key in run_keys() if key.name == "partition")
+    assert about.split(" (")[0] == ", ".join(kind.value for kind in Partition)
 
 
 def test_one_word_leaves_an_option_to_the_run() -> None:
