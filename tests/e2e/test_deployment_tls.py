@@ -16,6 +16,9 @@ from numpy.typing import NDArray
 from flwr_dpkmeans import FederatedKMeans
 from flwr_dpkmeans.data.bundled import load_bundled
 from flwr_dpkmeans.data.partition import partition_indices
+from flwr_dpkmeans.flower.client_app import HOME_FOLDER
+from flwr_dpkmeans.flower.dashboard import server_page
+from flwr_dpkmeans.flower.progress import Outcome, read_progress, runs_below
 from flwr_dpkmeans.node.certificates import write_node_key
 from simulations.deploy.collected import collect
 from simulations.deploy.credentials import make_credentials
@@ -121,6 +124,13 @@ def test_three_nodes_agree_and_strangers_are_turned_away(tmp_path: Path) -> None
     assert "round 1/2" not in refused
     assert "unhandled exception" not in refused
     assert "Traceback" not in refused
+    # And what the live page shows of both runs.
+    runs_folder = folder / "superlink" / HOME_FOLDER
+    stopped, completed = map(read_progress, runs_below(runs_folder))
+    assert (completed.outcome, completed.stage, len(completed.nodes)) == (Outcome.COMPLETED, "finish", 3)
+    assert [(trip.n_asked, trip.n_answered) for trip in completed.trips] == [(3, 3)] * 4
+    assert "this client's max_delta is 0.005" in stopped.sentence
+    assert "dpkmeans_runs" in server_page(runs_folder)
     # So does who looks at the list of runs later.
     assert "the plan's delta is 0.006, but this client's max_delta is 0.005" in runs
 

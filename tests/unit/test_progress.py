@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import os
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from flwr.supercore.privacy_accounting import PrivacySpent
 from support.protocol_federation import Federation, grid_parts, make_federation, small_config
 
 from flwr_dpkmeans.errors import CohortError, DataError
@@ -194,3 +196,33 @@ def test_nothing_in_the_file_depends_on_rows(tmp_path: Path, trust: str, algorit
         # What a server that sees noisy counts is warned of is in its log as well.
         assert [one.pop("notices") for one in (first, second)]
     assert first == second
+
+
+def test_what_a_run_costs_is_told_in_flowers_own_type() -> None:
+    """The report's price, which is the whole plan's from the first aggregation on; each round's is in the metrics."""
+    seen: list[PrivacySpent | None] = []
+    strategy = PrivateKMeans.from_config(
+        small_config(algorithm="fastlloyd", max_iter=2, epsilon=2.0),
+        on_step=lambda _: seen.append(strategy.privacy_spent()),
+    )
+    assert strategy.privacy_spent() is None
+    federation = make_federation(grid_parts((20, 20, 20)))
+    with federation.grid.running():
+        result = strategy.start(federation.grid)
+    spent = strategy.privacy_spent()
+    assert isinstance(spent, PrivacySpent)
+    assert result.privacy is not None
+    assert (spent.epsilon, spent.delta, spent.num_releases) == (result.privacy.epsilon, result.privacy.delta, 2)
+    assert [one and (one.epsilon, one.num_releases) for one in seen] == [(spent.epsilon, 1), (spent.epsilon, 2)]
+    each = [float(result.train_metrics_clientapp[index]["epsilon"]) for index in (1, 2)]  # type: ignore[arg-type]
+    assert 0.0 < each[0] < each[1] == pytest.approx(spent.epsilon)
+
+
+def test_a_run_without_noise_costs_infinitely_much_in_flowers_type_too() -> None:
+    strategy = PrivateKMeans.from_config(small_config(algorithm="lloyd", max_iter=1), on_step=lambda _: None)
+    federation = make_federation(grid_parts((20, 20)))
+    with federation.grid.running():
+        strategy.start(federation.grid)
+    spent = strategy.privacy_spent()
+    assert spent is not None
+    assert math.isinf(spent.epsilon)
