@@ -28,7 +28,7 @@ from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from flwr_dpkmeans import errors
-from flwr_dpkmeans.errors import ConfigurationError, DataError, DPKMeansError
+from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError
 from flwr_dpkmeans.flower.progress import Notice, Outcome, RunProgress, read_progress, runs_below
 from flwr_dpkmeans.node.commands import owner_sees
 from flwr_dpkmeans.node.node_settings import NodeOptions
@@ -37,7 +37,6 @@ from flwr_dpkmeans.privacy.report import utc_now
 from flwr_dpkmeans.results.page import HTML, rendered
 from flwr_dpkmeans.results.writer import PAGE_FILE
 
-PORT = 8400
 _HOST = "127.0.0.1"
 _SECONDS = 5
 _MOST_RUNS = 100
@@ -94,30 +93,23 @@ def _summed(kind: Any, name: str, about: str, label: str, amounts: Iterable[tupl
 # -- a server's runs --------------------------------------------------------------------------------------------------
 
 
-def _runs(folder: Path) -> tuple[list[RunProgress], list[str]]:
-    """What is known of the newest runs, and sentences about files that cannot be read."""
-    known, unreadable = list[RunProgress](), list[str]()
-    for place in runs_below(folder)[:_MOST_RUNS]:
-        try:
-            known.append(read_progress(place))
-        except DataError as error:
-            unreadable.append(str(error))
-    return known, unreadable
+def _runs(folder: Path) -> list[RunProgress]:
+    """What is known of the newest runs."""
+    return [read_progress(place) for place in runs_below(folder)[:_MOST_RUNS]]
 
 
 def server_page(folder: Path) -> str:
     """All runs, and more of those under way and of the newest."""
     if not folder.is_dir():
         raise ConfigurationError(f"{folder} is no folder: give a server's, or that of its runs.")
-    runs, unreadable = _runs(folder)
+    runs = _runs(folder)
     shown = [run for place, run in enumerate(runs) if run.outcome is Outcome.RUNNING or place == 0]
-    known = {"place": folder, "now": utc_now(), "seconds": _SECONDS, "runs": runs, "shown": shown}
-    return rendered("live.j2", HTML, **known, unreadable=unreadable)
+    return rendered("live.j2", HTML, place=folder, now=utc_now(), seconds=_SECONDS, runs=runs, shown=shown)
 
 
 def server_metrics(folder: Path) -> Iterator[Metric]:
     """Numbers over all runs; none of them is taken from rows or from what was released."""
-    (runs, _), counter, gauge = _runs(folder), CounterMetricFamily, GaugeMetricFamily
+    runs, counter, gauge = _runs(folder), CounterMetricFamily, GaugeMetricFamily
     trips = [trip for run in runs for trip in run.trips]
     silent = [pair for run in runs for pair in (("late", len(run.late)), ("left out", len(run.missing)))]
     sizes = [pair for trip in trips for pair in (("sent", trip.sent), ("received", trip.received))]

@@ -12,7 +12,6 @@ from pathlib import Path
 
 from flwr_dpkmeans.errors import CommandLine, ConfigurationError
 from flwr_dpkmeans.flower import app_guard
-from flwr_dpkmeans.flower.dashboard import PORT, node_metrics, node_page, serve
 from flwr_dpkmeans.flower.findings import Verdict, app_hash, flower_environment, program
 from flwr_dpkmeans.flower.node_check import MOST_CLOCK_SECONDS, UnansweredError, ask, check
 from flwr_dpkmeans.flower.node_setup import SETTINGS_FILE, init, pin
@@ -57,6 +56,8 @@ def node(arguments: Sequence[str]) -> int:
             return _node(path, start=True, apps=False) if options.start else 0
         path = path / SETTINGS_FILE if path.is_dir() else path
         if options.command == "dashboard":
+            from flwr_dpkmeans.flower.dashboard import node_metrics, node_page, serve
+
             return serve(partial(node_page, path), partial(node_metrics, path), options.port)
         if options.command == "pin":
             print("\n".join(pin(NodeOptions.from_toml(path))))
@@ -92,7 +93,7 @@ def _parser() -> CommandLine:
         if name == "status":
             command.add_argument("--json", action="store_true")
         if name == "dashboard":
-            command.add_argument("--port", type=int, default=PORT)
+            command.add_argument("--port", type=int, default=8400, help="0: any that is free")
     return parser
 
 

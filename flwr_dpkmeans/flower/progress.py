@@ -18,11 +18,10 @@ from typing import Any
 from flwr.app import Message
 from pydantic import BaseModel, ValidationError
 
-from flwr_dpkmeans.errors import ConfigurationError, DataError, DPKMeansError, LocalMisuseError
+from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError
 from flwr_dpkmeans.flower.exchange import Told, bytes_of
 from flwr_dpkmeans.log import LogFormat, file_handler, named, placed_logger, printable
 from flwr_dpkmeans.privacy.report import utc_now
-from flwr_dpkmeans.results.writer import write_whole
 from flwr_dpkmeans.sums.draft import worst_case
 from flwr_dpkmeans.sums.server import Server
 
@@ -35,13 +34,14 @@ _DIED = "its program ended without a word after {}: what its clients were charge
 
 
 class Outcome(StrEnum):
-    """How a run stands; nobody writes that it died: its reader finds that."""
+    """How a run stands; the last two nobody writes: its reader finds them."""
 
     RUNNING = "running"
     COMPLETED = "completed"
     STOPPED = "stopped"
     FAILED = "failed"
     DIED = "died"
+    UNREADABLE = "unreadable"
 
 
 class RoundTrip(BaseModel, frozen=True):
@@ -126,11 +126,15 @@ class Progress(logging.Handler):
         if self._folder is None:
             return
         self.known = self.known.model_copy(update=news | {"updated": utc_now()})
+        file, new = self._folder / PROGRESS_FILE, self._folder / f".{PROGRESS_FILE}"
         try:
-            write_whole(self._folder / PROGRESS_FILE, self.known.model_dump_json(indent=1).encode())
-        except LocalMisuseError as error:
+            # Not synced onto the disk: a busy one would slow the run.
+            with open(new, "wb", opener=lambda path, flags: os.open(path, flags, 0o600)) as out:
+                out.write(self.known.model_dump_json(indent=1).encode())
+            new.replace(file)
+        except OSError as error:
             self._folder = None
-            logger.warning("the run's progress is not kept: %s", error)
+            logger.warning("the run's progress is not kept (%s): free space, or choose another output folder", error)
 
     def planned(self, server: Server, epsilon: float, n_left: int | None) -> None:
         """Tell the plan that is in force, what was spent, and how many round trips are left."""
@@ -234,7 +238,7 @@ def _held(folder: Path, *, is_run: bool) -> Iterator[None]:
 
 
 def read_progress(folder: Path) -> RunProgress:
-    """Read what a run's folder says of it; a file that is none is a DataError."""
+    """Read what a run's folder says of it, and that its program was killed, or that the file is none."""
     file = folder / PROGRESS_FILE
     try:
         known = RunProgress.model_validate_json(file.read_bytes())
@@ -245,7 +249,8 @@ def read_progress(folder: Path) -> RunProgress:
                 died = {"outcome": Outcome.DIED, "sentence": _DIED.format(known.updated)}
                 return known.model_copy(update=died if known.outcome is Outcome.RUNNING else {})
     except (OSError, ValidationError) as error:
-        raise DataError(f"{file} cannot be read ({type(error).__name__}): look at it.") from error
+        told = {"outcome": Outcome.UNREADABLE, "sentence": f"{file} cannot be read ({type(error).__name__})."}
+        return RunProgress(run=folder.name.removeprefix("run-"), started="", updated="", **told)
     return known
 
 

@@ -33,7 +33,6 @@ from flwr.supercore.version import package_version
 
 from flwr_dpkmeans.errors import CommandLine, ConfigurationError, DPKMeansError, listed
 from flwr_dpkmeans.flower.app_guard import require_private
-from flwr_dpkmeans.flower.dashboard import PORT, serve, server_metrics, server_page
 from flwr_dpkmeans.flower.findings import (
     Finding,
     NoteError,
@@ -90,12 +89,14 @@ def server(arguments: Sequence[str]) -> int:
         elif name == "status":
             command.add_argument("--json", action="store_true")
         elif name == "dashboard":
-            command.add_argument("--port", type=int, default=PORT)
+            command.add_argument("--port", type=int, default=8400, help="0: any that is free")
     given = parser.parse_args(arguments)
     if given.command == "init":
         _init(given)
         return 0
     if given.command == "dashboard":
+        from flwr_dpkmeans.flower.dashboard import serve, server_metrics, server_page
+
         return serve(partial(server_page, given.folder), partial(server_metrics, given.folder), given.port)
     options = ServerOptions.load(given.folder)
     if given.command == "status":

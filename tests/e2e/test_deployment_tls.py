@@ -80,6 +80,7 @@ def assert_nothing_is_left(folder: Path, ports: Sequence[int]) -> None:
 
 def assert_strangers_are_turned_away(deployment: Deployment, folder: Path, node: NodeConfig) -> None:
     """One has a key that nobody registered, the other none: it would register itself if it could."""
+    (folder / "unknown").mkdir(mode=0o700)
     unknown = write_node_key(folder / "unknown" / "key")
     with (
         deployment.supernode(folder / "unknown", node, unknown) as first,
@@ -130,7 +131,7 @@ def test_three_nodes_agree_and_strangers_are_turned_away(tmp_path: Path) -> None
     assert (completed.outcome, completed.stage, len(completed.nodes)) == (Outcome.COMPLETED, "finish", 3)
     assert [(trip.n_asked, trip.n_answered) for trip in completed.trips] == [(3, 3)] * 4
     assert "this client's max_delta is 0.005" in stopped.sentence
-    assert "dpkmeans_runs" in server_page(runs_folder)
+    assert "max_delta is 0.005" in server_page(runs_folder)
     # So does who looks at the list of runs later.
     assert "the plan's delta is 0.006, but this client's max_delta is 0.005" in runs
 

@@ -25,7 +25,7 @@ from flwr_dpkmeans.node.ledger import FileLedger, LedgerEntry
 from flwr_dpkmeans.node.policy import ClientPolicy
 
 ALLOWED = {
-    "dpkmeans_runs": {"outcome": {"running", "completed", "stopped", "failed", "died"}},
+    "dpkmeans_runs": {"outcome": {"running", "completed", "stopped", "failed", "died", "unreadable"}},
     "dpkmeans_round_trips": {"stage": {"keys", "share", "sum", "unmask", "finish"}},
     "dpkmeans_round_trip_seconds": {"stage": {"keys", "share", "sum", "unmask", "finish"}},
     "dpkmeans_bytes": {"direction": {"sent", "received"}},
