@@ -22,7 +22,6 @@ from flwr_dpkmeans.node.policy import DEPLOYED, ClientPolicy
 
 SETTINGS_FILE = "node.toml"
 _FIRST_PORT = 9094
-_EPSILON_PER_RUN, _MIN_COHORT = 4.0, 3
 
 
 def init(given: argparse.Namespace) -> Path:
@@ -97,8 +96,8 @@ def _settings(given: argparse.Namespace, invitation: Invitation) -> dict[str, An
 def _policy(total: float, n_parties: int) -> str:
     """The example that lies beside `ClientPolicy`, with limits that let ordinary runs through."""
     text = (Path(policy_module.__file__).with_name("policy.example.toml")).read_text(encoding="utf-8")
-    limits = {"max-epsilon-per-run": min(total, _EPSILON_PER_RUN), "max-epsilon-total": total}
-    for key, value in {**limits, "min-cohort": min(n_parties, _MIN_COHORT)}.items():
+    limits = {"max-epsilon-per-run": min(total, 4.0), "max-epsilon-total": total, "min-cohort": min(n_parties, 3)}
+    for key, value in (limits | {"max-delta": 1e-4, "max-delta-total": 1e-3}).items():
         text = re.sub(rf"^{key} = \S+", f"{key} = {value}", text, flags=re.MULTILINE)
     return text
 
