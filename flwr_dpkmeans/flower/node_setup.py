@@ -120,6 +120,6 @@ def pin(options: NodeOptions) -> list[str]:
         lines = [f'{name} = "{identity}"' for name, identity in invitation.pins.items()]
         with options.policy.open("a", encoding="utf-8") as file:
             file.write("\n".join(["", "[pinned-peers]", *lines, ""]))
-    NodeCheck(options.policy, options).identity()
+    NodeCheck(options.policy, options)._identity()
     said = [f"{name}  {identity}" for name, identity in invitation.pins.items()]
     return [*said, f"compare by telephone, on each party's machine the same: {invitation.fingerprint}"]

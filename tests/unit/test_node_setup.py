@@ -97,7 +97,7 @@ def test_its_policy_allows_the_pages_own_command(here: Path) -> None:
     file = here / "ward-7" / "node.toml"
     file.write_text(f'run-config = "{PAGE}"\n{file.read_text()}')
     assert PAGE in (Path(__file__).parents[2] / "simulations/deploy/README.md").read_text()
-    assert "as run-config says, would be allowed" in NodeCheck(file, NodeOptions.from_toml(file)).run()
+    assert "as run-config says, would be allowed" in NodeCheck(file, NodeOptions.from_toml(file))._run()
 
 
 @pytest.mark.parametrize(
