@@ -125,7 +125,7 @@ def _init(given: argparse.Namespace) -> None:
     try:
         (folder / "certificates").mkdir(mode=0o700, parents=True)
         folder.chmod(0o700)
-        write_new(folder / FILE, ServerOptions.text(app=str(given.app.absolute()), port=given.port).encode())
+        write_new(folder / FILE, ServerOptions.to_toml({"app": str(given.app.absolute()), "port": given.port}).encode())
         options = ServerOptions.load(folder)
         hosts = (address.rpartition(":")[0].strip("[]"), "localhost", HOST)
         write_certificates(options.certificates, hosts, _VALID_DAYS)
