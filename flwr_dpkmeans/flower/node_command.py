@@ -1,4 +1,4 @@
-"""``flwr-dpkmeans node init|pin|check|start|status|hash``: a party's SuperNode, which runs approved apps only."""
+"""``flwr-dpkmeans node init|pin|check|start|status|dashboard|hash``: a party's SuperNode, which runs approved apps only."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 

@@ -163,7 +163,7 @@ def node(tmp_path: Path) -> Path:
             ledger.charge(entry)
     (tmp_path / "ward" / "home").mkdir()
     (tmp_path / "ward" / "home" / "alerts.log").write_text("ALERT app refused: SHA-256 77\n")
-    (tmp_path / "node.log").write_text("2026-01-01T00:00:00 INFO run 5 node 2: asked for: <b>fastlloyd</b>\n")
+    (tmp_path / "node.log").write_text("2026-01-01T00:00:00 INFO run 5 node 2: refused: <b>why</b>\n")
     (tmp_path / "ward" / "results" / "run-5" / "client-2").mkdir(parents=True)
     (tmp_path / "ward" / "results" / "run-5" / "client-2" / "report.html").touch()
     return file
@@ -176,7 +176,7 @@ def test_a_nodes_page_says_what_was_given_and_what_is_left(node: Path) -> None:
     assert re.search(r'<th scope="row">6/2</th><td>[^<]*</td><td>rows</td><td>record</td><td>0.25</td>', text)
     assert text.index(">7/2<") < text.index(">6/2<") < text.index(">5/2<")
     assert "SHA-256 77" in text
-    assert "<td>5</td><td>asked for: &lt;b&gt;fastlloyd" in text
+    assert "<td>5</td><td>refused: &lt;b&gt;why" in text
     assert str(node.parent / "results" / "run-5" / "client-2" / "report.html") in text
     (node.parent / "ledger.jsonl").write_text("{}\n")
     assert "is damaged at line 1" in node_page(node)
