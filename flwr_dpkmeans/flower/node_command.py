@@ -1,4 +1,4 @@
-"""``flwr-dpkmeans node init|pin|check|start|status|dashboard|hash``: a party's SuperNode, which runs approved apps only."""
+"""``flwr-dpkmeans node init|pin|check|start|status|dashboard|hash``: a party's node, which runs approved apps only."""
 
 from __future__ import annotations
 
