@@ -34,6 +34,7 @@ SUPERNODE = "flower-supernode"
 CLOCK_AHEAD_SECONDS = 5.0
 """A SuperLink turns requests away that are signed so far in its future, or 305 s in its past (Flower 1.41)."""
 _ANSWER_SECONDS = 5.0
+_GUARDED = "guarded-programs"
 
 
 def node(arguments: Sequence[str]) -> int:
@@ -91,7 +92,8 @@ def supernode_command(options: NodeOptions) -> list[str]:
 
 def apps_command(options: NodeOptions) -> list[str]:
     """Flower's command line for the program that starts apps, where it is not the SuperNode that does."""
-    command = [_program(app_guard.SUPEREXEC), "--insecure", "--runtime-api-address", f"{options.host}:{options.port}"]
+    guarded = options.home / _GUARDED / app_guard.SUPEREXEC
+    command = [str(guarded), "--insecure", "--runtime-api-address", f"{options.host}:{options.port}"]
     return [*command, "--superexec-auth-secret-file", str(options.runtime_secret)]
 
 
@@ -110,7 +112,7 @@ def _environment(options: NodeOptions, *, apps: bool) -> Mapping[str, str]:
 def guarded_environment(home: Path, allowed: frozenset[str]) -> dict[str, str]:
     """Write a node's guarded programs into its private home, and return the variables with which Flower uses them."""
     return app_guard.write_programs(
-        app_guard.Guard(allowed, home / "guarded-apps", home / "alerts.log"), home / "guarded-programs"
+        app_guard.Guard(allowed, home / "guarded-apps", home / "alerts.log"), home / _GUARDED
     )
 
 
