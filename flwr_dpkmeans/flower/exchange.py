@@ -26,7 +26,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordD
 from flwr.serverapp import Grid
 
 from flwr_dpkmeans.errors import CohortError, ProtocolError
-from flwr_dpkmeans.log import placed_logger
+from flwr_dpkmeans.log import name_nodes, placed_logger
 from flwr_dpkmeans.secagg.keys import Ring
 from flwr_dpkmeans.secagg.messages import Stage
 from flwr_dpkmeans.sums.client import Memory
@@ -177,7 +177,10 @@ def wait_for_nodes(grid: Grid, n_clients: int | None, min_clients: int, timeout:
     last: list[int] = []
     changed = told = start
     while True:
-        nodes = sorted(grid.get_node_ids())
+        # The SuperLink knows a node by its key, and the operator has named the key.
+        names = {node.node_id: node.name for node in grid.get_nodes()}
+        nodes = sorted(names)
+        name_nodes(names)
         now = time.monotonic()
         if nodes != last:
             last, changed = nodes, now

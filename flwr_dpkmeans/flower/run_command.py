@@ -12,15 +12,18 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 from flwr.cli.constant import LOCAL_SUPERLINK_ADDRESS_MAGIC_VALUE, LOCAL_SUPERLINK_ADDRESS_MAGIC_VALUE_IN_MEMORY
 from flwr.cli.flower_config import read_superlink_connection
 from flwr.common.config import get_fused_config_from_dir, get_project_config, parse_config_args
 
+from flwr_dpkmeans.flower.node_command import settings_text
 from flwr_dpkmeans.flower.server_app import checked_strategy, require_known
+from flwr_dpkmeans.flower.server_options import ServerOptions
 
 _FLWR = (sys.executable, "-m", "flwr.cli.app")
 _OWN_APP = f"{checked_strategy.__module__}:app"
@@ -33,9 +36,19 @@ def run(arguments: Sequence[str]) -> int:
 
     Raises the sentences of the ServerApp, before anything is started; whatever is wrong otherwise Flower says itself.
     """
-    given, _ = _parser().parse_known_intermixed_args(arguments)
-    check(given)
-    return _streamed(given.superlink, arguments)
+    given, others = _parser().parse_known_intermixed_args(arguments)
+    if given.server is None:
+        check(given)
+        return _streamed(given.superlink, arguments, os.environ)
+    options = ServerOptions.load(given.server)
+    settings = options.run_settings(given.app) | parse_config_args(given.run_config)
+    require_known(settings)
+    options.write_connection()
+    words = [given.app, *others, "--run-config", settings_text(settings)]
+    code = _streamed(None, [*words, *(["--format", given.format] if given.format else [])], options.environment)
+    if code == 0:
+        print(f"{options.results} has the server's report, each party's own folder its result", file=sys.stderr)
+    return code
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -46,6 +59,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("app", nargs="?", default=".")
     parser.add_argument("superlink", nargs="?")
     parser.add_argument("--run-config", "-c", action="append")
+    parser.add_argument("--server", type=Path, help="folder of `server init`: where to run, and among whom")
     parser.add_argument("--federation-config", action="append")
     for flag in ("--federation", "--format"):
         parser.add_argument(flag)
@@ -69,9 +83,9 @@ def check(given: argparse.Namespace) -> None:
         checked_strategy(get_fused_config_from_dir(folder, stated), n_nodes, simulated=True)
 
 
-def _streamed(superlink: str | None, arguments: Sequence[str]) -> int:
+def _streamed(superlink: str | None, arguments: Sequence[str], environment: Mapping[str, str]) -> int:
     command = [*_FLWR, "run", *(one for one in arguments if one != "--stream"), "--stream"]
-    environment, run_id = os.environ | {"PYTHONUNBUFFERED": "1"}, ""
+    run_id, environment = "", {**environment, "PYTHONUNBUFFERED": "1"}
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as flower:
         assert flower.stdout is not None
         for line in flower.stdout:
@@ -80,15 +94,15 @@ def _streamed(superlink: str | None, arguments: Sequence[str]) -> int:
             run_id = found.group(1) if found else run_id
     if flower.returncode or not run_id:
         return flower.returncode or 1
-    status, details = _status(superlink, run_id)
-    if status == "finished:completed":
+    (ended,) = listed_runs(environment, *([superlink] if superlink else []), "--run-id", run_id)
+    if ended["status"] == "finished:completed":
         return 0
-    print(f"run {run_id} is {status}: {details}", file=sys.stderr)
+    print(f"run {run_id} is {ended['status']}: {ended['status-details']}", file=sys.stderr)
     return 1
 
 
-def _status(superlink: str | None, run_id: str) -> tuple[str, str]:
-    """Status and details of a run, which has ended when its stream has."""
-    command = [*_FLWR, "list", *([superlink] if superlink else []), "--run-id", run_id, "--format", "json"]
-    (one,) = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)["runs"]
-    return one["status"], one["status-details"]
+def listed_runs(environment: Mapping[str, str], *which: str) -> list[dict[str, Any]]:
+    """What ``flwr list`` says of runs: a run has ended when its stream has."""
+    command = [*_FLWR, "list", *which, "--format", "json"]
+    done = subprocess.run(command, stdout=subprocess.PIPE, check=True, env=environment)
+    return list(json.loads(done.stdout)["runs"])

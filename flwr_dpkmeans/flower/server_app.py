@@ -30,7 +30,7 @@ from flwr_dpkmeans.flower.client_app import OutputFiles, mixture_of, run_folder,
 from flwr_dpkmeans.flower.exchange import is_simulated_server
 from flwr_dpkmeans.flower.kmeans_client import write_result
 from flwr_dpkmeans.flower.strategy import KMeansResult, PrivateKMeans, Timeouts
-from flwr_dpkmeans.log import LogOptions, Place, event, placed, placed_logger, show_logs
+from flwr_dpkmeans.log import LogOptions, Place, event, named, placed, placed_logger, show_logs
 from flwr_dpkmeans.options import AUTO, DEFAULT_ALGORITHM, Cohort, foreign_table, task_kind
 from flwr_dpkmeans.results.writer import PAGE_FILE, write_report
 from flwr_dpkmeans.sums.round import Array
@@ -51,7 +51,7 @@ class EndedError(AppExitException):
     """None: Flower logs what an app raises, and lines of code below a sentence look like a mistake in the program."""
 
     def __init__(self, error: DPKMeansError) -> None:
-        super().__init__(f"{type(error).__name__}: {error}")
+        super().__init__(f"{type(error).__name__}: {named(str(error))}")
 
 
 @app.main()

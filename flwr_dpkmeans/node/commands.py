@@ -1,4 +1,4 @@
-"""``ledger show|verify|accept``, ``identity new|show``, ``schema draft``: what a node's owner looks at and decides."""
+"""Of ledgers, identities and schemas: what a node's owner looks at and decides."""
 
 from __future__ import annotations
 
@@ -6,19 +6,24 @@ import argparse
 import itertools
 import json
 import math
+import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 from flwr_dpkmeans.data.readers import open_table
-from flwr_dpkmeans.data.schema import draft
-from flwr_dpkmeans.errors import CommandLine, ConfigurationError
+from flwr_dpkmeans.data.schema import MOST_OUTSIDE, Schema, Seen, draft
+from flwr_dpkmeans.data.tables import Layout, look_by_schema
+from flwr_dpkmeans.errors import CommandLine, ConfigurationError, listed, nearest
 from flwr_dpkmeans.log import printable
 from flwr_dpkmeans.node.ledger import FileLedger, LedgerEntry, LedgerReport, inspect_ledger
-from flwr_dpkmeans.node.node_settings import Identity
+from flwr_dpkmeans.node.node_settings import Identity, NodeOptions
+from flwr_dpkmeans.node.policy import DEPLOYED, ClientPolicy
 
 _NO_TERMINAL = 1000
+_LOGGED = re.compile(r"\S+ [A-Z]+ run (?P<run>\d+)[^:]*: (?P<message>.*)")
+_UNTOLD = {"asked": "", "allowed": False, "releases": 0, "epsilon": 0.0, "refused": ""}
 _COLUMNS = ("data set", "unit", "run", "plan", "releases", "epsilon", "delta", "first", "last")
 
 
@@ -55,9 +60,17 @@ def ledger(arguments: Sequence[str]) -> int:
 
 
 def schema(arguments: Sequence[str]) -> int:
-    """Write a skeleton beside a table's file."""
-    actions = {"draft": "write names and kinds of a table's columns into a .toml file beside it; the rest is yours"}
-    options = _parsed("schema", "Draft the schema that all parties share.", actions, "the table's file", arguments)
+    """Write a skeleton beside a table's file, or say how a table reads: 1 if something of it is to be mended."""
+    actions = {
+        "draft": "write names and kinds of a table's columns into a .toml file beside it; the rest is yours",
+        "check": "say how an own table reads by a schema: what is missing, misspelt, or outside the bounds",
+    }
+    options = _parsed("schema", "Draft the schema that all parties share, or try it.", actions, "the file", arguments)
+    if options.action == "check":
+        return _tell_columns(
+            Schema.load(options.path),
+            look_by_schema(options.table, Schema.load(options.path), Layout(query=options.query)),
+        )
     target = Path(options.path).with_suffix(".toml")
     skeleton = draft(open_table(options.path))
     try:
@@ -67,6 +80,29 @@ def schema(arguments: Sequence[str]) -> int:
         raise ConfigurationError(f"{target} exists and is left alone: move it away.") from error
     print(f"wrote {target}: fill in its bounds and values")
     return 0
+
+
+def _tell_columns(schema: Schema, seen: Sequence[Seen]) -> int:
+    """A row for each column, and what is to be mended: on the owner's own terminal, which may show cells."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table, problems = Table("column", "kind", "read", "missing", "unknown", "outside the bounds"), list[str]()
+    for column, one in zip(schema.columns, seen, strict=True):
+        numbers = (one.n_read, one.n_missing, one.n_unknown, one.n_outside)
+        table.add_row(Text(printable(one.name)), column.kind.value, *map(str, numbers))
+        values = [str(value) for value in column.values]
+        meant = [f"{cell!r} ({nearest(cell, values).rstrip('.')})" if values else repr(cell) for cell in one.spellings]
+        if one.n_unknown:
+            problems.append(f"{one.name!r} may not hold {listed(meant)}")
+        if one.looks_foreign:
+            problems.append(f"over {MOST_OUTSIDE:.0%} of {one.name!r} lie outside {column.bounds}: another unit?")
+        if not one.n_read:
+            problems.append(f"not one cell of {one.name!r} can be read")
+    _print(table)
+    for problem in problems:
+        print(printable(problem))
+    return 1 if problems else 0
 
 
 def identity(arguments: Sequence[str]) -> int:
@@ -85,6 +121,80 @@ def identity(arguments: Sequence[str]) -> int:
     return 0
 
 
+def status(options: NodeOptions, *, as_json: bool) -> int:
+    """Print what `owner_sees`: 1 if the ledger is damaged."""
+    from rich.table import Table
+    from rich.text import Text
+
+    seen = owner_sees(options)
+    if as_json:
+        print(json.dumps(seen, indent=1))
+        return 1 if seen["problems"] else 0
+    print(f"{options.name or options.identity}: pinned {', '.join(seen['pinned']) or 'nobody'}")
+    for one in seen["budget"]:
+        print(
+            "data set {data set!r}, unit {unit}: epsilon {spent:.6g} spent, {left:.6g} left of {allowed:.6g}".format(
+                **one
+            )
+        )
+    table = Table("run", "asked for", "allowed", "releases", "epsilon", "refused")
+    for run in seen["runs"]:
+        cells = (run["run"], run["asked"], "yes" if run["allowed"] else "", run["releases"], f"{run['epsilon']:.6g}")
+        table.add_row(*(Text(printable(cell)) for cell in (*cells, run["refused"])))
+    _print(table)
+    for line in (*seen["refused apps"], *seen["problems"]):
+        print(printable(line))
+    return 1 if seen["problems"] else 0
+
+
+def owner_sees(options: NodeOptions) -> dict[str, Any]:
+    """What a node was asked, allowed, gave and refused, and what is left: from policy, ledger, log and alerts.
+
+    Requests without a release are known from the node's ``log-file`` alone.
+    """
+    policy, report = ClientPolicy.from_toml(options.policy, base=DEPLOYED), inspect_ledger(options.ledger)
+    runs = _logged_runs(options.log_file)
+    spent = dict.fromkeys(policy.allowed_units, 0.0)
+    for one in _runs(report):
+        if one["data set"] == (options.data_id or options.data_path):
+            spent[one["unit"]] = spent.get(one["unit"], 0.0) + one["epsilon"]
+        run = runs.setdefault(one["run"].partition("/")[0], dict(_UNTOLD))
+        run |= {
+            "allowed": True,
+            "releases": run["releases"] + one["releases"],
+            "epsilon": run["epsilon"] + one["epsilon"],
+        }
+    alerts = options.home / "alerts.log"
+    total = policy.max_epsilon_total
+    return {
+        "name": options.name,
+        "pinned": [name or key[:16] for name, key in policy.pinned_peers or ()],
+        "budget": [
+            {"data set": options.data_id or options.data_path, "unit": unit, "spent": cost, "allowed": total}
+            | {"left": max(0.0, total - cost)}
+            for unit, cost in spent.items()
+        ],
+        "runs": [{"run": run} | told for run, told in runs.items()],
+        "refused apps": alerts.read_text(errors="replace").splitlines() if alerts.exists() else [],
+        "problems": list(report.problems) if options.ledger.exists() else [],
+    }
+
+
+def _logged_runs(path: Path | None) -> dict[str, dict[str, Any]]:
+    """By run, what a node's log, as text or as JSON, says of it."""
+    runs: dict[str, dict[str, Any]] = {}
+    for line in path.read_text(errors="replace").splitlines() if path and path.exists() else ():
+        said = json.loads(line) if line.startswith("{") else match.groupdict() if (match := _LOGGED.match(line)) else {}
+        if "run" in said:
+            run, (word, _, rest) = runs.setdefault(said["run"], dict(_UNTOLD)), said["message"].partition(": ")
+            if word == "asked for" and not run["asked"]:
+                run["asked"] = rest
+            elif word in ("refused", "cannot answer"):
+                run["refused"] = rest
+            run["allowed"] |= word == "allowed by this node's policy"
+    return runs
+
+
 def _parsed(
     name: str, description: str, actions: Mapping[str, str], file: str, arguments: Sequence[str]
 ) -> argparse.Namespace:
@@ -96,12 +206,14 @@ def _parsed(
         command.add_argument("path", help=file)
         if (name, action) == ("ledger", "show"):
             command.add_argument("--json", action="store_true", help="a list; a run is Flower's run id / node id")
+        if (name, action) == ("schema", "check"):
+            command.add_argument("table", help="a file, or a database's URL")
+            command.add_argument("--query", default="", help="what the database is asked for (SQL)")
     return parser.parse_args(arguments)
 
 
 def _print_table(report: LedgerReport) -> None:
     """Print one row per run, and a total per data set and unit of privacy: those of different units never add up."""
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
@@ -118,7 +230,13 @@ def _print_table(report: LedgerReport) -> None:
             # A run's name is the server's choice: neither markup nor control characters reach the terminal.
             cells = [Text(printable(_cell(column, row.get(column, "")))) for column in _COLUMNS]
             table.add_row(*cells, style=style, end_section=row is totals)
-    # Nothing is cut off: a terminal's narrow columns fold, and a file or pipe has no width.
+    _print(table)
+
+
+def _print(table: Any) -> None:
+    """Nothing is cut off: a terminal's narrow columns fold, and a file or pipe has no width."""
+    from rich.console import Console
+
     Console(width=None if sys.stdout.isatty() else _NO_TERMINAL).print(table)
 
 

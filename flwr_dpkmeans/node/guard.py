@@ -20,6 +20,7 @@ from flwr_dpkmeans.errors import (
     LocalMisuseError,
     ProtocolError,
     RefusalError,
+    listed,
 )
 from flwr_dpkmeans.log import event, placed_logger, printable
 from flwr_dpkmeans.node.ledger import SHARES_GIVEN, Ledger, LedgerEntry, Past
@@ -32,7 +33,7 @@ from flwr_dpkmeans.sums.client import Guard, Memory
 from flwr_dpkmeans.sums.draft import resolve_delta, verify_plan, worst_case
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.settings import Evaluation
-from flwr_dpkmeans.sums.wire import terms_digest
+from flwr_dpkmeans.sums.wire import Request, terms_digest
 
 LEAST_WAIT = 10.0
 """Seconds that every request stays good for by this node's clock."""
@@ -92,6 +93,19 @@ class NodeGuard(Guard):
         if self.pinned is None or self.identity is None:
             return frozenset()
         return frozenset(pin_mark(key, self.run_id) for key in (self.identity.public_key, *self.pinned))
+
+    def names(self, memory: Memory | None, request: Request) -> dict[int, str]:
+        """What the policy calls nodes: this one, those whose identities are announced now, and those of the cohort."""
+        pinned, own = self.pinned or {}, self.identity and self.identity.public_key
+        told = {node: found.identity.hex() for node, found in getattr(request.body, "credentials", {}).items()}
+        for line in () if memory is None else memory.cohort:
+            node, _, digits = line.partition(" identity ")
+            told |= {int(node): digits} if digits else {}
+        told |= {self.node_id: own.hex()} if own else {}
+        names = {
+            node: [name for key, name in pinned.items() if key.hex().startswith(one)] for node, one in told.items()
+        }
+        return {node: found[0] for node, found in names.items() if found}
 
     def started(self) -> str:
         return utc_now()
@@ -339,7 +353,9 @@ def _log_asked(plan: Plan, request: SumRequest, n_recognised: int) -> None:
     roster = ""
     if request.roster is not None:
         pinned = f", {n_recognised} of them recognised by pinned identities" if n_recognised else ""
-        roster = f"; a cohort of {len(request.roster.members)} clients{pinned}"
+        roster = (
+            f"; a cohort of {len(request.roster.members)} clients{pinned}: {listed(map(str, request.roster.node_ids))}"
+        )
     noises = [
         f"{block.name} (sensitivity {block.sensitivity.bound:.3g}, {block.noise.value} noise +-{block.noise_scale:.3g})"
         for block in planned.blocks

@@ -282,7 +282,7 @@ def read_both(path: Path) -> tuple[bytes, bytes]:
     head = b""
     for _ in range(2):
         try:
-            with _locked(path, exclusive=False) as descriptor:
+            with locked(path, exclusive=False) as descriptor:
                 return read_all(descriptor), read_head(path)
         except FileNotFoundError:
             if not path.parent.is_dir():  # a disk that is gone is not an empty ledger
@@ -357,7 +357,7 @@ def append(descriptor: int, raw: bytes, complete: bytes, line: bytes) -> None:
 
 
 @contextlib.contextmanager
-def _locked(path: Path, *, exclusive: bool) -> Iterator[int]:
+def locked(path: Path, *, exclusive: bool) -> Iterator[int]:
     """Open a file, to append if the lock is exclusive, and wait for the lock; the path must still lead to it then."""
     flags = os.O_RDWR | os.O_APPEND | os.O_CREAT if exclusive else os.O_RDONLY
     while True:
@@ -465,7 +465,7 @@ class FileLedger:
 
     def charge(self, entry: LedgerEntry, admit: Admit | None = None) -> None:
         """Record a release on disk; send it only after this has returned. See `MemoryLedger.charge`."""
-        with self._guard, file_errors(self._path), _locked(self._path, exclusive=True) as descriptor:
+        with self._guard, file_errors(self._path), locked(self._path, exclusive=True) as descriptor:
             raw = read_all(descriptor)
             complete = complete_lines(raw)
             head = self._catch_up(complete, read_head(self._path))
@@ -485,7 +485,7 @@ class FileLedger:
         Releases that are missing from it no longer count. A damaged line, or a file that cannot be written, is a
         BudgetError.
         """
-        with self._guard, file_errors(self._path), _locked(self._path, exclusive=True) as descriptor:
+        with self._guard, file_errors(self._path), locked(self._path, exclusive=True) as descriptor:
             self._chain = Chain()
             self._take(complete_lines(read_all(descriptor)))
             self._write_head(descriptor)

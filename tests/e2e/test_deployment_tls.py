@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from flwr_dpkmeans import FederatedKMeans
 from flwr_dpkmeans.data.bundled import load_bundled
 from flwr_dpkmeans.data.partition import partition_indices
-from simulations.deploy.certificates import make_credentials, write_node_key
+from flwr_dpkmeans.node.certificates import write_node_key
 from simulations.deploy.collected import collect
+from simulations.deploy.credentials import make_credentials
 from simulations.deploy.sites import make_sites
 from simulations.deployment import Deployment, LogLine, deployed
 from simulations.flower_commands import NodeConfig
