@@ -166,6 +166,7 @@ _APP = (
     RunKey("join-timeout", 120.0, "seconds for the cohort to join"),
     RunKey("round-timeout", 600.0, "seconds for the replies of one aggregation"),
     RunKey("run-timeout", 86_400.0, "seconds for the whole run"),
+    RunKey("concurrent", False, "ask nodes while other runs of the SuperLink do, too; false: each waits for its turn"),
     RunKey("log-format", "text", "text, json: the server's lines (nodes have keys of their own)"),
     RunKey("verbose", False, "also sizes, timings and phases; never data, keys or masks"),
     RunKey("output", "", "simulation: folder in which every run makes its own; empty: ~/flwr-dpkmeans"),
@@ -304,7 +305,7 @@ def strategy_from_run_config(
         bounds=_bounds(given, has_server_points=server_data is not None),
         bounds_domain=_unless_auto(given, "bounds-domain"),
         server_data=server_data,
-        timeouts=Timeouts(given["join-timeout"], given["round-timeout"], given["run-timeout"]),
+        timeouts=Timeouts(given["join-timeout"], given["round-timeout"], given["run-timeout"], given["concurrent"]),
         **options,
     )
 

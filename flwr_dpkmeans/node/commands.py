@@ -17,14 +17,14 @@ from flwr_dpkmeans.data.schema import MOST_OUTSIDE, Schema, Seen, draft
 from flwr_dpkmeans.data.tables import Layout, look_by_schema
 from flwr_dpkmeans.errors import CommandLine, ConfigurationError, listed, nearest
 from flwr_dpkmeans.log import printable
-from flwr_dpkmeans.node.ledger import FileLedger, LedgerEntry, LedgerReport, inspect_ledger
+from flwr_dpkmeans.node.ledger import RESULT_TAKEN, FileLedger, LedgerEntry, LedgerReport, inspect_ledger
 from flwr_dpkmeans.node.node_settings import Identity, NodeOptions
 from flwr_dpkmeans.node.policy import DEPLOYED, ClientPolicy
 
 _NO_TERMINAL = 1000
 _LOGGED = re.compile(r"\S+ [A-Z]+ run (?P<run>\d+)[^:]*: (?P<message>.*)")
-_UNTOLD = {"asked": "", "allowed": False, "releases": 0, "epsilon": 0.0, "refused": ""}
-_COLUMNS = ("data set", "unit", "run", "plan", "releases", "epsilon", "delta", "first", "last")
+_UNTOLD = {"asked": "", "allowed": False, "releases": 0, "epsilon": 0.0, "result": "", "refused": ""}
+_COLUMNS = ("data set", "unit", "run", "plan", "releases", "epsilon", "delta", "first", "last", "result")
 
 
 def ledger(arguments: Sequence[str]) -> int:
@@ -137,10 +137,10 @@ def status(options: NodeOptions, *, as_json: bool) -> int:
                 **one
             )
         )
-    table = Table("run", "asked for", "allowed", "releases", "epsilon", "refused")
+    table = Table("run", "asked for", "allowed", "releases", "epsilon", "result", "refused")
     for run in seen["runs"]:
         cells = (run["run"], run["asked"], "yes" if run["allowed"] else "", run["releases"], f"{run['epsilon']:.6g}")
-        table.add_row(*(Text(printable(cell)) for cell in (*cells, run["refused"])))
+        table.add_row(*(Text(printable(cell)) for cell in (*cells, run["result"], run["refused"])))
     _print(table)
     for line in (*seen["refused apps"], *seen["problems"]):
         print(printable(line))
@@ -163,6 +163,7 @@ def owner_sees(options: NodeOptions) -> dict[str, Any]:
             "allowed": True,
             "releases": run["releases"] + one["releases"],
             "epsilon": run["epsilon"] + one["epsilon"],
+            "result": one["result"],
         }
     alerts = options.home / "alerts.log"
     total = policy.max_epsilon_total
@@ -248,7 +249,7 @@ def _runs(report: LedgerReport) -> Iterator[dict[str, Any]]:
     for (data_id, unit), runs in groups.items():
         for run_id, entries in runs.items():
             first, last = entries[0], entries[-1]
-            # Other entries only note that key shares were given.
+            # Other entries only note that key shares were given, or that the result has come.
             n_releases = sum(entry.is_release for entry in entries)
             row = (
                 data_id,
@@ -260,6 +261,7 @@ def _runs(report: LedgerReport) -> Iterator[dict[str, Any]]:
                 first.delta,
                 first.time,
                 last.time,
+                "yes" if last.attempt == RESULT_TAKEN else "no",
             )
             yield dict(zip(_COLUMNS, row, strict=True))
 
