@@ -44,17 +44,7 @@ from flwr_dpkmeans.errors import (
 from flwr_dpkmeans.flower.app_guard import CLIENT_APP
 from flwr_dpkmeans.flower.exchange import RECORD, content_of, log_size, packet_of, recall, remember
 from flwr_dpkmeans.flower.kmeans_client import DESCRIBE, STATISTIC, KMeansClient
-from flwr_dpkmeans.log import (
-    LogOptions,
-    Place,
-    event,
-    name_nodes,
-    placed,
-    placed_logger,
-    printable,
-    show_logs,
-    where_raised,
-)
+from flwr_dpkmeans.log import LogOptions, Place, event, placed, placed_logger, printable, show_logs, where_raised
 from flwr_dpkmeans.node.guard import NodeGuard, NodeSettings, failed
 from flwr_dpkmeans.node.guard import logger as node_logger
 from flwr_dpkmeans.node.ledger import FileLedger
@@ -264,8 +254,7 @@ class SecureAggregation:
             settings, context.run_id, context.node_id, stream_number(context), message.metadata.created_at
         )
         memory = recall(context)
-        if guard.pinned:
-            name_nodes(guard.names(memory, request))
+        guard.name_peers(memory, request)
         memory, reply = Client(guard, Wrapped(message, context, call_next, guard), memory).handle(request)
         packet = encode_reply(request.stage, reply)
         remember(context, memory)

@@ -2,89 +2,93 @@
 
 from __future__ import annotations
 
+import argparse
+import json
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from flwr_dpkmeans.errors import CommandLine, ConfigurationError
 from flwr_dpkmeans.flower import app_guard
-from flwr_dpkmeans.flower.findings import Verdict, app_digest, flower_environment, program
+from flwr_dpkmeans.flower.findings import Verdict, app_hash, flower_environment, program
 from flwr_dpkmeans.flower.node_check import MOST_CLOCK_SECONDS, UnansweredError, ask, check
 from flwr_dpkmeans.flower.node_setup import SETTINGS_FILE, init, pin
-from flwr_dpkmeans.node.commands import status
+from flwr_dpkmeans.node.commands import owner_sees
 from flwr_dpkmeans.node.invitation import Invitation
 from flwr_dpkmeans.node.node_settings import Isolation, NodeOptions
 from flwr_dpkmeans.node.policy import DEPLOYED, ClientPolicy
+from flwr_dpkmeans.results.page import CONSOLE, rendered
 
 SUPERNODE = "flower-supernode"
 _GUARDED = "guarded-programs"
-_COMMANDS = {
-    "init": "make this party's folder NAME with keys and strict files, and write it into the invitation",
-    "pin": "write the identities of the complete invitation into the policy, and print them to be compared",
-    "check": "look at everything, and print a line for each item",
-    "start": "look at everything, then run flower-supernode with the guard, or say what is wrong",
-    "status": "print what was asked, given and refused, and what is left",
-    "hash": "print the hash of a reviewed app, for allowed-apps",
+_FILE: dict[str, Any] = {"file": {"type": Path, "help": "NODE.toml, or its folder"}}
+_APPS = {"--apps": {"action": "store_true", "help": "isolation 'process': the part that runs apps, as its own user"}}
+_COMMANDS: dict[str, tuple[str, dict[str, dict[str, Any]]]] = {
+    "init": (
+        "make this party's folder NAME with keys and strict files, and write it into the invitation",
+        {
+            "name": {"help": "in the invitation"},
+            "--invitation": {"type": Path, "required": True, "help": "invitation.toml, as it goes around"},
+            "--data": {"required": True, "help": "the rows: a file, or a database's URL"},
+            "--query": {"default": "", "help": "what the database is asked for (SQL)"},
+            "--columns": {"default": "", "help": "clustered ones, such as age,height; left out: all that hold numbers"},
+            "--schema": {"type": Path, "help": "in place of columns: the schema that all parties share"},
+            "--folder": {"type": Path, "default": Path(), "help": "where the folder is made"},
+            "--max-epsilon-total": {"type": float, "default": 20.0, "help": "what all runs together may cost"},
+            "--app": {"type": Path, "default": Path(), "help": "the own copy of the project, or its .fab file"},
+            "--start": {"action": "store_true", "help": "then wait for all others, and start"},
+        },
+    ),
+    "pin": ("write the identities of the complete invitation into the policy, and print them to be compared", _FILE),
+    "check": ("look at everything, and print a line for each item", _FILE | _APPS),
+    "start": ("look at everything, then run flower-supernode with the guard, or say what is wrong", _FILE | _APPS),
+    "status": (
+        "print what was asked, given and refused, and what is left",
+        _FILE | {"--json": {"action": "store_true"}},
+    ),
+    "hash": (
+        "print the hash of a reviewed app, for allowed-apps",
+        {"app": {"type": Path, "help": "project or .fab file"}},
+    ),
 }
-_INIT = (
-    ("--invitation", Path, None, "invitation.toml of the office"),
-    ("--data", str, None, "the rows: a file, or a database's URL"),
-    ("--query", str, "", "what the database is asked for (SQL)"),
-    ("--columns", str, "", "those that are clustered, such as age,height; left out: all that hold numbers"),
-    ("--schema", Path, None, "the schema that all parties share, in place of columns"),
-    ("--folder", Path, Path(), "where the folder is made"),
-    ("--max-epsilon-total", float, 20.0, "what all runs together may cost"),
-    ("--app", Path, Path(), "the own copy of the project, or its .fab file"),
-)
 
 
 def node(arguments: Sequence[str]) -> int:
     """Run the command: 1 if something is wrong; ``start`` does not return, but becomes Flower's program."""
-    options = _parser().parse_args(arguments)
+    parser = CommandLine(prog="python -m flwr_dpkmeans node", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    for name, (text, flags) in _COMMANDS.items():
+        command = commands.add_parser(name, help=text, description=text)
+        for flag, how in flags.items():
+            command.add_argument(flag, **how)
+    given = parser.parse_args(arguments)
     try:
-        if options.command == "hash":
-            print(app_digest(options.file))
-            return 0
-        path = init(options) if options.command == "init" else options.file.absolute()
-        if options.command == "init":
-            print(f"wrote {path}, and {options.name} into {options.invitation}")
-            return _node(path, start=True, apps=False) if options.start else 0
-        path = path / SETTINGS_FILE if path.is_dir() else path
-        if options.command == "pin":
-            print("\n".join(pin(NodeOptions.from_toml(path))))
-            return 0
-        if options.command == "status":
-            return status(NodeOptions.from_toml(path), as_json=options.json)
-        return _node(path, start=options.command == "start", apps=options.apps)
+        return _ran(given)
     except app_guard.GuardError as error:
         raise ConfigurationError(str(error)) from error
 
 
-def _parser() -> CommandLine:
-    parser = CommandLine(prog="python -m flwr_dpkmeans node", description=__doc__)
-    commands = parser.add_subparsers(dest="command", required=True)
-    for name, text in _COMMANDS.items():
-        command = commands.add_parser(name, help=text, description=text)
-        if name == "init":
-            command.add_argument("name", help="this party's name in the invitation")
-            for flag, kind, default, about in _INIT:
-                command.add_argument(
-                    flag, type=kind, default=default, required=flag in ("--invitation", "--data"), help=about
-                )
-            command.add_argument(
-                "--start", action="store_true", help="then wait for the others and the SuperLink, and start"
-            )
-        else:
-            command.add_argument("file", type=Path, help="a .fab file or a project" if name == "hash" else "NODE.toml")
-        if name in ("start", "check"):
-            text = "isolation 'process': the part that runs the apps (flower-superexec), as its own user"
-            command.add_argument("--apps", action="store_true", help=text)
-        if name == "status":
-            command.add_argument("--json", action="store_true")
-    return parser
+def _ran(given: argparse.Namespace) -> int:
+    if given.command == "hash":
+        print(app_hash(given.app))
+        return 0
+    if given.command == "init":
+        path = init(given)
+        print(f"wrote {path}, and {given.name} into {given.invitation}")
+        return _node(path, start=True, apps=False) if given.start else 0
+    path = given.file.absolute() / SETTINGS_FILE if given.file.is_dir() else given.file.absolute()
+    if given.command == "pin":
+        print("\n".join(pin(NodeOptions.from_toml(path))))
+    elif given.command == "status":
+        seen = owner_sees(NodeOptions.from_toml(path))
+        print(json.dumps(seen, indent=1) if given.json else rendered("status.j2", CONSOLE, **seen))
+        return 1 if seen["problems"] else 0
+    else:
+        return _node(path, start=given.command == "start", apps=given.apps)
+    return 0
 
 
 def _node(path: Path, *, start: bool, apps: bool) -> int:
@@ -106,34 +110,24 @@ def _node(path: Path, *, start: bool, apps: bool) -> int:
 
 
 def _wait(options: NodeOptions, *, apps: bool) -> None:
-    """Wait until the other parties are known, and pin them; then until the SuperLink is there and knows this one."""
-    both = options.isolation is Isolation.SUBPROCESS
-    if (
-        (both or apps)
-        and options.invitation
-        and ClientPolicy.from_toml(options.policy, base=DEPLOYED).pinned_peers is None
-    ):
-        _until(partial(_missing_parties, options, options.invitation))
-        print("\n".join(pin(options)), file=sys.stderr, flush=True)
-    if both or not apps:
-        _until(partial(_missing_superlink, options))
-
-
-def _until(missing: Callable[[], str]) -> None:
     """Wait until nothing is missing, and say what for whenever that changes."""
     told = ""
-    while what := missing():
+    while what := _missing(options, apps=apps):
         if what != told:
             print(f"waiting for {what}", file=sys.stderr, flush=True)
         told = what
         time.sleep(1.0)
 
 
-def _missing_parties(options: NodeOptions, path: Path) -> str:
-    return ", ".join(Invitation.load(path).missing) and f"{', '.join(Invitation.load(path).missing)} in {path}"
-
-
-def _missing_superlink(options: NodeOptions) -> str:
+def _missing(options: NodeOptions, *, apps: bool) -> str:
+    """The other parties, who are pinned as soon as all are in the invitation; then a SuperLink that knows this one."""
+    both, path = options.isolation is Isolation.SUBPROCESS, options.invitation
+    if (both or apps) and path and ClientPolicy.from_toml(options.policy, base=DEPLOYED).pinned_peers is None:
+        if names := Invitation.load(path).missing:
+            return f"{', '.join(names)} in {path}"
+        print("\n".join(pin(options)), file=sys.stderr, flush=True)
+    if apps:
+        return ""
     try:
         answer = ask(options)
     except UnansweredError as error:

@@ -12,7 +12,7 @@ from typing import Any
 from flwr_dpkmeans.data.readers import open_table
 from flwr_dpkmeans.data.schema import Schema
 from flwr_dpkmeans.errors import ConfigurationError
-from flwr_dpkmeans.flower.node_check import load_rows, require_same_parties
+from flwr_dpkmeans.flower.node_check import NodeCheck
 from flwr_dpkmeans.flower.server_options import require_proposed
 from flwr_dpkmeans.node import policy as policy_module
 from flwr_dpkmeans.node.certificates import write_new, write_node_key
@@ -22,7 +22,6 @@ from flwr_dpkmeans.node.policy import DEPLOYED, ClientPolicy
 
 SETTINGS_FILE = "node.toml"
 _FIRST_PORT = 9094
-_EPSILON_PER_RUN, _MIN_COHORT = 4.0, 3
 
 
 def init(given: argparse.Namespace) -> Path:
@@ -48,7 +47,7 @@ def init(given: argparse.Namespace) -> Path:
             write_new(new / name, text.encode())
         for name in ("home", "ledger", "results"):
             (new / name).mkdir(mode=0o700)
-        load_rows(NodeOptions.from_toml(new / SETTINGS_FILE))
+        _ = NodeCheck(new, NodeOptions.from_toml(new / SETTINGS_FILE)).table  # what cannot be read is told now
         new = new.rename(folder)
         Invitation.add(given.invitation, *party)
     except BaseException:
@@ -97,8 +96,8 @@ def _settings(given: argparse.Namespace, invitation: Invitation) -> dict[str, An
 def _policy(total: float, n_parties: int) -> str:
     """The example that lies beside `ClientPolicy`, with limits that let ordinary runs through."""
     text = (Path(policy_module.__file__).with_name("policy.example.toml")).read_text(encoding="utf-8")
-    limits = {"max-epsilon-per-run": min(total, _EPSILON_PER_RUN), "max-epsilon-total": total}
-    for key, value in {**limits, "min-cohort": min(n_parties, _MIN_COHORT)}.items():
+    limits = {"max-epsilon-per-run": min(total, 4.0), "max-epsilon-total": total, "min-cohort": min(n_parties, 3)}
+    for key, value in (limits | {"max-delta": 1e-4, "max-delta-total": 1e-3}).items():
         text = re.sub(rf"^{key} = \S+", f"{key} = {value}", text, flags=re.MULTILINE)
     return text
 
@@ -117,6 +116,6 @@ def pin(options: NodeOptions) -> list[str]:
         lines = [f'{name} = "{identity}"' for name, identity in invitation.pins.items()]
         with options.policy.open("a", encoding="utf-8") as file:
             file.write("\n".join(["", "[pinned-peers]", *lines, ""]))
-    require_same_parties(options)
+    NodeCheck(options.policy, options).identity()
     said = [f"{name}  {identity}" for name, identity in invitation.pins.items()]
     return [*said, f"compare by telephone, on each party's machine the same: {invitation.fingerprint}"]

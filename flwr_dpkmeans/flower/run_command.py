@@ -23,7 +23,7 @@ from flwr.common.config import get_fused_config_from_dir, get_project_config, pa
 
 from flwr_dpkmeans.flower.node_command import settings_text
 from flwr_dpkmeans.flower.server_app import checked_strategy, require_known
-from flwr_dpkmeans.flower.server_options import ServerOptions
+from flwr_dpkmeans.flower.server_options import ServerOptions, require_proposed
 
 _FLWR = (sys.executable, "-m", "flwr.cli.app")
 _OWN_APP = f"{checked_strategy.__module__}:app"
@@ -41,10 +41,14 @@ def run(arguments: Sequence[str]) -> int:
         check(given)
         return _streamed(given.superlink, arguments, os.environ)
     options = ServerOptions.load(given.server)
-    settings = options.run_settings(given.app) | parse_config_args(given.run_config)
-    require_known(settings)
+    require_proposed(Path(given.app), options.invitation)
+    settings = parse_config_args(given.run_config)
+    if _is_own(given.app):
+        require_known(settings)
+        settings = options.run_settings(settings)
+        checked_strategy(get_fused_config_from_dir(Path(given.app), settings), 0, simulated=False)
     options.write_connection()
-    words = [given.app, *others, "--run-config", settings_text(settings)]
+    words = [given.app, *others, *(["--run-config", settings_text(settings)] if settings else [])]
     code = _streamed(None, [*words, *(["--format", given.format] if given.format else [])], options.environment)
     if code == 0:
         print(f"{options.results} has the server's report, each party's own folder its result", file=sys.stderr)
@@ -68,11 +72,9 @@ def _parser() -> argparse.ArgumentParser:
 
 def check(given: argparse.Namespace) -> None:
     """Make the checks of this package's own app, whose configuration they know; other apps have checks of their own."""
-    folder = Path(given.app).expanduser()
+    if not _is_own(given.app):
+        return
     try:
-        components = get_project_config(folder)["tool"]["flwr"]["app"]["components"]
-        if given.app.startswith("@") or components["serverapp"] != _OWN_APP:
-            return
         stated = parse_config_args(given.run_config)
         n_nodes = int(parse_config_args(given.federation_config).get("num-supernodes", 0))
         simulated = read_superlink_connection(given.superlink).address in _LOCAL
@@ -80,7 +82,15 @@ def check(given: argparse.Namespace) -> None:
         return  # Flower has sentences for files of its own
     require_known(stated)
     if simulated:  # of another SuperLink nobody knows here whether it simulates
-        checked_strategy(get_fused_config_from_dir(folder, stated), n_nodes, simulated=True)
+        checked_strategy(get_fused_config_from_dir(Path(given.app).expanduser(), stated), n_nodes, simulated=True)
+
+
+def _is_own(app: str) -> bool:
+    try:
+        components = get_project_config(Path(app).expanduser())["tool"]["flwr"]["app"]["components"]
+    except (click.ClickException, OSError, KeyError, ValueError):
+        return False
+    return not app.startswith("@") and bool(components["serverapp"] == _OWN_APP)
 
 
 def _streamed(superlink: str | None, arguments: Sequence[str], environment: Mapping[str, str]) -> int:

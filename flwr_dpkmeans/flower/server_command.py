@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import datetime
 import json
 import os
 import shlex
@@ -37,12 +36,15 @@ from flwr_dpkmeans.flower.findings import (
     Finding,
     NoteError,
     Verdict,
-    app_digest,
+    app_hash,
     found,
     program,
-    secret,
-    unchangeable,
-    writable,
+    require_days,
+    require_free,
+    require_room,
+    require_secret,
+    require_unchangeable,
+    require_writable,
 )
 from flwr_dpkmeans.flower.run_command import listed_runs
 from flwr_dpkmeans.flower.server_options import FILE, HOST, ServerOptions, require_proposed
@@ -53,8 +55,7 @@ from flwr_dpkmeans.node.node_settings import NodeOptions
 from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.results.writer import PAGE_FILE, REPORT_FILE
 
-_VALID_DAYS, _WARNING_DAYS = 365, 30
-_LEAST_FREE_BYTES = 1 << 30
+_VALID_DAYS = 365
 _TRIED = ("1.41", "1.42")
 _START_SECONDS, _LOOK_SECONDS = 60.0, 1.0
 
@@ -112,11 +113,11 @@ def _init(given: argparse.Namespace) -> None:
         raise ConfigurationError(f"{folder} is there already and left alone: choose another folder.")
     if len({*parties}) < len(parties):
         raise ConfigurationError(f"the parties are {', '.join(parties)}, of which one is there twice: name each once.")
-    made = {"federation": given.federation or folder.name, "superlink": address, "app": app_digest(given.app)}
+    made = {"federation": given.federation or folder.name, "superlink": address, "app": app_hash(given.app)}
     try:
         (folder / "certificates").mkdir(mode=0o700, parents=True)
         folder.chmod(0o700)
-        write_new(folder / FILE, ServerOptions.text(app=str(given.app.absolute()), port=given.port).encode())
+        write_new(folder / FILE, ServerOptions.to_toml({"app": str(given.app.absolute()), "port": given.port}).encode())
         options = ServerOptions.load(folder)
         hosts = (address.rpartition(":")[0].strip("[]"), "localhost", HOST)
         write_certificates(options.certificates, hosts, _VALID_DAYS)
@@ -227,7 +228,7 @@ def check(path: Path, options: ServerOptions, *, starting: bool) -> list[Finding
 
 
 def _file(path: Path) -> str:
-    unchangeable(path)
+    require_unchangeable(path)
     return f"{path} is complete, and nobody else can change it"
 
 
@@ -240,7 +241,7 @@ def _flower() -> str:
 def _tls(options: ServerOptions) -> str:
     """Shake hands with the files themselves, as a node will."""
     invitation, key = Invitation.load(options.invitation), options.certificates / "server.key"
-    secret(key)
+    require_secret(key)
     hosts, certificate = (
         (HOST, invitation.superlink.rpartition(":")[0].strip("[]")),
         options.certificates / "server.pem",
@@ -262,17 +263,15 @@ def _tls(options: ServerOptions) -> str:
                 f"nodes would refuse {certificate} for {host!r} ({error.verify_message}): make one that the "
                 "invitation's authority signs for it."
             ) from error
-    files = (certificate, options.authority)
-    ends_at = min(x509.load_pem_x509_certificate(file.read_bytes()).not_valid_after_utc for file in files)
-    left = (ends_at - datetime.datetime.now(datetime.UTC)).days
-    if left < _WARNING_DAYS:
-        raise NoteError(f"the certificates hold for {left} more days, to {ends_at:%F}: renew them")
-    return f"nodes know {' and '.join(dict.fromkeys(hosts))} by the invitation's authority, for {left} days"
+    for file in (certificate, options.authority):
+        known = x509.load_pem_x509_certificate(file.read_bytes())
+        require_days(str(file), known.not_valid_before_utc, known.not_valid_after_utc)
+    return f"nodes know {' and '.join(dict.fromkeys(hosts))} by the invitation's authority"
 
 
 def _state(options: ServerOptions) -> str:
     database = options.state / "state.db"
-    writable(options.state)
+    require_writable(options.state)
     if options.state.exists():
         require_private(options.state)
     if database.exists():
@@ -283,12 +282,7 @@ def _state(options: ServerOptions) -> str:
             raise ConfigurationError(
                 f"{database} cannot be used ({error}): mend its rights, or put a backup back."
             ) from error
-    free = shutil.disk_usage(database.parent if database.exists() else options.certificates).free
-    if free < _LEAST_FREE_BYTES:
-        raise ConfigurationError(
-            f"{options.state} has {free >> 20} MB of disk left, but at least 1024 are needed: free some."
-        )
-    return f"{options.state} can be written, and has {free >> 30} GB"
+    return f"{options.state} can be written; {require_room(options.state, options.results)}"
 
 
 def _parties(options: ServerOptions) -> str:
@@ -304,15 +298,7 @@ def _port(options: ServerOptions, *, starting: bool) -> str:
         if starting:
             raise ConfigurationError(f"the SuperLink at {HOST}:{options.port} runs already: it needs no other one.")
         return f"our SuperLink answers at {HOST}:{options.port}"
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((HOST, options.port))
-        except OSError as error:
-            raise ConfigurationError(
-                f"port {options.port} is not free ({error.strerror}): end the program there, or choose another port."
-            ) from error
-    return f"{options.port} is free"
+    return require_free(HOST, options.port)
 
 
 def _address(options: ServerOptions) -> str:
@@ -402,5 +388,5 @@ def results(arguments: Sequence[str]) -> int:
         cost = f"epsilon {report.epsilon:.4g} at delta {report.delta:.3g} per {report.unit}"
         kind, page = "private" if report.is_private else "not private", (file.parent / PAGE_FILE).absolute()
         lines.append((when.replace("T", " ")[:19], f"{run} {when} {kind} {cost} {page}"))
-    print(*(line for _, line in sorted(lines)), sep="\n")
+    print(*(line for _, line in sorted(lines or [("", f"no run has left anything in {place}")])), sep="\n")
     return 0

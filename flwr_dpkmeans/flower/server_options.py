@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
+from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Any, Self
 
 from flwr.supercore.control import ControlHttpClient
 from flwr.supercore.interceptors.http.runtime_version import RuntimeVersionHttpInterceptor
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, ValidationInfo
+from pydantic import Field
 
-from flwr_dpkmeans.errors import ConfigurationError, finding
-from flwr_dpkmeans.flower.findings import app_digest, flower_environment, program
+from flwr_dpkmeans.errors import ConfigurationError
+from flwr_dpkmeans.flower.findings import app_hash, flower_environment, program
 from flwr_dpkmeans.node.invitation import Invitation
-from flwr_dpkmeans.node.policy import read_toml
+from flwr_dpkmeans.node.node_settings import LocalPath, SettingsFile
 
 HOST = "127.0.0.1"
 """The SuperLink serves everybody who reaches its port, so that it is this machine's alone."""
@@ -25,48 +25,26 @@ LEAST_PARTIES = 3
 """In a sum, unless the run's configuration says it: what a party's first policy asks for."""
 
 
-def _beside(path: Path, info: ValidationInfo) -> Path:
-    """Below the folder of the file that names it, if it is not absolute."""
-    return Path(str(info.context)) / path
+class ServerOptions(SettingsFile):
+    """What server.toml says."""
 
-
-_Path = Annotated[Path, Field(strict=False), AfterValidator(_beside)]
-
-
-class ServerOptions(BaseModel):
-    """What server.toml says; a path that is not absolute is beside the file."""
-
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", strict=True, validate_default=True, use_attribute_docstrings=True
-    )
-    app: _Path
+    app: LocalPath
     """The project's folder, or its .fab file: the invitation has the hash of what is run."""
     port: int = Field(8000, ge=1, le=65535)
     """The SuperLink's, on this machine alone; whatever others shall reach goes through nginx."""
-    invitation: _Path = Path("invitation.toml")
+    invitation: LocalPath = Path("invitation.toml")
     """Who takes part: the file that goes around, or lies on a shared disk."""
-    certificates: _Path = Path("certificates")
+    certificates: LocalPath = Path("certificates")
     """Folder with ca.crt, server.pem and server.key."""
-    state: _Path = Path("superlink")
+    state: LocalPath = Path("superlink")
     """Private folder (mode 700) with the SuperLink's database, log, process id, and Flower's own files."""
-    results: _Path = Path("results")
+    results: LocalPath = Path("results")
     """Folder in which each run makes its own."""
 
     @classmethod
     def load(cls, folder: Path) -> Self:
         """Read ``server.toml`` in a folder; a ConfigurationError says what cannot be read or is wrong."""
-        path = folder.absolute() / FILE
-        try:
-            return cls.model_validate(read_toml(path, str(path)), context=path.parent)
-        except ValidationError as error:
-            raise ConfigurationError(f"{path}: {finding(error, cls.model_fields)}") from error
-
-    @classmethod
-    def text(cls, **stated: Any) -> str:
-        """A file with these values, the others' defaults, and what each is for."""
-        values = {name: key.default for name, key in cls.model_fields.items()} | stated
-        about = {name: key.description for name, key in cls.model_fields.items()}
-        return "".join([f"# {about[name]}\n{name} = {json.dumps(values[name], default=str)}\n" for name in values])
+        return cls.from_toml(folder.absolute() / FILE)
 
     @property
     def home(self) -> Path:
@@ -101,12 +79,12 @@ class ServerOptions(BaseModel):
         text = f"[superlink]\ndefault = 'federation'\n\n[superlink.federation]\n{connection}"
         (self.home / "config.toml").write_text(text)
 
-    def run_settings(self, app: str) -> dict[str, Any]:
-        """What is known of a run beside its configuration; refused is another app than the invitation's."""
-        require_proposed(Path(app), self.invitation)
-        n_parties = len(Invitation.load(self.invitation).pins)
-        least = min(n_parties, LEAST_PARTIES)
-        return {"num-clients": n_parties, "cohort.min-clients": least, "output": str(self.results)}
+    def run_settings(self, stated: Mapping[str, Any]) -> dict[str, Any]:
+        """A run's configuration, with what is known here and not stated there."""
+        settings = {"num-clients": len(Invitation.load(self.invitation).parties), "output": str(self.results), **stated}
+        n_clients = settings["num-clients"]  # not yet looked at
+        least = min(n_clients, LEAST_PARTIES) if isinstance(n_clients, int) else LEAST_PARTIES
+        return {"cohort.min-clients": least, **settings}
 
     def client(self) -> closing[ControlHttpClient]:
         """The SuperLink's operator."""
@@ -117,7 +95,7 @@ class ServerOptions(BaseModel):
 
 def require_proposed(app: Path, invitation: Path) -> str:
     """Refuse another app than the invitation's: nodes would refuse it only after a while."""
-    proposed, own = Invitation.load(invitation).app, app_digest(app)
+    proposed, own = Invitation.load(invitation).app, app_hash(app)
     if own != proposed:
         raise ConfigurationError(
             f"{app} has the hash {own}, but the invitation proposes {proposed}: run that version, or have every "

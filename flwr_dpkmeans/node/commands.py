@@ -22,8 +22,8 @@ from flwr_dpkmeans.node.node_settings import Identity, NodeOptions
 from flwr_dpkmeans.node.policy import DEPLOYED, ClientPolicy
 
 _NO_TERMINAL = 1000
-_LOGGED = re.compile(r"\S+ [A-Z]+ run (?P<run>\d+)[^:]*: (?P<message>.*)")
-_UNTOLD = {"asked": "", "allowed": False, "releases": 0, "epsilon": 0.0, "result": "", "refused": ""}
+_LINE = re.compile(r"(?P<time>\S+) [A-Z]+ run (?P<run>\d+)[^:]*: (?P<message>.*)")
+_ON_PLANS = ("asked for: ", "allowed by ", "refused: ", "cannot answer: ", "the result is here")
 _COLUMNS = ("data set", "unit", "run", "plan", "releases", "epsilon", "delta", "first", "last", "result")
 
 
@@ -121,79 +121,32 @@ def identity(arguments: Sequence[str]) -> int:
     return 0
 
 
-def status(options: NodeOptions, *, as_json: bool) -> int:
-    """Print what `owner_sees`: 1 if the ledger is damaged."""
-    from rich.table import Table
-    from rich.text import Text
-
-    seen = owner_sees(options)
-    if as_json:
-        print(json.dumps(seen, indent=1))
-        return 1 if seen["problems"] else 0
-    print(f"{options.name or options.identity}: pinned {', '.join(seen['pinned']) or 'nobody'}")
-    for one in seen["budget"]:
-        print(
-            "data set {data set!r}, unit {unit}: epsilon {spent:.6g} spent, {left:.6g} left of {allowed:.6g}".format(
-                **one
-            )
-        )
-    table = Table("run", "asked for", "allowed", "releases", "epsilon", "result", "refused")
-    for run in seen["runs"]:
-        cells = (run["run"], run["asked"], "yes" if run["allowed"] else "", run["releases"], f"{run['epsilon']:.6g}")
-        table.add_row(*(Text(printable(cell)) for cell in (*cells, run["result"], run["refused"])))
-    _print(table)
-    for line in (*seen["refused apps"], *seen["problems"]):
-        print(printable(line))
-    return 1 if seen["problems"] else 0
-
-
 def owner_sees(options: NodeOptions) -> dict[str, Any]:
-    """What a node was asked, allowed, gave and refused, and what is left: from policy, ledger, log and alerts.
-
-    Requests without a release are known from the node's ``log-file`` alone.
-    """
+    """What a node was asked, allowed, gave and refused, and what is left: from policy, ledger, log and alerts."""
     policy, report = ClientPolicy.from_toml(options.policy, base=DEPLOYED), inspect_ledger(options.ledger)
-    runs = _logged_runs(options.log_file)
-    spent = dict.fromkeys(policy.allowed_units, 0.0)
-    for one in _runs(report):
-        if one["data set"] == (options.data_id or options.data_path):
-            spent[one["unit"]] = spent.get(one["unit"], 0.0) + one["epsilon"]
-        run = runs.setdefault(one["run"].partition("/")[0], dict(_UNTOLD))
-        run |= {
-            "allowed": True,
-            "releases": run["releases"] + one["releases"],
-            "epsilon": run["epsilon"] + one["epsilon"],
-            "result": one["result"],
-        }
-    alerts = options.home / "alerts.log"
-    total = policy.max_epsilon_total
+    given, name, alerts = list(_runs(report)), options.data_name, options.home / "alerts.log"
+    left = []
+    for unit in policy.allowed_units:
+        spent = math.fsum(run["epsilon"] for run in given if (run["data set"], run["unit"]) == (name, unit))
+        one = {"data set": name, "unit": unit, "spent": spent, "left": max(0.0, policy.max_epsilon_total - spent)}
+        left.append(one)
     return {
         "name": options.name,
-        "pinned": [name or key[:16] for name, key in policy.pinned_peers or ()],
-        "budget": [
-            {"data set": options.data_id or options.data_path, "unit": unit, "spent": cost, "allowed": total}
-            | {"left": max(0.0, total - cost)}
-            for unit, cost in spent.items()
-        ],
-        "runs": [{"run": run} | told for run, told in runs.items()],
-        "refused apps": alerts.read_text(errors="replace").splitlines() if alerts.exists() else [],
+        "pinned": dict(policy.pinned_peers or ()),
+        "epsilon": left,
+        "given": given,
+        "asked": list(_logged(options.log_file)),
+        "alerts": alerts.read_text(errors="replace").splitlines() if alerts.exists() else [],
         "problems": list(report.problems) if options.ledger.exists() else [],
     }
 
 
-def _logged_runs(path: Path | None) -> dict[str, dict[str, Any]]:
-    """By run, what a node's log, as text or as JSON, says of it."""
-    runs: dict[str, dict[str, Any]] = {}
+def _logged(path: Path | None) -> Iterator[dict[str, str]]:
+    """What a node's log, as text or as JSON, says of plans: its time, run and words."""
     for line in path.read_text(errors="replace").splitlines() if path and path.exists() else ():
-        said = json.loads(line) if line.startswith("{") else match.groupdict() if (match := _LOGGED.match(line)) else {}
-        if "run" in said:
-            run, (word, _, rest) = runs.setdefault(said["run"], dict(_UNTOLD)), said["message"].partition(": ")
-            if word == "asked for" and not run["asked"]:
-                run["asked"] = rest
-            elif word in ("refused", "cannot answer"):
-                run["refused"] = rest
-            run["allowed"] |= word == "allowed by this node's policy"
-    return runs
+        said = json.loads(line) if line.startswith("{") else found.groupdict() if (found := _LINE.match(line)) else {}
+        if "run" in said and said["message"].startswith(_ON_PLANS):
+            yield {key: str(said[key]) for key in ("time", "run", "message")}
 
 
 def _parsed(

@@ -22,7 +22,7 @@ from flwr_dpkmeans.errors import (
     RefusalError,
     listed,
 )
-from flwr_dpkmeans.log import event, placed_logger, printable
+from flwr_dpkmeans.log import event, name_nodes, placed_logger, printable
 from flwr_dpkmeans.node.ledger import RESULT_TAKEN, SHARES_GIVEN, Ledger, LedgerEntry, Past, unfinished
 from flwr_dpkmeans.node.node_settings import Identity
 from flwr_dpkmeans.node.policy import Asked, ClientPolicy, has_bounds_by_name
@@ -94,8 +94,8 @@ class NodeGuard(Guard):
             return frozenset()
         return frozenset(pin_mark(key, self.run_id) for key in (self.identity.public_key, *self.pinned))
 
-    def names(self, memory: Memory | None, request: Request) -> dict[int, str]:
-        """What the policy calls nodes: this one, those whose identities are announced now, and those of the cohort."""
+    def name_peers(self, memory: Memory | None, request: Request) -> None:
+        """Call nodes by the policy's names: this one, those whose identities are announced now, and the cohort's."""
         pinned, own = self.pinned or {}, self.identity and self.identity.public_key
         told = {node: found.identity.hex() for node, found in getattr(request.body, "credentials", {}).items()}
         for line in () if memory is None else memory.cohort:
@@ -105,7 +105,8 @@ class NodeGuard(Guard):
         names = {
             node: [name for key, name in pinned.items() if key.hex().startswith(one)] for node, one in told.items()
         }
-        return {node: found[0] for node, found in names.items() if found}
+        if pinned:
+            name_nodes({node: found[0] for node, found in names.items() if found})
 
     def started(self) -> str:
         return utc_now()

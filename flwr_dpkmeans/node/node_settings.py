@@ -81,7 +81,7 @@ def _source(source: str, info: ValidationInfo) -> str:
     return source if "://" in source else str(_located(Path(source), info))
 
 
-_Path = Annotated[Path, Field(strict=False), AfterValidator(_located)]
+LocalPath = Annotated[Path, Field(strict=False), AfterValidator(_located)]
 Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 
@@ -92,6 +92,7 @@ class SettingsFile(BaseModel):
         frozen=True,
         extra="forbid",
         strict=True,
+        validate_default=True,
         alias_generator=lambda name: name.replace("_", "-"),
         use_attribute_docstrings=True,
     )
@@ -110,7 +111,7 @@ class SettingsFile(BaseModel):
         lines = list[str]()
         for name, field in cls.model_fields.items():
             default = () if field.is_required() else "" if field.default is None else field.default
-            stated = f"{field.alias} = {json.dumps(values.get(name, default), ensure_ascii=False)}"
+            stated = f"{field.alias} = {json.dumps(values.get(name, default), ensure_ascii=False, default=str)}"
             about = textwrap.wrap((field.description or "").replace("``", "'"), 110)
             lines += ["", *(f"# {line}" for line in about), stated if name in values else f"# {stated}"]
         return "\n".join(lines[1:]) + "\n"
@@ -121,29 +122,29 @@ class NodeOptions(SettingsFile):
 
     name: str = ""
     """This party's name in the invitation."""
-    invitation: _Path | None = None
+    invitation: LocalPath | None = None
     """The invitation that goes around; once it is complete, ``node pin`` writes its identities into the policy."""
-    app: _Path | None = None
+    app: LocalPath | None = None
     """The own copy of the project (or its .fab file), which allowed-apps is held against."""
     allowed_apps: tuple[Sha256, ...] = Field(min_length=1, strict=False)
     """SHA-256 of every app (FAB) that may run, as ``python -m flwr_dpkmeans node hash`` prints it after a review."""
     superlink: str
     """Address of the SuperLink, such as "superlink.example.org:443"."""
-    home: _Path
+    home: LocalPath
     """Private folder of the user who runs the apps (mode 700): guarded programs, unpacked apps, ``alerts.log``."""
     data_path: Annotated[str, AfterValidator(_source)]
     """The rows: a file, a folder of .parquet files, or the URL of a database (SQLAlchemy)."""
-    policy: _Path
+    policy: LocalPath
     """What this node allows (TOML)."""
-    ledger: _Path
+    ledger: LocalPath
     """What its data have cost."""
-    identity: _Path
+    identity: LocalPath
     """Its long-term key, which the other parties pin."""
-    output: _Path
+    output: LocalPath
     """Folder for results."""
-    root_certificates: _Path | None = None
+    root_certificates: LocalPath | None = None
     """Certificate that the SuperLink is known by (PEM); left out: those of the system."""
-    key: _Path | None = None
+    key: LocalPath | None = None
     """Private key that the SuperLink knows this SuperNode by."""
     insecure: bool = False
     """Without TLS, for a SuperLink on this machine only."""
@@ -153,13 +154,13 @@ class NodeOptions(SettingsFile):
     """Port there."""
     isolation: Isolation = Field(Isolation.SUBPROCESS, strict=False)
     """With "process", apps are started by ``node start --apps``, as another user than the SuperNode's."""
-    runtime_secret: _Path | None = None
+    runtime_secret: LocalPath | None = None
     """With "process": a file of random bytes that both users read, so that nobody else on the machine gets tasks."""
     data_id: str = ""
     """Name of the data in the ledger; "": the path."""
     query: str = ""
     """What the database is asked for (SQL)."""
-    table_schema: _Path | None = Field(None, alias="schema")
+    table_schema: LocalPath | None = Field(None, alias="schema")
     """The schema that all parties share (TOML): it says what is clustered."""
     schema_digest: str = Field("", pattern="^([0-9a-f]{64})?$")
     """SHA-256 of the schema that was agreed on; another one is refused."""
@@ -173,7 +174,7 @@ class NodeOptions(SettingsFile):
     """What the server's operator will type after --run-config: ``node check`` says whether the policy allows it."""
     log_format: str = ""
     """Lines of the app's log: "text" or "json"."""
-    log_file: _Path | None = None
+    log_file: LocalPath | None = None
     """Where they are written as well."""
     verbose: bool = False
     """Also sizes, timings and phases."""
@@ -188,6 +189,11 @@ class NodeOptions(SettingsFile):
         if is_database != bool(self.query) or (is_database and not self.data_id):
             raise ValueError("a database needs query, and data-id as its name in the ledger; a file has no query")
         return self
+
+    @property
+    def data_name(self) -> str:
+        """The data's name in the ledger."""
+        return self.data_id or self.data_path
 
     @property
     def node_config(self) -> Mapping[str, str | bool]:

@@ -469,15 +469,14 @@ def test_a_nodes_lines_call_others_by_the_names_that_its_policy_pins() -> None:
     guard = NodeGuard(settings, 1, numbers[own], 0, 0.0)
     told = {numbers[one]: Credential(one.public_key, bytes(32), bytes(64)) for one in (peer, stranger)}
     memory = SimpleNamespace(cohort=(f"{numbers[later]} identity {pins['ward-9'][:16]}", "5 key abcd"))
-    names = guard.names(cast(Any, memory), Request(Stage.SUM, body=SimpleNamespace(credentials=told)))
-    assert names == {numbers[own]: "ward-7", numbers[peer]: "ward-8", numbers[later]: "ward-9"}
-    assert guard.names(None, Request(Stage.KEYS)) == {numbers[own]: "ward-7"}
 
     def line() -> str:
-        name_nodes(names)
-        text = f"node {numbers[peer]} (ward-8) did not sign, node {numbers[stranger]} is not pinned"
+        guard.name_peers(cast(Any, memory), Request(Stage.SUM, body=SimpleNamespace(credentials=told)))
+        text = (
+            f"node {numbers[peer]} (ward-8) did not sign, node {numbers[stranger]} is not pinned, {numbers[later]} is"
+        )
         with placed(Place(run=9774918726557204819, node=numbers[own])):
             return LineFormatter().format(logging.LogRecord("x", logging.WARNING, "", 0, text, (), None))
 
-    said = "node ward-7: node ward-8 did not sign, node 17470624556868163867 is not pinned"
+    said = "node ward-7: node ward-8 did not sign, node 17470624556868163867 is not pinned, ward-9 is"
     assert contextvars.copy_context().run(line) == f"run 9774918726557204819 {said}"

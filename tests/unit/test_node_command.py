@@ -19,10 +19,10 @@ from support.node_files import SOME_APP, write_node
 
 from flwr_dpkmeans.__main__ import COMMANDS, main
 from flwr_dpkmeans.errors import ConfigurationError, RefusalError
-from flwr_dpkmeans.flower import node_check, node_command
+from flwr_dpkmeans.flower import findings, node_check, node_command
 from flwr_dpkmeans.flower.app_guard import digest_of
 from flwr_dpkmeans.flower.findings import NoteError, Verdict
-from flwr_dpkmeans.flower.node_check import Answer, check
+from flwr_dpkmeans.flower.node_check import Answer, NodeCheck, check
 from flwr_dpkmeans.node.ledger import FileLedger, LedgerEntry
 from flwr_dpkmeans.node.node_settings import NodeOptions
 from simulations.deploy.credentials import make_credentials
@@ -188,8 +188,8 @@ def test_the_connection_needs_tls_and_a_certificate_that_holds(
     file = write_node(tmp_path, superlink="superlink.example.org:443", **secure)
     assert main(["node", "check", str(file)]) == 0
     assert said(capsys, "connection").startswith("ok")
-    later = node_check.time.time() + 8 * 86400
-    monkeypatch.setattr(node_check.time, "time", lambda: later)
+    later = findings.time.time() + 8 * 86400
+    monkeypatch.setattr(findings.time, "time", lambda: later)
     assert main(["node", "check", str(file)]) == 1
     assert "set the clock, or get a new certificate" in said(capsys, "connection")
     monkeypatch.undo()
@@ -377,7 +377,7 @@ def test_a_connection_without_a_key_is_a_note_and_no_error() -> None:
         host="127.0.0.1", insecure=False, superlink="example.org:9092", key=None, root_certificates=None
     )
     with pytest.raises(NoteError, match="no key: whoever reaches the SuperLink can be a node"):
-        node_check._connection(cast(Any, options))
+        NodeCheck(Path(), cast(Any, options)).connection()
 
 
 @pytest.mark.parametrize(
@@ -393,28 +393,29 @@ def test_a_policy_that_leaves_everything_open_is_a_note(
         require_complete=lambda: checked.append("complete"), check_columns=checked.append,
     )  # fmt: skip
     monkeypatch.setattr(node_check.ClientPolicy, "from_toml", lambda path, base: policy)
-    monkeypatch.setattr(node_check, "unchangeable", checked.append)
-    options: Any = SimpleNamespace(policy="p.toml", columns=("a",), table_schema=None)
+    monkeypatch.setattr(node_check, "require_unchangeable", checked.append)
+    options: Any = SimpleNamespace(policy="p.toml", columns=("a",), table_schema=None, schema_digest="")
     if noted:
         with pytest.raises(NoteError, match="allows anything and leaves epsilon open"):
-            node_check._policy(options)
+            NodeCheck(Path(), options).policy()
     else:
-        assert node_check._policy(options) == f"at most epsilon {run:g} for a run, {total:g} in all"
+        assert NodeCheck(Path(), options).policy() == f"at most epsilon {run:g} for a run, {total:g} in all"
     assert checked == ["p.toml", "complete", ("a",)]
 
 
 def test_a_policys_columns_are_held_against_those_of_the_schema(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(node_check, "unchangeable", lambda path: None)
+    monkeypatch.setattr(node_check, "require_unchangeable", lambda path: None)
     (tmp_path / "schema.toml").write_text(
         'profile = ["ward"]\n[columns]\nage = { kind = "number", bounds = [0, 9] }\n'
         'ward = { kind = "category", values = ["A"], weight = 0 }\n'
     )
     limits = 'allow-anything = true\nmax-epsilon-per-run = 1\nmax-epsilon-total = 2\nallowed-columns = ["age"{}]\n'
-    options: Any = SimpleNamespace(policy=tmp_path / "p.toml", columns=(), table_schema=tmp_path / "schema.toml")
+    files = {"policy": tmp_path / "p.toml", "table_schema": tmp_path / "schema.toml"}
+    options: Any = SimpleNamespace(**files, columns=(), schema_digest="")
     options.policy.write_text(limits.format(', "ward=A"'))
-    assert node_check._policy(options) == "at most epsilon 1 for a run, 2 in all"
+    assert NodeCheck(Path(), options).policy() == "at most epsilon 1 for a run, 2 in all"
     options.policy.write_text(limits.format(""))
     with pytest.raises(RefusalError, match="its table of 2 names has 1 besides them"):
-        node_check._policy(options)
+        NodeCheck(Path(), options).policy()

@@ -18,7 +18,7 @@ from support.apps import app_files, packed
 from support.superlink_stand_in import UNKNOWN, StandIn, standing_in
 
 from flwr_dpkmeans.__main__ import main
-from flwr_dpkmeans.flower import node_check
+from flwr_dpkmeans.flower import findings, node_check
 from flwr_dpkmeans.flower.app_guard import digest_of
 from flwr_dpkmeans.flower.findings import Verdict
 from flwr_dpkmeans.flower.node_check import check
@@ -208,7 +208,7 @@ FAULTS: dict[str, tuple[Callable[[Place], object], str, Verdict, str]] = {
         lambda place: _pin(place, "ward-8", OTHER),
         "identity",
         WRONG,
-        f"ward-8 has .* by .*invitation.toml, but {OTHER} by .*policy.toml",
+        f"ward-8 has .* by the invitation, but {OTHER} by .*policy.toml",
     ),
     "another self in the invitation": (
         lambda place: _invite(place, "ward-7", _changed_identity(place)),
@@ -269,7 +269,7 @@ FAULTS: dict[str, tuple[Callable[[Place], object], str, Verdict, str]] = {
     ),
     "disk": (
         lambda place: place.patch.setattr(
-            node_check.shutil, "disk_usage", lambda there: SimpleNamespace(free=99 * 2**20)
+            findings.shutil, "disk_usage", lambda there: SimpleNamespace(free=99 * 2**20)
         ),
         "disk",
         WRONG,

@@ -6,6 +6,7 @@ import json
 import re
 import socket
 import stat
+import time
 from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,6 +15,7 @@ from typing import Any
 import httpx
 import pytest
 from cryptography.hazmat.primitives.serialization import load_ssh_public_key
+from flwr.cli.build import build_fab_from_files
 from flwr.proto.node_pb2 import NodeInfo
 from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 from support.apps import app_files, packed
@@ -21,9 +23,9 @@ from support.node_files import write_node
 
 from flwr_dpkmeans.__main__ import main
 from flwr_dpkmeans.errors import ConfigurationError
-from flwr_dpkmeans.flower import run_command, server_command
+from flwr_dpkmeans.flower import findings, run_command, server_command
 from flwr_dpkmeans.flower.app_guard import digest_of
-from flwr_dpkmeans.flower.findings import Verdict
+from flwr_dpkmeans.flower.findings import Verdict, app_hash
 from flwr_dpkmeans.flower.server_options import ServerOptions
 from flwr_dpkmeans.node.certificates import write_certificates, write_node_key
 from flwr_dpkmeans.node.invitation import Invitation
@@ -79,7 +81,8 @@ def test_a_new_folder_is_complete_and_its_owners_alone(office: Path, capsys: pyt
     assert invitation.certificate == (office / "certificates" / "ca.crt").read_text()
     # Every key of the file is there with what it is for, and all of them are read back.
     text = (office / "server.toml").read_text().splitlines()
-    assert [line.startswith("# ") for line in text] == [True, False] * len(ServerOptions.model_fields)
+    keys = [line.removeprefix("# ").split(" = ")[0] for line in text if " = " in line]
+    assert keys == list(ServerOptions.model_fields)
 
 
 @pytest.mark.parametrize(
@@ -145,10 +148,10 @@ def rewrite(path: Path, old: str, new: str) -> None:
         ("tls expired", "certificate has expired"),
         ("state", "mode 700"),
         ("state database", "state.db cannot be used"),
-        ("state disk", "has 10 MB of disk left"),
+        ("state disk", "has 10 MiB left"),
         ("app", "but the invitation proposes"),
         ("parties", "the key 'partys' is not known"),
-        ("port", "is not free"),
+        ("port", "cannot be had"),
         ("address", "nodes cannot find 'no.such.host.invalid'"),
     ],
 )
@@ -197,17 +200,11 @@ def test_what_is_wrong_is_found_and_nothing_is_started(
         assert f"wrong {item.split()[0]}" in capsys.readouterr().err
 
 
-def test_a_certificate_that_ends_soon_is_a_note(office: Path) -> None:
-    new = office / "new"
-    new.mkdir()
-    write_certificates(new, ["127.0.0.1"], 20)
-    for path in list(new.iterdir()):
-        path.replace(office / "certificates" / path.name)
-    invitation = Invitation.load(office / "invitation.toml")
-    certificate = (office / "certificates" / "ca.crt").read_text()
-    invitation.model_copy(update={"certificate": certificate}).save(office / "invitation.toml")
+def test_a_certificate_that_ends_soon_is_a_note(office: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    later = time.time() + 340 * 86400
+    monkeypatch.setattr(findings.time, "time", lambda: later)
     verdict, says = found(office, "tls")
-    assert (verdict, "hold for 19 more days" in says) == (Verdict.NOTE, True)
+    assert (verdict, "so 24 days more: get a new one before" in says) == (Verdict.NOTE, True)
 
 
 def test_a_dry_run_prints_flowers_own_command_line(office: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -338,9 +335,18 @@ def test_a_run_is_handed_what_the_server_knows_and_no_other_app(
     monkeypatch.setattr(run_command, "_streamed", streamed)
     join(office, "ward-7")
     join(office, "ward-9")
-    app, given = str(office.parent / "app.fab"), ["--server", str(office)]
+    folder = office.parent / "project"
+    folder.mkdir()
+    for name, text in app_files().items():
+        (folder / name).write_text(text.replace("counted:server", run_command._OWN_APP))
+    config = (run_command.Path(run_command.__file__).parents[2] / "pyproject.toml").read_text()
+    with (folder / "pyproject.toml").open("a") as file:
+        file.write("\n" + config[config.index("[tool.flwr.app.config]") :].partition("\n[tool.ruff")[0])
+    app, given = str(folder), ["--server", str(office)]
+    rewrite(office / "invitation.toml", digest_of(FAB), app_hash(folder))
     settings = office.parent / "more.toml"
-    settings.write_text("n-clusters = 4\nnum-clients = 3\n[fastlloyd]\nalpha = 0.5\n")
+    stated = "algorithm = 'fastlloyd'\nbounds = '0,1'\nn-clusters = 4\nn-features = 2\nnum-clients = 2\n"
+    settings.write_text(stated + "[fastlloyd]\nalpha = 0.5\n")
     assert main(["run", app, *given, "--stream", "-c", "n-clusters=3 bounds='0,1'"]) == 0
     assert main(["run", app, *given, "--run-config", str(settings), "--format", "json"]) == 0
     output = f"output='{office / 'results'}'"
@@ -348,16 +354,28 @@ def test_a_run_is_handed_what_the_server_knows_and_no_other_app(
         app,
         "--stream",
         "--run-config",
-        f"num-clients=2 cohort.min-clients=2 {output} n-clusters=3 bounds='0,1'",
+        f"cohort.min-clients=3 num-clients=3 {output} n-clusters=3 bounds='0,1'",
     ]
-    more = f"num-clients=3 cohort.min-clients=2 {output} n-clusters=4 fastlloyd.alpha=0.5"
+    more = f"cohort.min-clients=2 num-clients=2 {output} algorithm='fastlloyd' bounds='0,1' n-clusters=4"
+    more += " n-features=2 fastlloyd.alpha=0.5"
     assert typed[1] == [app, "--run-config", more, "--format", "json"]
     assert capsys.readouterr().err.count(f"{office / 'results'} has the server's report") == 2
     assert main(["run", app, *given, "-c", "n-clusterz=3"]) == 1
-    (office.parent / "app.fab").write_bytes(packed(app_files(mark="changed")))
+    assert main(["run", app, *given, "-c", "n-clusters=3 bounds='0,1' epsilon=-1.0"]) == 1
+    assert "epsilon is -1.0" in capsys.readouterr().err
+    (folder / "counted.py").write_text("changed")
     assert main(["run", app, *given]) == 1
     assert "but the invitation proposes" in capsys.readouterr().err
     assert len(typed) == 2
+
+
+def test_folders_of_a_federation_in_the_project_do_not_change_the_app() -> None:
+    project = run_command.Path(run_command.__file__).parents[2]
+    own = {name: (project / name).read_bytes() for name in ("pyproject.toml", "README.md", "LICENSE")}
+    code = {"flwr_dpkmeans/__init__.py": b"", "flwr_dpkmeans/data/bundled.toml": b""}
+    own |= code | {"flwr_dpkmeans/results/templates.toml": b""}
+    beside = {f"office/superlink/home/apps/x/{name}": content + b"x" for name, content in own.items()}
+    assert build_fab_from_files(own)[0] == build_fab_from_files(own | beside)[0]
 
 
 def test_results_are_listed_for_a_server_a_node_and_a_folder(
@@ -374,6 +392,8 @@ def test_results_are_listed_for_a_server_a_node_and_a_folder(
     failed = {"run-id": "4", "status": "finished:failed", "pending-at": "2020-01-01 08:00:02Z", "status-details": "why"}
     monkeypatch.setattr(server_command, "listed_runs", lambda _: [failed | {"finished-at": "2020-01-01 08:01:00Z"}])
     capsys.readouterr()
+    assert main(["results", str(office.parent)]) == 0
+    assert capsys.readouterr().out == f"no run has left anything in {office.parent}\n"
     for place in (office, node, node.parent, node.parent / "results"):
         assert main(["results", str(place)]) == 0
     lines = capsys.readouterr().out.splitlines()
