@@ -125,7 +125,7 @@ def _end_of(environment: Mapping[str, str], *which: str) -> Mapping[str, Any]:
     """What is said of a run that has ended, however often the SuperLink is killed meanwhile."""
     heard = time.monotonic()
     while time.monotonic() - heard < _PATIENCE_SECONDS:
-        with suppress(subprocess.CalledProcessError):
+        with suppress(subprocess.CalledProcessError, KeyError):  # it says so in either way that nobody answers
             (run,) = listed_runs(environment, *which)
             if run["status"].startswith("finished"):
                 return run
