@@ -12,6 +12,7 @@ its own timeout.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import sys
@@ -24,9 +25,11 @@ from typing import Any
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from flwr.serverapp import Grid
+from flwr.supercore.utils import get_flwr_home
 
 from flwr_dpkmeans.errors import CohortError, ProtocolError
 from flwr_dpkmeans.log import event, name_nodes, placed_logger
+from flwr_dpkmeans.node.ledger import lock
 from flwr_dpkmeans.secagg.keys import Ring
 from flwr_dpkmeans.secagg.messages import Stage
 from flwr_dpkmeans.sums.client import Memory
@@ -169,6 +172,27 @@ def is_simulated_server() -> bool:
 def is_deployed(grid: Grid) -> bool:
     """Whether messages go over a SuperLink, where every reply is polled for: not in process, nor in a simulation."""
     return not getattr(grid, "is_complete", False) and not is_simulated_server()
+
+
+@contextlib.contextmanager
+def turn(grid: Grid, *, concurrent: bool) -> Iterator[None]:
+    """Ask a deployment's nodes only while no other run of its SuperLink does, unless that is wanted.
+
+    A node answers one message at a time, so that runs at once are slow, and late. ServerApps of one SuperLink have one
+    Flower home; where they run on several hosts, each host has a turn.
+    """
+    if concurrent or not is_deployed(grid):
+        yield
+        return
+    with (get_flwr_home() / "flwr-dpkmeans.turn").open("a") as file:
+        start = told = time.monotonic() - _REMIND_SECONDS
+        while not lock(file.fileno(), wait=False):
+            if time.monotonic() - told >= _REMIND_SECONDS:
+                told = time.monotonic()
+                waited = told - start - _REMIND_SECONDS
+                logger.info(f"waiting for another run's end, for {waited:.0f} s so far (concurrent=true: not waiting)")
+            time.sleep(_JOINING_POLL_SECONDS)
+        yield
 
 
 def wait_for_nodes(

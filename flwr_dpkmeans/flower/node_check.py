@@ -47,9 +47,9 @@ from flwr_dpkmeans.flower.findings import (
 )
 from flwr_dpkmeans.flower.server_app import run_keys, strategy_from_run_config
 from flwr_dpkmeans.flower.strategy import first_plan
-from flwr_dpkmeans.node.guard import NodeGuard, NodeSettings
+from flwr_dpkmeans.node.guard import NodeGuard, NodeSettings, unfinished_sentence
 from flwr_dpkmeans.node.invitation import Invitation
-from flwr_dpkmeans.node.ledger import FileLedger
+from flwr_dpkmeans.node.ledger import FileLedger, unfinished
 from flwr_dpkmeans.node.node_settings import Identity, Isolation, NodeOptions
 from flwr_dpkmeans.node.policy import DEPLOYED, ClientPolicy
 from flwr_dpkmeans.privacy.release import PrivacyUnit
@@ -297,7 +297,10 @@ class NodeCheck:
                 f"{path} knows nothing of {data_id!r}, but of {others[0]!r}: give data-id={others[0]!r} if the "
                 "rows are the same"
             )
-        return f"{path} can be charged; {data_id!r} has cost {says}"
+        says = f"{path} can be charged; {data_id!r} has cost {says}"
+        if last := unfinished(ledger, data_id):
+            raise NoteError(f"{says}; {unfinished_sentence(last)}")
+        return says
 
     @cached_property
     def schema(self) -> Schema | None:

@@ -24,6 +24,7 @@ from flwr_dpkmeans.node.policy import DEPLOYED, ClientPolicy
 from flwr_dpkmeans.results.page import CONSOLE, rendered
 
 SUPERNODE = "flower-supernode"
+_GUARDED = "guarded-programs"
 _FILE: dict[str, Any] = {"file": {"type": Path, "help": "NODE.toml, or its folder"}}
 _APPS = {"--apps": {"action": "store_true", "help": "isolation 'process': the part that runs apps, as its own user"}}
 _COMMANDS: dict[str, tuple[str, dict[str, dict[str, Any]]]] = {
@@ -159,7 +160,8 @@ def supernode_command(options: NodeOptions) -> list[str]:
 
 def apps_command(options: NodeOptions) -> list[str]:
     """Flower's command line for the program that starts apps, where it is not the SuperNode that does."""
-    command = [program(app_guard.SUPEREXEC), "--insecure", "--runtime-api-address", f"{options.host}:{options.port}"]
+    guarded = options.home / _GUARDED / app_guard.SUPEREXEC
+    command = [str(guarded), "--insecure", "--runtime-api-address", f"{options.host}:{options.port}"]
     return [*command, "--superexec-auth-secret-file", str(options.runtime_secret)]
 
 
@@ -176,7 +178,7 @@ def _environment(options: NodeOptions, *, apps: bool) -> Mapping[str, str]:
 def guarded_environment(home: Path, allowed: frozenset[str]) -> dict[str, str]:
     """Write a node's guarded programs into its private home, and return the variables with which Flower uses them."""
     return app_guard.write_programs(
-        app_guard.Guard(allowed, home / "guarded-apps", home / "alerts.log"), home / "guarded-programs"
+        app_guard.Guard(allowed, home / "guarded-apps", home / "alerts.log"), home / _GUARDED
     )
 
 

@@ -12,7 +12,9 @@ import os
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,12 @@ from flwr_dpkmeans.flower.server_options import ServerOptions, require_proposed
 _FLWR = (sys.executable, "-m", "flwr.cli.app")
 _OWN_APP = f"{checked_strategy.__module__}:app"
 _STARTED = re.compile(r'(?:started run |"run-id": ")(\d+)')
+_PATIENCE_SECONDS, _POLL_SECONDS = 120.0, 2.0
+_WORDLESS = ("Task failed with unknown error", "No heartbeat received from the task")
+_ENDED_OUTSIDE = (
+    "its ServerApp was ended from outside, such as with the SuperLink; what nodes have charged stays charged, so look "
+    "at their ledgers and start a new run."
+)
 _LOCAL = (LOCAL_SUPERLINK_ADDRESS_MAGIC_VALUE, LOCAL_SUPERLINK_ADDRESS_MAGIC_VALUE_IN_MEMORY)
 
 
@@ -102,17 +110,36 @@ def _streamed(superlink: str | None, arguments: Sequence[str], environment: Mapp
             print(line, end="", flush=True)
             found = _STARTED.search(line)
             run_id = found.group(1) if found else run_id
-    if flower.returncode or not run_id:
+    if not run_id:
         return flower.returncode or 1
-    (ended,) = listed_runs(environment, *([superlink] if superlink else []), "--run-id", run_id)
+    if flower.returncode:
+        print(f"the stream broke off; waiting for the end of run {run_id}", file=sys.stderr)
+    ended = _end_of(environment, *([superlink] if superlink else []), "--run-id", run_id)
     if ended["status"] == "finished:completed":
         return 0
     print(f"run {run_id} is {ended['status']}: {ended['status-details']}", file=sys.stderr)
     return 1
 
 
+def _end_of(environment: Mapping[str, str], *which: str) -> Mapping[str, Any]:
+    """What is said of a run that has ended, however often the SuperLink is killed meanwhile."""
+    heard = time.monotonic()
+    while time.monotonic() - heard < _PATIENCE_SECONDS:
+        with suppress(subprocess.CalledProcessError, KeyError):  # it says so in either way that nobody answers
+            (run,) = listed_runs(environment, *which)
+            if run["status"].startswith("finished"):
+                return run
+            heard = time.monotonic()
+        time.sleep(_POLL_SECONDS)
+    return {"status": "of unknown status", "status-details": f"no answer for {_PATIENCE_SECONDS:g} s: see flwr list."}
+
+
 def listed_runs(environment: Mapping[str, str], *which: str) -> list[dict[str, Any]]:
-    """What ``flwr list`` says of runs: a run has ended when its stream has."""
+    """What ``flwr list`` says of runs; one that was ended from outside has no words of its own."""
     command = [*_FLWR, "list", *which, "--format", "json"]
-    done = subprocess.run(command, stdout=subprocess.PIPE, check=True, env=environment)
-    return list(json.loads(done.stdout)["runs"])
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True, env=environment)
+    runs = list(json.loads(done.stdout)["runs"])
+    for run in runs:
+        if run["status-details"].rstrip(".") in _WORDLESS:
+            run["status-details"] = f"{run['status-details'].rstrip('.')}: {_ENDED_OUTSIDE}"
+    return runs

@@ -254,7 +254,7 @@ def strategy_from_run_config(
         bounds=_bounds(given, has_server_points=server_data is not None),
         bounds_domain=_unless_auto(given, "bounds-domain"),
         server_data=server_data,
-        timeouts=Timeouts(given["join-timeout"], given["round-timeout"], given["run-timeout"]),
+        timeouts=Timeouts(given["join-timeout"], given["round-timeout"], given["run-timeout"], given["concurrent"]),
         **options,
     )
 

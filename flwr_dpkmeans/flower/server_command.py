@@ -141,16 +141,27 @@ def _init(given: argparse.Namespace) -> None:
 
 
 def _serve(options: ServerOptions) -> int:
-    """Run the SuperLink until it ends, or a signal ends it, and let parties in meanwhile."""
+    """Run the SuperLink until it ends, or a signal ends this process, and let parties in meanwhile.
+
+    One that is killed is started again: ServerApps outlive it, and their runs go on.
+    """
     process_id, seen, stop = options.state / "pid", 0, threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda *_: stop.set())
     process_id.write_text(f"{os.getpid()}\n")
-    # In a session of its own, so that Ctrl-C reaches it once.
-    with subprocess.Popen(options.command, env=options.environment, start_new_session=True) as superlink:
-        while superlink.poll() is None and not stop.wait(_LOOK_SECONDS):
-            seen = _look(options, seen)
-        superlink.terminate()
+    # In sessions of their own, so that Ctrl-C reaches each once.
+    start = partial(subprocess.Popen, env=options.environment, start_new_session=True)
+    superlink, apps = start(options.command), start(options.apps_command)
+    while superlink.poll() in (None, -signal.SIGKILL) and not stop.wait(_LOOK_SECONDS):
+        if superlink.poll() == -signal.SIGKILL:
+            print("the SuperLink was killed and is started again; runs go on", file=sys.stderr, flush=True)
+            superlink = start(options.command)
+        if apps.poll() is not None:
+            apps = start(options.apps_command)
+        seen = _look(options, seen)
+    for process in (apps, superlink):
+        process.terminate()
+        process.wait()
     process_id.unlink(missing_ok=True)
     return superlink.returncode
 

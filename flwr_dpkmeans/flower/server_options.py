@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import sys
 from collections.abc import Mapping
 from contextlib import closing
@@ -15,6 +16,7 @@ from pydantic import Field
 
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.flower.findings import app_hash, flower_environment, program
+from flwr_dpkmeans.node.certificates import write_new
 from flwr_dpkmeans.node.invitation import Invitation
 from flwr_dpkmeans.node.node_settings import LocalPath, SettingsFile
 
@@ -62,7 +64,20 @@ class ServerOptions(SettingsFile):
         command = [program("flower-superlink"), "--host", HOST, "--port", str(self.port), "--enable-supernode-auth"]
         command += ["--ssl-ca-certfile", str(self.authority), "--database", str(self.state / "state.db")]
         command += ["--ssl-certfile", str(self.certificates / "server.pem")]
-        return [*command, "--ssl-keyfile", str(self.certificates / "server.key")]
+        command += ["--ssl-keyfile", str(self.certificates / "server.key"), "--isolation", "process"]
+        return [*command, "--superexec-auth-secret-file", str(self.secret)]
+
+    @property
+    def apps_command(self) -> list[str]:
+        """Flower's command line for what starts ServerApps; it is no part of the SuperLink, whose end runs survive."""
+        command = [program("flower-superexec"), "--runtime-api-address", f"{HOST}:{self.port}"]
+        command += ["--root-certificates", str(self.authority)]
+        return [*command, "--superexec-auth-secret-file", str(self.secret)]
+
+    @property
+    def secret(self) -> Path:
+        """By which the SuperLink knows what starts ServerApps."""
+        return self.state / "runtime-secret"
 
     @property
     def environment(self) -> dict[str, str]:
@@ -75,6 +90,8 @@ class ServerOptions(SettingsFile):
         """Say to ``flwr`` where the SuperLink is."""
         for folder in (self.state, self.home, self.results):
             folder.mkdir(mode=0o700, exist_ok=True)
+        if not self.secret.exists():
+            write_new(self.secret, secrets.token_hex().encode())
         connection = f"address = '{HOST}:{self.port}'\nroot-certificates = '{self.authority}'\n"
         text = f"[superlink]\ndefault = 'federation'\n\n[superlink.federation]\n{connection}"
         (self.home / "config.toml").write_text(text)

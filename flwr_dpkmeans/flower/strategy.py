@@ -20,7 +20,7 @@ from flwr_dpkmeans.algorithms import algorithm_entry
 from flwr_dpkmeans.algorithms.measure import EvaluationResult, read_evaluation
 from flwr_dpkmeans.algorithms.server_points import hold_points, in_callers_units, resolve_bounds
 from flwr_dpkmeans.errors import CohortError, ConfigurationError, listed, require_positive
-from flwr_dpkmeans.flower.exchange import answers_of, exchange, is_deployed, log_size, message_of, wait_for_nodes
+from flwr_dpkmeans.flower.exchange import answers_of, exchange, is_deployed, log_size, message_of, turn, wait_for_nodes
 from flwr_dpkmeans.flower.progress import Progress
 from flwr_dpkmeans.log import Place, event, placed, placed_logger
 from flwr_dpkmeans.options import Auto, PrivateCount, build_run, flat_options
@@ -58,11 +58,15 @@ class Timeouts:
     round: float = 600.0
     """For the replies of one aggregation."""
     run: float = 86_400.0
-    """For the whole run."""
+    """For the whole run, once it is its turn."""
+    concurrent: bool = False
+    """Whether not to wait until other runs on this SuperLink have ended, which share the nodes then."""
 
     def __post_init__(self) -> None:
         for name in ("joining", "round", "run"):
             require_positive(f"the {name} timeout in seconds", getattr(self, name))
+        if not isinstance(self.concurrent, bool):
+            raise ConfigurationError(f"concurrent is {self.concurrent!r}, but it must be true or false: correct it.")
 
 
 @dataclass
@@ -307,7 +311,7 @@ class PrivateKMeans(Strategy):
             self.config = self.config.changed(max_iter=num_rounds)
         if timeout is not None:
             self.timeouts = replace(self.timeouts, round=timeout)
-        with placed(Place(run=grid.run.run_id)):
+        with placed(Place(run=grid.run.run_id)), turn(grid, concurrent=self.timeouts.concurrent):
             return self._conduct(grid, evaluate_fn)
 
     def _conduct(self, grid: Grid, evaluate_fn: EvaluateFn | None) -> KMeansResult:

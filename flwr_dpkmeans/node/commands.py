@@ -17,14 +17,14 @@ from flwr_dpkmeans.data.schema import MOST_OUTSIDE, Schema, Seen, draft
 from flwr_dpkmeans.data.tables import Layout, look_by_schema
 from flwr_dpkmeans.errors import CommandLine, ConfigurationError, listed, nearest
 from flwr_dpkmeans.log import printable
-from flwr_dpkmeans.node.ledger import FileLedger, LedgerEntry, LedgerReport, inspect_ledger
+from flwr_dpkmeans.node.ledger import RESULT_TAKEN, FileLedger, LedgerEntry, LedgerReport, inspect_ledger
 from flwr_dpkmeans.node.node_settings import Identity, NodeOptions
 from flwr_dpkmeans.node.policy import DEPLOYED, ClientPolicy
 
 _NO_TERMINAL = 1000
 _LINE = re.compile(r"(?P<time>\S+) [A-Z]+ run (?P<run>\d+)[^:]*: (?P<message>.*)")
 _ON_PLANS = re.compile("asked for: .* under trust|allowed by |refused: |cannot answer: |the result is here")
-_COLUMNS = ("data set", "unit", "run", "plan", "releases", "epsilon", "delta", "first", "last")
+_COLUMNS = ("data set", "unit", "run", "plan", "releases", "epsilon", "delta", "first", "last", "result")
 
 
 def ledger(arguments: Sequence[str]) -> int:
@@ -202,7 +202,7 @@ def _runs(report: LedgerReport) -> Iterator[dict[str, Any]]:
     for (data_id, unit), runs in groups.items():
         for run_id, entries in runs.items():
             first, last = entries[0], entries[-1]
-            # Other entries only note that key shares were given.
+            # Other entries only note that key shares were given, or that the result has come.
             n_releases = sum(entry.is_release for entry in entries)
             row = (
                 data_id,
@@ -214,6 +214,7 @@ def _runs(report: LedgerReport) -> Iterator[dict[str, Any]]:
                 first.delta,
                 first.time,
                 last.time,
+                "yes" if last.attempt == RESULT_TAKEN else "no",
             )
             yield dict(zip(_COLUMNS, row, strict=True))
 

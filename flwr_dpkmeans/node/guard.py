@@ -23,7 +23,7 @@ from flwr_dpkmeans.errors import (
     listed,
 )
 from flwr_dpkmeans.log import event, name_nodes, placed_logger, printable
-from flwr_dpkmeans.node.ledger import SHARES_GIVEN, Ledger, LedgerEntry, Past
+from flwr_dpkmeans.node.ledger import RESULT_TAKEN, SHARES_GIVEN, Ledger, LedgerEntry, Past, unfinished
 from flwr_dpkmeans.node.node_settings import Identity
 from flwr_dpkmeans.node.policy import Asked, ClientPolicy, has_bounds_by_name
 from flwr_dpkmeans.privacy.report import NOT_PINNED, SIMULATED, PrivacyReport, pinned_identities, utc_now
@@ -202,6 +202,8 @@ class NodeGuard(Guard):
                 "this client's budget ledger is damaged or cannot be written (its own log says how), and without it "
                 "nothing may be released: have its owner look at it, or leave this client out."
             ) from error
+        if (last := unfinished(ledger, self.data_id)) is not None:
+            logger.warning("%s", unfinished_sentence(last), extra=event("unfinished", other=last.run_id))
 
     def require_names(self, plan: Plan, names: tuple[str, ...]) -> None:
         """Hold columns and the bounds of named ones against the policy, whose own are in the order of the own table.
@@ -314,6 +316,25 @@ class NodeGuard(Guard):
             logger.warning("%s", printable(sentence), extra=event("warning"))
         told = f"the result is here, after {len(memory.attempts)} releases; {report.provenance}"
         logger.info(told, extra=event("finished"))
+
+    def ended(self, memory: Memory) -> None:
+        if self.settings.simulated or not memory.attempts:
+            return
+        index, ledger = memory.plan.last_round, self.settings.ledger
+        try:
+            if (index, RESULT_TAKEN) not in ledger.attempts(self.entry_run):
+                ledger.charge(self._entry(memory, index, RESULT_TAKEN, "the result"))
+        except BudgetError as error:
+            failed(error)  # the result is here all the same
+
+
+def unfinished_sentence(last: LedgerEntry) -> str:
+    """Say what is known of a run on the same data that has had no result."""
+    return (
+        f"run {printable(last.run_id, 60)} gave its last release ({printable(last.release, 60)}, {last.time}) and has "
+        f"had no result: unless it is going on now, it has ended elsewhere, and its epsilon {last.epsilon:.4g} stays "
+        "charged"
+    )
 
 
 def cost_of(plan: Plan) -> float:

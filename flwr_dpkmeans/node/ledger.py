@@ -42,6 +42,8 @@ _RELATIVE_SLACK = 1e-8
 OLD_FORMAT = "it has the format of an older version, which charged a run that was stopped too little"
 SHARES_GIVEN = 10**6
 """Added to the attempt number of an entry that says that key shares were given; it is no release and costs nothing."""
+RESULT_TAKEN = 2 * SHARES_GIVEN
+"""The attempt number of an entry that says that the run's result has come, in its last round; it costs nothing."""
 _BINARY = getattr(os, "O_BINARY", 0)
 _ROOM = 2**16
 """Bytes on the disk below which no run begins; an entry and its head take about 500."""
@@ -61,7 +63,7 @@ class LedgerEntry:
     """Of the run's public plan, in lower-case hexadecimal digits."""
     round_index: int
     attempt: int
-    """Within the run, from 0; see `SHARES_GIVEN`."""
+    """Within the run, from 0; see `SHARES_GIVEN` and `RESULT_TAKEN`."""
     release: str
     """Name of what is released."""
     epsilon: float
@@ -363,7 +365,7 @@ def locked(path: Path, *, exclusive: bool) -> Iterator[int]:
     while True:
         descriptor = os.open(path, flags | _BINARY, 0o600)
         try:
-            _lock(descriptor, exclusive)
+            lock(descriptor, exclusive=exclusive)
             if os.path.samestat(os.fstat(descriptor), os.stat(path)):
                 yield descriptor
                 return
@@ -382,8 +384,8 @@ def _sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def _lock(descriptor: int, exclusive: bool) -> None:
-    """Wait for the file's lock, which ends with the descriptor or the process."""
+def lock(descriptor: int, *, exclusive: bool = True, wait: bool = True) -> bool:
+    """Take the file's lock, which ends with the descriptor or the process; without waiting, False if another has it."""
     if sys.platform == "win32":
         import msvcrt
 
@@ -391,12 +393,19 @@ def _lock(descriptor: int, exclusive: bool) -> None:
             # Windows locks forbid reading what they cover, so the locked byte lies beyond every entry.
             os.lseek(descriptor, 1 << 30, os.SEEK_SET)
             with contextlib.suppress(OSError):  # it gives up after ten seconds
-                msvcrt.locking(descriptor, msvcrt.LK_LOCK, 1)
-                return
+                msvcrt.locking(descriptor, msvcrt.LK_LOCK if wait else msvcrt.LK_NBLCK, 1)
+                return True
+            if not wait:
+                return False
     else:
         import fcntl
 
-        fcntl.flock(descriptor, fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH)
+        try:
+            kind = fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH
+            fcntl.flock(descriptor, kind if wait else kind | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
 
 
 @contextlib.contextmanager
@@ -521,6 +530,14 @@ class FileLedger:
 
 
 Ledger = MemoryLedger | FileLedger
+
+
+def unfinished(ledger: Ledger, data_id: str) -> LedgerEntry | None:
+    """Return the last entry of a data set, unless it says that the run's result has come."""
+    last = next((entry for entry in reversed(ledger.entries()) if entry.data_id == data_id), None)
+    return None if last is None or last.attempt == RESULT_TAKEN else last
+
+
 """A client's ledger, as its node asks it."""
 
 

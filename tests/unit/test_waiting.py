@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import contextvars
+import re
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 from unittest import mock
 
 import pytest
 from flwr.proto.node_pb2 import NodeInfo
+from flwr.serverapp import Grid
 
-from flwr_dpkmeans.errors import CohortError
-from flwr_dpkmeans.flower.exchange import wait_for_nodes
+from flwr_dpkmeans.errors import CohortError, ConfigurationError
+from flwr_dpkmeans.flower.exchange import turn, wait_for_nodes
+from flwr_dpkmeans.flower.strategy import Timeouts
 from flwr_dpkmeans.log import named
 
 
@@ -138,3 +142,33 @@ def test_the_superlinks_names_stand_for_nodes_from_then_on() -> None:
 
     told = "still waiting for 3 clients after 30 of 31 s: 2 joined so far, nodes [ward-8, 8836284626031169334]"
     assert contextvars.copy_context().run(sentence) == told
+
+
+def test_a_run_waits_for_the_end_of_another_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FLWR_HOME", str(tmp_path))
+    world, grid = World(lambda _: []), cast(Grid, SimpleNamespace())
+    other = turn(grid, concurrent=False)
+
+    def sleep(seconds: float) -> None:
+        world.now += seconds
+        if world.waited == 62.0:
+            other.__exit__(None, None, None)
+
+    clock, log = SimpleNamespace(monotonic=lambda: world.now, sleep=sleep), SimpleNamespace(info=world.said.append)
+    with mock.patch.multiple("flwr_dpkmeans.flower.exchange", time=clock, logger=log):
+        other.__enter__()
+        with turn(grid, concurrent=True):
+            assert world.waited == 0.0
+        with turn(cast(Grid, SimpleNamespace(is_complete=True)), concurrent=False):
+            assert world.waited == 0.0
+        with turn(grid, concurrent=False):
+            assert world.waited == 62.0
+        with turn(grid, concurrent=False):
+            assert world.waited == 62.0
+    seconds = [re.findall(r"waiting for another run's end, for (\d+) s so far", line)[0] for line in world.said]
+    assert seconds == ["0", "30", "60"]
+
+
+def test_what_is_no_boolean_does_not_let_runs_meet() -> None:
+    with pytest.raises(ConfigurationError, match="concurrent is 'no', but it must be true or false"):
+        Timeouts(concurrent="no")  # type: ignore[arg-type]
