@@ -1,7 +1,7 @@
 """How far a run is: ``progress.json`` in its folder, renewed at each step, with what the server may know and no more.
 
-While a run is under way, its program holds a lock on the folder, which the system frees however the program ends: a
-file that says "running" in a folder that nobody holds is of a run that died.
+While a run is under way, its program holds a lock on the log beside it, which the system frees however the program
+ends: a file that says "running" beside a log that nobody holds is of a run that died.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from pydantic import BaseModel, ValidationError
 from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError
 from flwr_dpkmeans.flower.exchange import Told, bytes_of
 from flwr_dpkmeans.log import LogFormat, file_handler, named, placed_logger, printable
+from flwr_dpkmeans.node.ledger import lock
 from flwr_dpkmeans.privacy.report import utc_now
 from flwr_dpkmeans.sums.draft import worst_case
 from flwr_dpkmeans.sums.server import Server
@@ -199,11 +200,11 @@ def kept(run_id: int, folder: Path) -> Iterator[Progress]:
     """Keep a run's progress in its folder, with the server's lines as JSON, and at the end how the block ended."""
     progress, handlers = Progress(run_id, folder), list[logging.Handler]()
     with contextlib.ExitStack() as stack:
-        # Where there is no folder, there will be no file either, of which `tell` warns; Windows has no such locks.
-        with contextlib.suppress(OSError, ImportError, ConfigurationError):
+        # Where there is no folder, there will be no file either, of which `tell` warns.
+        with contextlib.suppress(OSError, ConfigurationError):
             folder.mkdir(parents=True, exist_ok=True)
             handlers.append(stack.enter_context(contextlib.closing(file_handler(folder / LOG_FILE, LogFormat.JSON))))
-            stack.enter_context(_held(folder, is_run=True))
+            lock(stack.enter_context((folder / LOG_FILE).open("rb")).fileno(), exclusive=False)
         for handler in (progress, *handlers):
             handler.addFilter(lambda record: getattr(record, "run", None) == run_id)
             logger.addHandler(handler)
@@ -224,30 +225,19 @@ def kept(run_id: int, folder: Path) -> Iterator[Progress]:
             raise
 
 
-@contextlib.contextmanager
-def _held(folder: Path, *, is_run: bool) -> Iterator[None]:
-    """Hold a folder as its run's program, or as a reader, for whom such a program is a BlockingIOError."""
-    import fcntl
-
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH if is_run else fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-    finally:
-        os.close(descriptor)
-
-
 def read_progress(folder: Path) -> RunProgress:
     """Read what a run's folder says of it, and that its program was killed, or that the file is none."""
     file = folder / PROGRESS_FILE
     try:
         known = RunProgress.model_validate_json(file.read_bytes())
         if known.outcome is Outcome.RUNNING:
-            with contextlib.suppress(BlockingIOError, ImportError), _held(folder, is_run=False):
-                # Once more, since it may have ended between the two looks.
-                known = RunProgress.model_validate_json(file.read_bytes())
+            with (folder / LOG_FILE).open("rb") as held:
+                is_dead = lock(held.fileno(), wait=False)
+            # Once more, since it may have ended between the two looks.
+            known = RunProgress.model_validate_json(file.read_bytes())
+            if is_dead and known.outcome is Outcome.RUNNING:
                 died = {"outcome": Outcome.DIED, "sentence": _DIED.format(known.updated)}
-                return known.model_copy(update=died if known.outcome is Outcome.RUNNING else {})
+                return known.model_copy(update=died)
     except (OSError, ValidationError) as error:
         told = {"outcome": Outcome.UNREADABLE, "sentence": f"{file} cannot be read ({type(error).__name__})."}
         return RunProgress(run=folder.name.removeprefix("run-"), started="", updated="", **told)
