@@ -20,7 +20,7 @@ from pydantic import BaseModel, ValidationError
 
 from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError
 from flwr_dpkmeans.flower.exchange import Told, bytes_of
-from flwr_dpkmeans.log import LogFormat, file_handler, named, placed_logger, printable
+from flwr_dpkmeans.log import LogFormat, Place, event, file_handler, named, placed, placed_logger, printable
 from flwr_dpkmeans.node.ledger import lock
 from flwr_dpkmeans.privacy.report import utc_now
 from flwr_dpkmeans.sums.draft import worst_case
@@ -199,7 +199,7 @@ def _texts(nodes: Collection[int]) -> tuple[str, ...]:
 def kept(run_id: int, folder: Path) -> Iterator[Progress]:
     """Keep a run's progress in its folder, with the server's lines as JSON, and at the end how the block ended."""
     progress, handlers = Progress(run_id, folder), list[logging.Handler]()
-    with contextlib.ExitStack() as stack:
+    with placed(Place(run=run_id)), contextlib.ExitStack() as stack:
         # Where there is no folder, there will be no file either, of which `tell` warns.
         with contextlib.suppress(OSError, ConfigurationError):
             folder.mkdir(parents=True, exist_ok=True)
@@ -214,7 +214,9 @@ def kept(run_id: int, folder: Path) -> Iterator[Progress]:
             yield progress
             progress.tell(outcome=Outcome.COMPLETED, n_left=0)
         except DPKMeansError as error:
-            progress.tell(outcome=Outcome.STOPPED, sentence=named(printable(f"{type(error).__name__}: {error}")))
+            name = type(error).__name__
+            logger.error("%s: %s", name, error, extra=event("stopped", kind=name))
+            progress.tell(outcome=Outcome.STOPPED, sentence=named(printable(f"{name}: {error}")))
             raise
         except (SystemExit, KeyboardInterrupt):
             progress.tell(outcome=Outcome.STOPPED, sentence=_ENDED)

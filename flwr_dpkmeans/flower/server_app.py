@@ -31,7 +31,7 @@ from flwr_dpkmeans.flower.exchange import is_simulated_server
 from flwr_dpkmeans.flower.kmeans_client import write_result
 from flwr_dpkmeans.flower.progress import kept
 from flwr_dpkmeans.flower.strategy import KMeansResult, PrivateKMeans, Timeouts, say
-from flwr_dpkmeans.log import LogOptions, Place, event, named, placed, placed_logger, show_logs
+from flwr_dpkmeans.log import LogOptions, Place, named, placed, placed_logger, show_logs
 from flwr_dpkmeans.options import AUTO, DEFAULT_ALGORITHM, Cohort, foreign_table, task_kind
 from flwr_dpkmeans.results.writer import PAGE_FILE, write_report
 from flwr_dpkmeans.sums.round import Array
@@ -69,7 +69,6 @@ def main(grid: Grid, context: Context) -> None:
                 result = strategy.start(grid=grid)
                 report_result(strategy, result, folder, context.run_config)
         except DPKMeansError as error:
-            logger.error("%s: %s", type(error).__name__, error, extra=event("stopped", kind=type(error).__name__))
             raise EndedError(error) from None
 
 

@@ -96,6 +96,8 @@ def test_a_refusal_is_there_with_its_sentence(tmp_path: Path) -> None:
     known = read_progress(tmp_path)
     assert (known.outcome, known.epsilon) == (Outcome.STOPPED, 0.0)
     assert known.sentence.startswith("RefusalError: node 3 refused")
+    last = json.loads((tmp_path / LOG_FILE).read_text().splitlines()[-1])
+    assert (last["event"], last["message"]) == ("stopped", known.sentence)
     (notice,) = known.notices
     assert (notice.event, notice.reason) == ("refused", "RefusalError")
     assert "0.5" in notice.sentence
