@@ -16,7 +16,6 @@ import subprocess
 import sys
 import threading
 import time
-import urllib.request
 from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
@@ -210,12 +209,10 @@ def _in_background(folder: Path, options: ServerOptions) -> int:
 
 def is_healthy(port: int, authority: Path | None) -> bool:
     """Whether a SuperLink on this machine answers, known by its authority; None: without TLS."""
-    context = None if authority is None else ssl.create_default_context(cafile=authority)
-    url = f"{'http' if context is None else 'https'}://{HOST}:{port}/health"
+    verify, scheme = (False, "http") if authority is None else (ssl.create_default_context(cafile=authority), "https")
     try:
-        with urllib.request.urlopen(url, timeout=1.0, context=context) as answer:
-            return bool(answer.status == 200)
-    except OSError:
+        return httpx.get(f"{scheme}://{HOST}:{port}/health", timeout=1.0, verify=verify, trust_env=False).is_success
+    except (httpx.HTTPError, OSError):
         return False
 
 
@@ -371,7 +368,7 @@ def _show_status(options: ServerOptions, *, as_json: bool) -> int:
 
 
 def results(arguments: Sequence[str]) -> int:
-    """Print a line for each run: its id, when it ended, whether it was private or why it failed, its cost, its page."""
+    """Print a line for each run: its id, when it ended, what it cost or why it failed, its page."""
     parser = CommandLine(prog="python -m flwr_dpkmeans results", description=results.__doc__)
     text = "the server's folder, NODE.toml or its folder, or a folder of results (default: here)"
     parser.add_argument("place", type=Path, nargs="?", default=Path(), help=text)
@@ -383,13 +380,10 @@ def results(arguments: Sequence[str]) -> int:
             failed = [run for run in _runs(options) if run["why"]]
     elif place.suffix == ".toml" or (place / "node.toml").is_file():
         place = NodeOptions.from_toml(place if place.is_file() else place / "node.toml").output
-    lines = [(run["when"][:19], f"{run['run']} {run['when']} {run['status']} {run['why']}") for run in failed]
+    lines = [(run["when"][:19], " ".join(run.values())) for run in failed]
     for file in place.glob(f"run-*/*/{REPORT_FILE}"):
-        report = PrivacyReport.from_dict(json.loads(file.read_text()))
-        run, origin = file.parent.parent.name.removeprefix("run-"), report.provenance
-        when = origin.finished if origin else ""
-        cost = f"epsilon {report.epsilon:.4g} at delta {report.delta:.3g} per {report.unit}"
-        kind, page = "private" if report.is_private else "not private", (file.parent / PAGE_FILE).absolute()
-        lines.append((when.replace("T", " ")[:19], f"{run} {when} {kind} {cost} {page}"))
+        report, page = PrivacyReport.from_dict(json.loads(file.read_text())), (file.parent / PAGE_FILE).absolute()
+        when = report.provenance.finished.replace("T", " ").replace("+00:00", "Z") if report.provenance else ""
+        lines.append((when[:19], f"{file.parent.parent.name.removeprefix('run-')} {when} {report.line} {page}"))
     print(*(line for _, line in sorted(lines or [("", f"no run has left anything in {place}")])), sep="\n")
     return 0

@@ -399,8 +399,7 @@ def test_results_are_listed_for_a_server_a_node_and_a_folder(
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "4 2020-01-01 08:01:00Z finished:failed why"
     assert lines[1].startswith("5 ")
-    assert lines[1].endswith(
-        f"epsilon 1 at delta {report.delta:.3g} per record {office}/results/run-5/server/report.html"
-    )
+    assert f"Z PRIVATE: epsilon 1 at delta {report.delta:.3g} per record; " in lines[1]
+    assert lines[1].endswith(f" {office}/results/run-5/server/report.html")
     assert lines[2] == lines[3] == lines[4]
     assert lines[2].endswith("node/results/run-5/client-7/report.html")
