@@ -111,11 +111,12 @@ def check(path: Path, options: NodeOptions, *, apps: bool) -> list[Finding]:
 
     Where isolation is "process", `apps` looks at what the user who runs the apps needs, else at the SuperNode's part.
     """
-    both, items = options.isolation is Isolation.SUBPROCESS, ["file", "app", "flower"]
+    both, looks = options.isolation is Isolation.SUBPROCESS, NodeCheck(path, options)
+    items = ["file", "app", "flower"]
     items += ["port", "connection", "superlink", "clock"] if both or not apps else []
     if both or apps:
         items += ["home", "policy", "identity", "ledger", "run", "data", "units", "output", "disk", "user"]
-    return [found(item, getattr(NodeCheck(path, options), item)) for item in items]
+    return [found(item, getattr(looks, f"_{item}")) for item in items]
 
 
 @dataclass(frozen=True)
@@ -127,11 +128,11 @@ class NodeCheck:
 
     # -- what runs -----------------------------------------------------------------------------------------------------
 
-    def file(self) -> str:
+    def _file(self) -> str:
         require_unchangeable(self.path)
         return f"only its owner and root can change {self.path}"
 
-    def app(self) -> str:
+    def _app(self) -> str:
         allowed, invitation = self.options.allowed_apps, self.invitation
         if not all(app.strip("0") for app in allowed):
             raise ConfigurationError(
@@ -145,7 +146,7 @@ class NodeCheck:
                 )
         return f"allows {len(allowed)} app(s): {', '.join(app[:16] for app in allowed)}"
 
-    def flower(self) -> str:
+    def _flower(self) -> str:
         old = ["is too old"] if Version(package_version) < Version(OLDEST_FLOWER) else []
         if missing := old or [f"has no {seam} for the guard" for seam in app_guard.missing_seams()]:
             raise ConfigurationError(f"Flower {package_version} {missing[0]}: pip install 'flwr=={OLDEST_FLOWER}.0'.")
@@ -153,10 +154,10 @@ class NodeCheck:
 
     # -- the connection ------------------------------------------------------------------------------------------------
 
-    def port(self) -> str:
+    def _port(self) -> str:
         return require_free(self.options.host, self.options.port)
 
-    def connection(self) -> str:
+    def _connection(self) -> str:
         options = self.options
         if not is_this_machine(options.host):
             raise ConfigurationError(f"host is {options.host!r}, where others reach this node's tasks: give 127.0.0.1.")
@@ -175,7 +176,7 @@ class NodeCheck:
             raise ConfigurationError(f"{options.key} is no key on a NIST curve: ssh-keygen -t ecdsa -b 384 makes one.")
         return f"TLS to {options.superlink}, authenticated by {options.key}"
 
-    def superlink(self) -> str:
+    def _superlink(self) -> str:
         address, key, answer = self.options.superlink, self.options.key, ask(self.options)
         if key and not answer.knows_key:
             mend = "have its operator register its public half, and look at the clock"
@@ -184,7 +185,7 @@ class NodeCheck:
             require_days(f"the certificate of {address}", *answer.certificate)
         return f"{address} answers" + (", with a certificate that holds" if answer.certificate else "")
 
-    def clock(self) -> str:
+    def _clock(self) -> str:
         allowed = "which refuses nodes whose clock is 5 s ahead, or 305 s behind"
         try:
             ahead = ask(self.options).ahead
@@ -216,9 +217,9 @@ class NodeCheck:
     def invitation(self) -> Invitation | None:
         """What goes around; a file that lay on a shared disk is not needed once its identities are pinned."""
         path = self.options.invitation
-        return Invitation.load(path) if path and path.exists() else None
+        return Invitation.from_toml(path) if path and path.exists() else None
 
-    def policy(self) -> str:
+    def _policy(self) -> str:
         require_unchangeable(self.options.policy)
         rules, schema = self.rules, self.schema
         rules.require_complete()
@@ -229,7 +230,7 @@ class NodeCheck:
             raise NoteError(f"{self.options.policy} allows anything and leaves epsilon open")
         return f"at most epsilon {rules.max_epsilon_per_run:g} for a run, {rules.max_epsilon_total:g} in all"
 
-    def identity(self) -> str:
+    def _identity(self) -> str:
         """Whether the own key, the invitation and the policy say the same of this party and of the others."""
         own, policy, pins = self.own.public_key.hex(), self.options.policy, self.settings.policy.pinned_peers or ()
         pinned, invited = {name or key: key for name, key in pins}, self.invitation.pins if self.invitation else {}
@@ -248,7 +249,7 @@ class NodeCheck:
             )
         return f"public key {own}; pinned: {listed(pinned)}"
 
-    def run(self) -> str:
+    def _run(self) -> str:
         """Whether the expected run would be let through: as stated, or by default with all that are pinned."""
         options, rules = self.options, self.rules
         stated = parse_config_args([options.run_config]) if options.run_config else {}
@@ -272,7 +273,7 @@ class NodeCheck:
 
     # -- what it has ---------------------------------------------------------------------------------------------------
 
-    def home(self) -> str:
+    def _home(self) -> str:
         home, stated = self.options.home, os.environ.get("FLWR_HOME", "")
         if stated and Path(stated).absolute() != home:
             mend = "unset it, or correct home"
@@ -282,7 +283,7 @@ class NodeCheck:
         app_guard.require_private(home)
         return f"{home} is this user's alone"
 
-    def ledger(self) -> str:
+    def _ledger(self) -> str:
         path, data_id, ledger = self.options.ledger, self.options.data_name, FileLedger(self.options.ledger)
         if path.exists():
             require_unchangeable(path)
@@ -321,7 +322,7 @@ class NodeCheck:
         load = load_declared if schema is None else partial(load_by_schema, schema=schema)
         return load(options.data_path, layout=layout)
 
-    def data(self) -> str:
+    def _data(self) -> str:
         options, table = self.options, self.table
         if not options.query:
             require_secret(Path(options.data_path))
@@ -334,7 +335,7 @@ class NodeCheck:
         width = len(table.names) or table.points.shape[1]
         return f"{source} has {width} columns to cluster by, and {len(table.points)} rows"
 
-    def units(self) -> str:
+    def _units(self) -> str:
         """Never wrong: what rows say must not decide whether a node takes part, and no number of them is told."""
         names, header, query = self.options.columns, self.options.header, self.options.query
         pairs = self.rules.allowed_bounds or ()
@@ -348,15 +349,15 @@ class NodeCheck:
             raise NoteError(f"over {MOST_OUTSIDE:.0%} of {listed(foreign)} lie outside their bounds: another unit?")
         return f"at most {MOST_OUTSIDE:.0%} of each column lie outside the stated bounds"
 
-    def output(self) -> str:
+    def _output(self) -> str:
         if self.options.output.exists():
             require_secret(self.options.output)
         return require_writable(self.options.output)
 
-    def disk(self) -> str:
+    def _disk(self) -> str:
         return require_room(self.options.ledger.parent, self.options.output, self.options.home)
 
-    def user(self) -> str:
+    def _user(self) -> str:
         """Which of the two lines of defence holds: the guard alone, or the system's users as well."""
         key = self.options.key
         if os.geteuid() == 0:

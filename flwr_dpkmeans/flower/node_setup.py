@@ -9,9 +9,11 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from flwr_dpkmeans.data.readers import open_table
 from flwr_dpkmeans.data.schema import Schema
-from flwr_dpkmeans.errors import ConfigurationError
+from flwr_dpkmeans.errors import ConfigurationError, listed
 from flwr_dpkmeans.flower.node_check import NodeCheck
 from flwr_dpkmeans.flower.server_options import require_proposed
 from flwr_dpkmeans.node import policy as policy_module
@@ -30,7 +32,7 @@ def init(given: argparse.Namespace) -> Path:
     All of it or nothing: a ConfigurationError, also for an app that is not that of the own copy, leaves no file behind.
     """
     require_proposed(given.app, given.invitation)
-    invitation, folder = Invitation.load(given.invitation), Path(given.folder, given.name).absolute()
+    invitation, folder = Invitation.from_toml(given.invitation), Path(given.folder, given.name).absolute()
     if folder.exists():
         raise ConfigurationError(f"{folder} exists and is left alone: give another --folder, or move it away.")
     identity, new = Identity.generate(), Path(tempfile.mkdtemp(prefix=f".{given.name}-", dir=folder.parent))
@@ -89,7 +91,9 @@ def _settings(given: argparse.Namespace, invitation: Invitation) -> dict[str, An
         return settings | {"columns": [name.strip() for name in given.columns.split(",")]}
     table = open_table(given.data, query=given.query)
     # Without names of its own a table has made-up ones, which must be those of all of its columns.
-    settings["columns"] = [one.name for one in table.columns if one.values is not None or not table.named]
+    held = [one.name for one in table.columns if not table.named or np.isfinite(one.numbers()).any()]
+    print(f"clustered are {listed(held)}, since nothing else is said: --columns or --schema say it")
+    settings["columns"] = held
     return settings | ({} if table.named else {"header": False})
 
 
@@ -109,13 +113,13 @@ def pin(options: NodeOptions) -> list[str]:
     """
     if options.invitation is None:
         raise ConfigurationError("NODE.toml names no invitation: add it, or write [pinned-peers] by hand.")
-    invitation = Invitation.load(options.invitation)
+    invitation = Invitation.from_toml(options.invitation)
     if invitation.missing:
         raise ConfigurationError(f"{options.invitation} is still without {', '.join(invitation.missing)}: pass it on.")
     if ClientPolicy.from_toml(options.policy, base=DEPLOYED).pinned_peers is None:
         lines = [f'{name} = "{identity}"' for name, identity in invitation.pins.items()]
         with options.policy.open("a", encoding="utf-8") as file:
             file.write("\n".join(["", "[pinned-peers]", *lines, ""]))
-    NodeCheck(options.policy, options).identity()
+    NodeCheck(options.policy, options)._identity()
     said = [f"{name}  {identity}" for name, identity in invitation.pins.items()]
     return [*said, f"compare by telephone, on each party's machine the same: {invitation.fingerprint}"]

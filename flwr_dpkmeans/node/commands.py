@@ -23,7 +23,7 @@ from flwr_dpkmeans.node.policy import DEPLOYED, ClientPolicy
 
 _NO_TERMINAL = 1000
 _LINE = re.compile(r"(?P<time>\S+) [A-Z]+ run (?P<run>\d+)[^:]*: (?P<message>.*)")
-_ON_PLANS = ("asked for: ", "allowed by ", "refused: ", "cannot answer: ", "the result is here")
+_ON_PLANS = re.compile("asked for: .* under trust|allowed by |refused: |cannot answer: |the result is here")
 _COLUMNS = ("data set", "unit", "run", "plan", "releases", "epsilon", "delta", "first", "last", "result")
 
 
@@ -145,7 +145,7 @@ def _logged(path: Path | None) -> Iterator[dict[str, str]]:
     """What a node's log, as text or as JSON, says of plans: its time, run and words."""
     for line in path.read_text(errors="replace").splitlines() if path and path.exists() else ():
         said = json.loads(line) if line.startswith("{") else found.groupdict() if (found := _LINE.match(line)) else {}
-        if "run" in said and said["message"].startswith(_ON_PLANS):
+        if "run" in said and _ON_PLANS.match(said["message"]):
             yield {key: str(said[key]) for key in ("time", "run", "message")}
 
 

@@ -377,7 +377,7 @@ def test_a_connection_without_a_key_is_a_note_and_no_error() -> None:
         host="127.0.0.1", insecure=False, superlink="example.org:9092", key=None, root_certificates=None
     )
     with pytest.raises(NoteError, match="no key: whoever reaches the SuperLink can be a node"):
-        NodeCheck(Path(), cast(Any, options)).connection()
+        NodeCheck(Path(), cast(Any, options))._connection()
 
 
 @pytest.mark.parametrize(
@@ -397,9 +397,9 @@ def test_a_policy_that_leaves_everything_open_is_a_note(
     options: Any = SimpleNamespace(policy="p.toml", columns=("a",), table_schema=None, schema_digest="")
     if noted:
         with pytest.raises(NoteError, match="allows anything and leaves epsilon open"):
-            NodeCheck(Path(), options).policy()
+            NodeCheck(Path(), options)._policy()
     else:
-        assert NodeCheck(Path(), options).policy() == f"at most epsilon {run:g} for a run, {total:g} in all"
+        assert NodeCheck(Path(), options)._policy() == f"at most epsilon {run:g} for a run, {total:g} in all"
     assert checked == ["p.toml", "complete", ("a",)]
 
 
@@ -415,7 +415,7 @@ def test_a_policys_columns_are_held_against_those_of_the_schema(
     files = {"policy": tmp_path / "p.toml", "table_schema": tmp_path / "schema.toml"}
     options: Any = SimpleNamespace(**files, columns=(), schema_digest="")
     options.policy.write_text(limits.format(', "ward=A"'))
-    assert NodeCheck(Path(), options).policy() == "at most epsilon 1 for a run, 2 in all"
+    assert NodeCheck(Path(), options)._policy() == "at most epsilon 1 for a run, 2 in all"
     options.policy.write_text(limits.format(""))
     with pytest.raises(RefusalError, match="its table of 2 names has 1 besides them"):
-        NodeCheck(Path(), options).policy()
+        NodeCheck(Path(), options)._policy()
