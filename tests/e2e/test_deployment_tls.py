@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -107,8 +108,8 @@ def test_three_nodes_agree_and_strangers_are_turned_away(tmp_path: Path) -> None
     with deployed(folder, [site.node_config for site in sites], credentials) as deployment:
         assert_strangers_are_turned_away(deployment, folder, sites[0].node_config)
         ports = ports_of(folder)
-        said = text_of(deployment.run(settings))
-        refused = text_of(deployment.run(f"{settings} delta=0.006"))
+        with ThreadPoolExecutor() as pool:
+            said, refused = map(text_of, pool.map(deployment.run, (settings, f"{settings} delta=0.006")))
         listed, runs = deployment.listed(), deployment.runs()
     assert len(ports) == 4
     assert_nothing_is_left(folder, ports)
@@ -120,6 +121,8 @@ def test_three_nodes_agree_and_strangers_are_turned_away(tmp_path: Path) -> None
         np.testing.assert_array_equal(result.centroids, in_process(3))
     for name in ("centroids.npz", "model.json", "profile.csv"):
         assert not list((folder / "superlink").rglob(name))
+    # One of two runs at once waits for the other's end.
+    assert (said + refused).count("waiting for another run's end, for 0 s so far") == 1
     # The operator reads what a node does not allow.
     assert "the plan's delta is 0.006, but this client's max_delta is 0.005" in refused
     assert "round 1/2" not in refused

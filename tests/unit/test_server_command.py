@@ -76,7 +76,7 @@ def test_a_new_folder_is_complete_and_its_owners_alone(office: Path, capsys: pyt
     assert secrets == [office / "certificates" / "server.key"]
     for path, mode in ((office, 0o700), (secrets[0], 0o600), (office / "superlink", 0o700)):
         assert stat.S_IMODE(path.stat().st_mode) == mode
-    invitation = Invitation.load(office / "invitation.toml")
+    invitation = Invitation.from_toml(office / "invitation.toml")
     assert (invitation.federation, invitation.missing, invitation.app) == ("office", NAMES, digest_of(FAB))
     assert invitation.certificate == (office / "certificates" / "ca.crt").read_text()
     # Every key of the file is there with what it is for, and all of them are read back.
@@ -176,7 +176,7 @@ def test_what_is_wrong_is_found_and_nothing_is_started(
             for name in moved.get(item, ["server.key", "server.pem", "ca.crt"]):
                 (new / name).replace(certificates / name)
             if item == "tls expired":
-                Invitation.load(invitation).model_copy(update={"certificate": options.authority.read_text()}).save(
+                Invitation.from_toml(invitation).model_copy(update={"certificate": options.authority.read_text()}).save(
                     invitation
                 )
         elif item == "state":
@@ -399,8 +399,7 @@ def test_results_are_listed_for_a_server_a_node_and_a_folder(
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "4 2020-01-01 08:01:00Z finished:failed why"
     assert lines[1].startswith("5 ")
-    assert lines[1].endswith(
-        f"epsilon 1 at delta {report.delta:.3g} per record {office}/results/run-5/server/report.html"
-    )
+    assert f"Z PRIVATE: epsilon 1 at delta {report.delta:.3g} per record; " in lines[1]
+    assert lines[1].endswith(f" {office}/results/run-5/server/report.html")
     assert lines[2] == lines[3] == lines[4]
     assert lines[2].endswith("node/results/run-5/client-7/report.html")
