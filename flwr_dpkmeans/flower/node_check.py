@@ -243,7 +243,7 @@ class NodeCheck:
                 )
         if not pins:
             raise NoteError(f"public key {own}; the policy pins nobody, so a server may invent parties: see node pin")
-        if lacking := [key for key in (own, *invited.values()) if key not in pinned.values()]:
+        if lacking := [key for key in {own, *invited.values()} if key not in pinned.values()]:
             raise ConfigurationError(
                 f"{policy} does not pin {listed(lacking)}: add the parties' lines to [pinned-peers]."
             )
