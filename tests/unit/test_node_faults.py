@@ -374,7 +374,7 @@ FAULTS: dict[str, tuple[Callable[[Place], object], str, Verdict, str]] = {
     "FLWR_HOME elsewhere": (
         lambda place: place.patch.setenv("FLWR_HOME", "/elsewhere"),
         "home",
-        WRONG,
+        NOTE,
         "FLWR_HOME is '/elsewhere', but .*: unset it",
     ),
     "root": (lambda place: place.patch.setattr(node_check.os, "geteuid", lambda: 0), "user", NOTE, "this is root"),
