@@ -243,7 +243,7 @@ class NodeCheck:
                 )
         if not pins:
             raise NoteError(f"public key {own}; the policy pins nobody, so a server may invent parties: see node pin")
-        if lacking := [key for key in (own, *invited.values()) if key not in pinned.values()]:
+        if lacking := [key for key in {own, *invited.values()} if key not in pinned.values()]:
             raise ConfigurationError(
                 f"{policy} does not pin {listed(lacking)}: add the parties' lines to [pinned-peers]."
             )
@@ -275,12 +275,12 @@ class NodeCheck:
 
     def _home(self) -> str:
         home, stated = self.options.home, os.environ.get("FLWR_HOME", "")
+        if os.path.lexists(home):
+            app_guard.require_private(home)
+        else:
+            require_writable(home)
         if stated and Path(stated).absolute() != home:
-            mend = "unset it, or correct home"
-            raise ConfigurationError(f"FLWR_HOME is {stated!r}, but this node's home is {home}: {mend}.")
-        if not os.path.lexists(home):
-            return require_writable(home)
-        app_guard.require_private(home)
+            raise NoteError(f"FLWR_HOME is {stated!r}, but this node's home is {home}: unset it, or correct home")
         return f"{home} is this user's alone"
 
     def _ledger(self) -> str:

@@ -78,6 +78,7 @@ def assert_nothing_is_left(folder: Path, ports: Sequence[int]) -> None:
 
 def assert_strangers_are_turned_away(deployment: Deployment, folder: Path, node: NodeConfig) -> None:
     """One has a key that nobody registered, the other none: it would register itself if it could."""
+    (folder / "unknown").mkdir(mode=0o700)
     unknown = write_node_key(folder / "unknown" / "key")
     with (
         deployment.supernode(folder / "unknown", node, unknown) as first,

@@ -137,6 +137,11 @@ def _pin(place: Place, name: str, identity: str) -> None:
     policy.write_text(re.sub(rf"^{name} = .*$", f'{name} = "{identity}"', policy.read_text(), flags=re.MULTILINE))
 
 
+def _unpin(place: Place, name: str) -> None:
+    policy = place.root / "ward-7" / "policy.toml"
+    policy.write_text(re.sub(rf"^{name} = .*\n", "", policy.read_text(), flags=re.MULTILINE))
+
+
 def _invite(place: Place, key: str, value: object) -> None:
     """Change the invitation after its parties were pinned."""
     path = place.root / "invitation.toml"
@@ -203,6 +208,18 @@ FAULTS: dict[str, tuple[Callable[[Place], object], str, Verdict, str]] = {
         "identity",
         WRONG,
         f"ward-7 has the identity .* but {OTHER} by .*policy.toml: ask its owner by telephone",
+    ),
+    "pins that lack oneself": (
+        lambda place: _unpin(place, "ward-7"),
+        "identity",
+        WRONG,
+        "does not pin [0-9a-f]{64}: add the parties' lines",
+    ),
+    "pins that lack a party": (
+        lambda place: _unpin(place, "ward-9"),
+        "identity",
+        WRONG,
+        "does not pin [0-9a-f]{64}: add the parties' lines",
     ),
     "pins against the invitation": (
         lambda place: _pin(place, "ward-8", OTHER),
@@ -357,7 +374,7 @@ FAULTS: dict[str, tuple[Callable[[Place], object], str, Verdict, str]] = {
     "FLWR_HOME elsewhere": (
         lambda place: place.patch.setenv("FLWR_HOME", "/elsewhere"),
         "home",
-        WRONG,
+        NOTE,
         "FLWR_HOME is '/elsewhere', but .*: unset it",
     ),
     "root": (lambda place: place.patch.setattr(node_check.os, "geteuid", lambda: 0), "user", NOTE, "this is root"),
