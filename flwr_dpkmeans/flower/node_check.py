@@ -201,7 +201,7 @@ class NodeCheck:
     def invitation(self) -> Invitation | None:
         """What goes around; a file that lay on a shared disk is not needed once its identities are pinned."""
         path = self.options.invitation
-        return Invitation.load(path) if path and path.exists() else None
+        return Invitation.from_toml(path) if path and path.exists() else None
 
     def _policy(self) -> str:
         require_unchangeable(self.options.policy)

@@ -122,7 +122,7 @@ def _missing(options: NodeOptions, *, apps: bool) -> str:
     """The other parties, who are pinned as soon as all are in the invitation; then a SuperLink that knows this one."""
     both, path = options.isolation is Isolation.SUBPROCESS, options.invitation
     if (both or apps) and path and ClientPolicy.from_toml(options.policy, base=DEPLOYED).pinned_peers is None:
-        if names := Invitation.load(path).missing:
+        if names := Invitation.from_toml(path).missing:
             return f"{', '.join(names)} in {path}"
         print("\n".join(pin(options)), file=sys.stderr, flush=True)
     if apps:

@@ -34,7 +34,7 @@ def init(given: argparse.Namespace) -> Path:
     All of it or nothing: a ConfigurationError, also for an app that is not that of the own copy, leaves no file behind.
     """
     require_proposed(given.app, given.invitation)
-    invitation, folder = Invitation.load(given.invitation), Path(given.folder, given.name).absolute()
+    invitation, folder = Invitation.from_toml(given.invitation), Path(given.folder, given.name).absolute()
     if folder.exists():
         raise ConfigurationError(f"{folder} exists and is left alone: give another --folder, or move it away.")
     identity, new = Identity.generate(), Path(tempfile.mkdtemp(prefix=f".{given.name}-", dir=folder.parent))
@@ -124,7 +124,7 @@ def pin(options: NodeOptions) -> list[str]:
     """
     if options.invitation is None:
         raise ConfigurationError("NODE.toml names no invitation: add it, or write [pinned-peers] by hand.")
-    invitation = Invitation.load(options.invitation)
+    invitation = Invitation.from_toml(options.invitation)
     if invitation.missing:
         raise ConfigurationError(f"{options.invitation} is still without {', '.join(invitation.missing)}: pass it on.")
     if ClientPolicy.from_toml(options.policy, base=DEPLOYED).pinned_peers is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import fcntl
 import json
 import os
 import shlex
@@ -15,7 +16,6 @@ import subprocess
 import sys
 import threading
 import time
-import urllib.request
 from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
@@ -58,6 +58,23 @@ from flwr_dpkmeans.results.writer import PAGE_FILE, REPORT_FILE
 _VALID_DAYS = 365
 _TRIED = ("1.41", "1.42")
 _START_SECONDS, _LOOK_SECONDS = 60.0, 1.0
+_SWITCH = {"action": "store_true"}
+_INIT: dict[str, dict[str, Any]] = {
+    "--parties": {"nargs": "+", "required": True, "metavar": "NAME", "help": "at least two"},
+    "--federation": {"help": "its name (default: the folder's)"},
+    "--address": {"help": "HOST:PORT that nodes connect to (default: this machine)"},
+    "--port": {"type": int, "default": 8000, "help": "on this machine (default: 8000)"},
+    "--app": {"type": Path, "default": Path(), "help": "project or .fab file (default: here)"},
+}
+_COMMANDS: dict[str, tuple[str, dict[str, dict[str, Any]]]] = {
+    "init": ("make a folder: certificates, server.toml, and the invitation that goes around", _INIT),
+    "check": ("look at everything, and print a line for each item", {}),
+    "start": (
+        "look at everything, then run flower-superlink and let the invited parties in as they appear",
+        {"--background": _SWITCH, "--dry-run": _SWITCH},
+    ),
+    "status": ("say who is there, and how each run is or ended", {"--json": _SWITCH}),
+}
 
 
 # -- the commands -----------------------------------------------------------------------------------------------------
@@ -67,25 +84,11 @@ def server(arguments: Sequence[str]) -> int:
     """Run the command: 1 if something is wrong, or no SuperLink answers; `start` returns the SuperLink's own code."""
     parser = CommandLine(prog="python -m flwr_dpkmeans server", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
-    for name, text in (
-        ("init", "make a folder: certificates, server.toml, and the invitation that goes around"),
-        ("check", "look at everything, and print a line for each item"),
-        ("start", "look at everything, then run flower-superlink and let the invited parties in as they appear"),
-        ("status", "say who is there, and how each run is or ended"),
-    ):
+    for name, (text, flags) in _COMMANDS.items():
         command = commands.add_parser(name, help=text, description=text)
         command.add_argument("folder", type=Path)
-        if name == "init":
-            command.add_argument("--parties", nargs="+", required=True, metavar="NAME", help="at least two")
-            command.add_argument("--federation", help="its name (default: the folder's)")
-            command.add_argument("--address", help="HOST:PORT that nodes connect to (default: this machine)")
-            command.add_argument("--port", type=int, default=8000, help="on this machine (default: 8000)")
-            command.add_argument("--app", type=Path, default=Path(), help="project or .fab file (default: here)")
-        elif name == "start":
-            command.add_argument("--background", action="store_true", help="return as soon as the SuperLink answers")
-            command.add_argument("--dry-run", action="store_true", help="print Flower's command line only")
-        elif name == "status":
-            command.add_argument("--json", action="store_true")
+        for flag, settings in flags.items():
+            command.add_argument(flag, **settings)
     given = parser.parse_args(arguments)
     if given.command == "init":
         _init(given)
@@ -122,7 +125,7 @@ def _init(given: argparse.Namespace) -> None:
         hosts = (address.rpartition(":")[0].strip("[]"), "localhost", HOST)
         write_certificates(options.certificates, hosts, _VALID_DAYS)
         made |= {"certificate": options.authority.read_text(), "parties": {name: Party() for name in parties}}
-        Invitation.of(made).save(options.invitation)
+        Invitation.of(made, options.invitation).save(options.invitation)
         options.write_connection()
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
@@ -134,16 +137,22 @@ def _init(given: argparse.Namespace) -> None:
 
 def _serve(options: ServerOptions) -> int:
     """Run the SuperLink until it ends, or a signal ends it, and let parties in meanwhile."""
-    process_id, seen, stop = options.state / "pid", 0, threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, lambda *_: stop.set())
-    process_id.write_text(f"{os.getpid()}\n")
-    # In a session of its own, so that Ctrl-C reaches it once.
-    with subprocess.Popen(options.command, env=options.environment, start_new_session=True) as superlink:
-        while superlink.poll() is None and not stop.wait(_LOOK_SECONDS):
-            seen = _look(options, seen)
-        superlink.terminate()
-    process_id.unlink(missing_ok=True)
+    seen, stop = 0, threading.Event()
+    with (options.state / "pid").open("a") as process_id:
+        try:
+            fcntl.flock(process_id, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise ConfigurationError(f"a `server start` for {options.state} runs already: one is enough.") from error
+        process_id.truncate(0)
+        print(os.getpid(), file=process_id, flush=True)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, lambda *_: stop.set())
+        # In a session of its own, so that Ctrl-C reaches it once.
+        with subprocess.Popen(options.command, env=options.environment, start_new_session=True) as superlink:
+            while superlink.poll() is None and not stop.wait(_LOOK_SECONDS):
+                seen = _look(options, seen)
+            superlink.terminate()
+        process_id.truncate(0)
     return superlink.returncode
 
 
@@ -165,7 +174,7 @@ def let_in(options: ServerOptions) -> list[str]:
 
     So whom the operator has unregistered stays outside, whatever the invitation says.
     """
-    invited = Invitation.load(options.invitation).parties
+    invited = Invitation.from_toml(options.invitation).parties
     with options.client() as client:
         known = {node.public_key for node in client.ListNodes(ListNodesRequest()).nodes_info}
         new = {name: key for name, party in invited.items() if party.key and (key := _key(party)) not in known}
@@ -188,8 +197,8 @@ def _in_background(folder: Path, options: ServerOptions) -> int:
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, start_new_session=True
         )
-    end = time.monotonic() + _START_SECONDS
-    while not is_healthy(options.port, options.authority):
+    end, process_id = time.monotonic() + _START_SECONDS, options.state / "pid"
+    while not (is_healthy(options.port, options.authority) and process_id.read_text() == f"{process.pid}\n"):
         if process.poll() is not None or time.monotonic() > end:
             process.terminate()
             raise ConfigurationError(f"the SuperLink did not start within {_START_SECONDS:g} s: {log} says why.")
@@ -200,12 +209,10 @@ def _in_background(folder: Path, options: ServerOptions) -> int:
 
 def is_healthy(port: int, authority: Path | None) -> bool:
     """Whether a SuperLink on this machine answers, known by its authority; None: without TLS."""
-    context = None if authority is None else ssl.create_default_context(cafile=authority)
-    url = f"{'http' if context is None else 'https'}://{HOST}:{port}/health"
+    verify, scheme = (False, "http") if authority is None else (ssl.create_default_context(cafile=authority), "https")
     try:
-        with urllib.request.urlopen(url, timeout=1.0, context=context) as answer:
-            return bool(answer.status == 200)
-    except OSError:
+        return httpx.get(f"{scheme}://{HOST}:{port}/health", timeout=1.0, verify=verify, trust_env=False).is_success
+    except (httpx.HTTPError, OSError):
         return False
 
 
@@ -240,18 +247,13 @@ def _flower() -> str:
 
 def _tls(options: ServerOptions) -> str:
     """Shake hands with the files themselves, as a node will."""
-    invitation, key = Invitation.load(options.invitation), options.certificates / "server.key"
+    invitation, key = Invitation.from_toml(options.invitation), options.certificates / "server.key"
     require_secret(key)
-    hosts, certificate = (
-        (HOST, invitation.superlink.rpartition(":")[0].strip("[]")),
-        options.certificates / "server.pem",
-    )
-    for host in dict.fromkeys(hosts):
-        server, client = (
-            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER),
-            ssl.create_default_context(cadata=invitation.certificate),
-        )
-        server.load_cert_chain(certificate, key)
+    certificate, client = options.certificates / "server.pem", ssl.create_default_context(cadata=invitation.certificate)
+    hosts = dict.fromkeys((HOST, invitation.superlink.rpartition(":")[0].strip("[]")))
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(certificate, key)
+    for host in hosts:
         there, back = ssl.MemoryBIO(), ssl.MemoryBIO()
         ends = (client.wrap_bio(back, there, server_hostname=host), server.wrap_bio(there, back, server_side=True))
         try:
@@ -266,7 +268,7 @@ def _tls(options: ServerOptions) -> str:
     for file in (certificate, options.authority):
         known = x509.load_pem_x509_certificate(file.read_bytes())
         require_days(str(file), known.not_valid_before_utc, known.not_valid_after_utc)
-    return f"nodes know {' and '.join(dict.fromkeys(hosts))} by the invitation's authority"
+    return f"nodes know {' and '.join(hosts)} by the invitation's authority"
 
 
 def _state(options: ServerOptions) -> str:
@@ -286,7 +288,7 @@ def _state(options: ServerOptions) -> str:
 
 
 def _parties(options: ServerOptions) -> str:
-    invitation = Invitation.load(options.invitation)
+    invitation = Invitation.from_toml(options.invitation)
     if missing := invitation.missing:
         n_all = len(invitation.parties)
         raise NoteError(f"{n_all - len(missing)} of {n_all} have written their keys; not yet: {listed(missing)}")
@@ -302,7 +304,7 @@ def _port(options: ServerOptions, *, starting: bool) -> str:
 
 
 def _address(options: ServerOptions) -> str:
-    address = Invitation.load(options.invitation).superlink
+    address = Invitation.from_toml(options.invitation).superlink
     host, _, port = address.rpartition(":")
     try:
         with socket.create_connection((host.strip("[]"), int(port)), timeout=_LOOK_SECONDS):
@@ -326,7 +328,7 @@ def status(options: ServerOptions) -> dict[str, Any]:
     if is_up:
         with options.client() as client:
             nodes = {node.public_key: node for node in client.ListNodes(ListNodesRequest()).nodes_info}
-    for name, party in Invitation.load(options.invitation).parties.items():
+    for name, party in Invitation.from_toml(options.invitation).parties.items():
         unknown = ("not registered" if is_up else "not known") if party.key else "has not written its keys"
         parties.append(_party(name, nodes.pop(_key(party), None) if party.key else None, unknown))
     for node in nodes.values():  # such as a party's old key, until the operator unregisters it
@@ -366,7 +368,7 @@ def _show_status(options: ServerOptions, *, as_json: bool) -> int:
 
 
 def results(arguments: Sequence[str]) -> int:
-    """Print a line for each run: its id, when it ended, whether it was private or why it failed, its cost, its page."""
+    """Print a line for each run: its id, when it ended, what it cost or why it failed, its page."""
     parser = CommandLine(prog="python -m flwr_dpkmeans results", description=results.__doc__)
     text = "the server's folder, NODE.toml or its folder, or a folder of results (default: here)"
     parser.add_argument("place", type=Path, nargs="?", default=Path(), help=text)
@@ -378,15 +380,10 @@ def results(arguments: Sequence[str]) -> int:
             failed = [run for run in _runs(options) if run["why"]]
     elif place.suffix == ".toml" or (place / "node.toml").is_file():
         place = NodeOptions.from_toml(place if place.is_file() else place / "node.toml").output
-    lines = [(run["when"][:19], f"{run['run']} {run['when']} {run['status']} {run['why']}") for run in failed]
+    lines = [(run["when"][:19], " ".join(run.values())) for run in failed]
     for file in place.glob(f"run-*/*/{REPORT_FILE}"):
-        report = PrivacyReport.from_dict(json.loads(file.read_text()))
-        run, when = (
-            file.parent.parent.name.removeprefix("run-"),
-            report.provenance.finished if report.provenance else "",
-        )
-        cost = f"epsilon {report.epsilon:.4g} at delta {report.delta:.3g} per {report.unit}"
-        kind, page = "private" if report.is_private else "not private", (file.parent / PAGE_FILE).absolute()
-        lines.append((when.replace("T", " ")[:19], f"{run} {when} {kind} {cost} {page}"))
+        report, page = PrivacyReport.from_dict(json.loads(file.read_text())), (file.parent / PAGE_FILE).absolute()
+        when = report.provenance.finished.replace("T", " ").replace("+00:00", "Z") if report.provenance else ""
+        lines.append((when[:19], f"{file.parent.parent.name.removeprefix('run-')} {when} {report.line} {page}"))
     print(*(line for _, line in sorted(lines or [("", f"no run has left anything in {place}")])), sep="\n")
     return 0

@@ -81,7 +81,11 @@ class ServerOptions(SettingsFile):
 
     def run_settings(self, stated: Mapping[str, Any]) -> dict[str, Any]:
         """A run's configuration, with what is known here and not stated there."""
-        settings = {"num-clients": len(Invitation.load(self.invitation).parties), "output": str(self.results), **stated}
+        settings = {
+            "num-clients": len(Invitation.from_toml(self.invitation).parties),
+            "output": str(self.results),
+            **stated,
+        }
         n_clients = settings["num-clients"]  # not yet looked at
         least = min(n_clients, LEAST_PARTIES) if isinstance(n_clients, int) else LEAST_PARTIES
         return {"cohort.min-clients": least, **settings}
@@ -95,7 +99,7 @@ class ServerOptions(SettingsFile):
 
 def require_proposed(app: Path, invitation: Path) -> str:
     """Refuse another app than the invitation's: nodes would refuse it only after a while."""
-    proposed, own = Invitation.load(invitation).app, app_hash(app)
+    proposed, own = Invitation.from_toml(invitation).app, app_hash(app)
     if own != proposed:
         raise ConfigurationError(
             f"{app} has the hash {own}, but the invitation proposes {proposed}: run that version, or have every "

@@ -7,18 +7,18 @@ import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Self
 
 from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_ssh_public_key
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from flwr_dpkmeans.errors import ConfigurationError, finding, nearest
+from flwr_dpkmeans.node.certificates import write_new
 from flwr_dpkmeans.node.ledger import locked
-from flwr_dpkmeans.node.node_settings import Sha256
-from flwr_dpkmeans.node.policy import read_toml
+from flwr_dpkmeans.node.node_settings import SettingsFile, Sha256
 
 _DIGITS_READ_ALOUD = 40
 
@@ -46,11 +46,7 @@ Address = Annotated[str, Field(pattern=r"^([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):[
 """HOST:PORT."""
 
 
-class _Table(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-
-
-class Party(_Table):
+class Party(SettingsFile):
     """What a party has written of itself; before that, nothing."""
 
     key: Annotated[str, AfterValidator(_node_key)] | None = None
@@ -65,7 +61,7 @@ class Party(_Table):
         return self
 
 
-class Invitation(_Table):
+class Invitation(SettingsFile):
     """What invitation.toml says: nothing in it is secret, and whoever may change the file decides who takes part.
 
     So each party holds the app's hash against its own copy of the project, and compares `fingerprint` with the others.
@@ -92,19 +88,6 @@ class Invitation(_Table):
                     raise ValueError(f"{name} has the {kind} of {owners[value]}, but each party has its own")
         return self
 
-    @classmethod
-    def load(cls, path: Path) -> Self:
-        """Read the file; a ConfigurationError says what cannot be read, is missing, unknown or wrong."""
-        return cls.of(read_toml(path, str(path)), str(path))
-
-    @classmethod
-    def of(cls, values: Mapping[str, Any], name: str = "the invitation") -> Self:
-        """Take what a file says, which is called `name` in what is said against it."""
-        try:
-            return cls.model_validate(values)
-        except ValidationError as error:
-            raise ConfigurationError(f"{name}: {finding(error, cls.model_fields)}") from error
-
     @property
     def missing(self) -> tuple[str, ...]:
         """Names of the parties that have not written their values."""
@@ -119,7 +102,7 @@ class Invitation(_Table):
     def fingerprint(self) -> str:
         """What people compare by telephone: equal only if everything is, in whatever order the parties stand."""
         ordered = self.model_copy(update={"parties": dict(sorted(self.parties.items()))})
-        digits = hashlib.sha256(ordered.to_toml().encode()).hexdigest()[:_DIGITS_READ_ALOUD]
+        digits = hashlib.sha256(ordered.text.encode()).hexdigest()[:_DIGITS_READ_ALOUD]
         return " ".join(digits[place : place + 4] for place in range(0, len(digits), 4))
 
     def with_party(self, name: str, key: str, identity: str) -> Self:
@@ -140,10 +123,10 @@ class Invitation(_Table):
     @classmethod
     def add(cls, path: Path, name: str, key: str, identity: str) -> Self:
         """Write a party's values into the file, and return what it says now; several parties may do so at once."""
-        cls.load(path)  # a missing file is not made
+        cls.from_toml(path)  # a missing file is not made
         try:
             with locked(path, exclusive=True):
-                changed = cls.load(path).with_party(name, key, identity)
+                changed = cls.from_toml(path).with_party(name, key, identity)
                 changed.save(path)
                 return changed
         except OSError as error:
@@ -154,17 +137,13 @@ class Invitation(_Table):
 
     def save(self, path: Path) -> None:
         """Write the file, as a whole: who reads it meanwhile gets the old one."""
-        temporary = path.with_name(f".{path.name}.{os.getpid()}")
-        try:
-            temporary.write_text(self.to_toml(), encoding="utf-8")
-            temporary.chmod(0o644)
-            if path.exists():
-                shutil.copymode(path, temporary)
-            temporary.replace(path)
-        finally:
-            temporary.unlink(missing_ok=True)
+        new = write_new(path.with_name(f".{path.name}.{os.getpid()}"), self.text.encode(), mode=0o644)
+        if path.exists():
+            shutil.copymode(path, new)
+        new.replace(path)
 
-    def to_toml(self) -> str:
+    @property
+    def text(self) -> str:
         """The file's text; no value can hold a quote or a backslash."""
         plain = self.model_dump(exclude={"certificate", "parties"})
         lines = [*(f'{key} = "{value}"' for key, value in plain.items()), f'certificate = """\n{self.certificate}"""']

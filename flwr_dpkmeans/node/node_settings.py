@@ -100,8 +100,13 @@ class SettingsFile(BaseModel):
     @classmethod
     def from_toml(cls, path: Path) -> Self:
         """Read it; a ConfigurationError says what cannot be read, is missing, unknown or wrong."""
+        return cls.of(read_toml(path, str(path)), path)
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any], path: Path) -> Self:
+        """Take what the file says, or is about to say."""
         try:
-            return cls.model_validate(read_toml(path, str(path)), context=path.absolute().parent)
+            return cls.model_validate(values, context=path.absolute().parent)
         except ValidationError as error:
             raise ConfigurationError(f"{path}: {finding(error, cls.model_fields)}") from error
 

@@ -116,7 +116,7 @@ def test_six_commands_lead_from_nothing_to_a_result(tmp_path: Path) -> None:
         office.type(start, project)
         for ward, command in zip(WARDS, nodes, strict=True):
             log = stack.enter_context((tmp_path / ward).open("wb"))
-            words = [f"{BIN}/{shlex.split(command)[0]}", *shlex.split(command)[1:]]
+            words = ["env", "-u", "FLWR_HOME", f"{BIN}/{shlex.split(command)[0]}", *shlex.split(command)[1:]]
             stack.enter_context(running(words, tmp_path / "office", stdout=log, cwd=project))
         assert "max-iter=3" in run
         said = office.type(run.replace("max-iter=3", "algorithm='fastlloyd' max-iter=1"), project)
@@ -210,14 +210,13 @@ def test_the_page_leads_from_nothing_to_a_result(tmp_path: Path) -> None:
             server.type(register[0].replace("ward-7", ward), server.root)
         for party in parties:
             _, check, command = block("5. Registering", 1).strip().splitlines()
-            looked = party.type(check, party.root)
+            looked = party.type(f"unset FLWR_HOME\n{check}", party.root)
             assert "wrong" not in looked
             assert len(looked.splitlines()) >= 10
             stack.enter_context(guarded(party.root))
             own = stack.enter_context((party.root / "log").open("wb"))
-            node = stack.enter_context(
-                running(shlex.split(party.here(command)), party.root, stdout=own, cwd=party.root)
-            )
+            words = ["env", "-u", "FLWR_HOME", *shlex.split(party.here(command))]
+            node = stack.enter_context(running(words, party.root, stdout=own, cwd=party.root))
             wait_until(node, party.root, lambda party=party: "SuperNode ID:" in log_of(party.root))
         run = block("5. Registering", 2)
         assert "max-iter=3" in run

@@ -54,10 +54,10 @@ def test_three_parties_write_at_once_and_nothing_is_lost(
 
     monkeypatch.setattr(Invitation, "save", slowly)
     file.chmod(0o664)
-    assert (Invitation.load(file).missing, dict(Invitation.load(file).pins)) == (NAMES, {})
+    assert (Invitation.from_toml(file).missing, dict(Invitation.from_toml(file).pins)) == (NAMES, {})
     with ThreadPoolExecutor(len(NAMES)) as threads:
         list(threads.map(lambda name: Invitation.add(file, name, KEYS[name] + " x@y", IDENTITIES[name]), NAMES))
-    written = Invitation.load(file)
+    written = Invitation.from_toml(file)
     assert (written.missing, dict(written.pins)) == ((), IDENTITIES)
     assert {name: party.key for name, party in written.parties.items()} == KEYS
     assert (written.federation, written.superlink, written.app) == ("wards", "127.0.0.1:8000", "ab" * 32)
@@ -109,27 +109,27 @@ def test_a_wrong_file_is_refused_with_its_key(file: Path, old: str, new: str, se
     assert old in text
     file.write_text(text.replace(old, new))
     with pytest.raises(ConfigurationError, match=sentence):
-        Invitation.load(file)
+        Invitation.from_toml(file)
 
 
 def test_keys_of_other_kinds_are_refused_and_no_file_is_made(tmp_path: Path, file: Path) -> None:
     edwards = ed25519.Ed25519PrivateKey.generate().public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
     with pytest.raises(ConfigurationError, match="NIST curve"):
-        Invitation.load(file).with_party("ward-7", edwards.decode(), "0" * 64)
+        Invitation.from_toml(file).with_party("ward-7", edwards.decode(), "0" * 64)
     with pytest.raises(ConfigurationError, match=r"none\.toml cannot be read"):
         Invitation.add(tmp_path / "none.toml", "ward-7", KEYS["ward-7"], "0" * 64)
     assert not (tmp_path / "none.toml").exists()
 
 
 def test_people_read_the_same_digits_to_each_other_only_if_everything_is_equal(file: Path) -> None:
-    one = Invitation.load(file)
+    one = Invitation.from_toml(file)
     for name in NAMES:
         one = one.with_party(name, KEYS[name], IDENTITIES[name])
-    other = Invitation.load(file)
+    other = Invitation.from_toml(file)
     for name in reversed(NAMES):
         other = other.with_party(name, KEYS[name], IDENTITIES[name])
     other = other.model_copy(update={"parties": dict(reversed(other.parties.items()))})
     assert one.fingerprint == other.fingerprint
     assert [len(word) for word in one.fingerprint.split()] == [4] * 10
-    changed = Invitation.load(file).with_party("ward-7", KEYS["ward-7"], "0" * 64)
-    assert len({one.fingerprint, changed.fingerprint, Invitation.load(file).fingerprint}) == 3
+    changed = Invitation.from_toml(file).with_party("ward-7", KEYS["ward-7"], "0" * 64)
+    assert len({one.fingerprint, changed.fingerprint, Invitation.from_toml(file).fingerprint}) == 3

@@ -145,13 +145,13 @@ def _unpin(place: Place, name: str) -> None:
 def _invite(place: Place, key: str, value: object) -> None:
     """Change the invitation after its parties were pinned."""
     path = place.root / "invitation.toml"
-    invitation = Invitation.load(path)
+    invitation = Invitation.from_toml(path)
     changed = {"app": value} if key == "app" else {"parties": {**invitation.parties, key: value}}
     invitation.model_copy(update=changed).save(path)
 
 
 def _changed_identity(place: Place) -> Party:
-    return Invitation.load(place.root / "invitation.toml").parties["ward-7"].model_copy(update={"identity": OTHER})
+    return Invitation.from_toml(place.root / "invitation.toml").parties["ward-7"].model_copy(update={"identity": OTHER})
 
 
 def _rows(place: Place, text: str) -> None:

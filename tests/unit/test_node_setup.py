@@ -71,7 +71,7 @@ def test_a_party_is_complete_strict_and_its_owners_alone(here: Path) -> None:
     assert {modes[name] for name in ("ward-7", "home", "ledger", "results")} == {0o700}
     assert {modes[name] for name in ("key", "identity", "policy.toml", "node.toml", "ca.crt")} == {0o600}
     assert stat.S_IMODE((here / "rows.csv").stat().st_mode) & 0o007 == 0
-    party = Invitation.load(here / "invitation.toml").parties["ward-7"]
+    party = Invitation.from_toml(here / "invitation.toml").parties["ward-7"]
     assert party.identity == Identity.load(folder / "identity").public_key.hex()
     assert party.key == (folder / "key.pub").read_text().strip()
     # Columns are those that hold numbers, now and for ever.
@@ -167,10 +167,10 @@ def test_parties_are_pinned_once_and_another_invitation_is_refused(
         assert main(["node", "pin", "ward-7/node.toml"]) == 0
         said = capsys.readouterr().out
         assert [line.split() for line in said.splitlines()[1:3]] == [["ward-8", others[0]], ["ward-9", others[1]]]
-        assert Invitation.load(here / "invitation.toml").fingerprint in said
+        assert Invitation.from_toml(here / "invitation.toml").fingerprint in said
     policy = here / "ward-7" / "policy.toml"
     pinned = dict(ClientPolicy.from_toml(policy, base=DEPLOYED).pinned_peers or ())
-    assert pinned == dict(Invitation.load(here / "invitation.toml").pins)
+    assert pinned == dict(Invitation.from_toml(here / "invitation.toml").pins)
     text = (here / "invitation.toml").read_text()
     other = Identity.generate().public_key.hex()
     (here / "invitation.toml").write_text(text.replace(others[0], other))

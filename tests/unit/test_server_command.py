@@ -29,6 +29,7 @@ from flwr_dpkmeans.flower.findings import Verdict, app_hash
 from flwr_dpkmeans.flower.server_options import ServerOptions
 from flwr_dpkmeans.node.certificates import write_certificates, write_node_key
 from flwr_dpkmeans.node.invitation import Invitation
+from flwr_dpkmeans.privacy.report import PrivacyReport, Provenance
 
 FAB = packed(app_files())
 NAMES = ("ward-7", "ward-8", "ward-9")
@@ -76,7 +77,7 @@ def test_a_new_folder_is_complete_and_its_owners_alone(office: Path, capsys: pyt
     assert secrets == [office / "certificates" / "server.key"]
     for path, mode in ((office, 0o700), (secrets[0], 0o600), (office / "superlink", 0o700)):
         assert stat.S_IMODE(path.stat().st_mode) == mode
-    invitation = Invitation.load(office / "invitation.toml")
+    invitation = Invitation.from_toml(office / "invitation.toml")
     assert (invitation.federation, invitation.missing, invitation.app) == ("office", NAMES, digest_of(FAB))
     assert invitation.certificate == (office / "certificates" / "ca.crt").read_text()
     # Every key of the file is there with what it is for, and all of them are read back.
@@ -176,7 +177,7 @@ def test_what_is_wrong_is_found_and_nothing_is_started(
             for name in moved.get(item, ["server.key", "server.pem", "ca.crt"]):
                 (new / name).replace(certificates / name)
             if item == "tls expired":
-                Invitation.load(invitation).model_copy(update={"certificate": options.authority.read_text()}).save(
+                Invitation.from_toml(invitation).model_copy(update={"certificate": options.authority.read_text()}).save(
                     invitation
                 )
         elif item == "state":
@@ -191,7 +192,6 @@ def test_what_is_wrong_is_found_and_nothing_is_started(
             rewrite(invitation, "[parties.ward-7]", "[partys.ward-7]")
         elif item == "port":
             other.bind(("127.0.0.1", options.port))
-            other.listen()
         elif item == "address":
             rewrite(invitation, "127.0.0.1:", "no.such.host.invalid:")
         verdict, says = found(office, item.split()[0])
@@ -381,10 +381,13 @@ def test_folders_of_a_federation_in_the_project_do_not_change_the_app() -> None:
 def test_results_are_listed_for_a_server_a_node_and_a_folder(
     office: Path, register: Register, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from flwr_dpkmeans import FederatedKMeans
-
-    rows = [[0.0, 0.1], [0.9, 1.0], [0.2, 0.2]] * 20
-    report = FederatedKMeans(2, bounds=(0.0, 1.0), random_state=0, engine="direct").fit([rows, rows]).privacy_
+    costs = {"epsilon": 1.0, "delta": 1e-6, "epsilon_requested": 1.0, "epsilon_worst_case": 1.0, "slack": 0.0}
+    words = dict.fromkeys(("neighbours", "guarantee", "n_examples_source"), "")
+    words |= {"unit": "record", "trust": "oblivious", "algorithm": "fastlloyd", "noise": "secure"}
+    lists: dict[str, Any] = dict.fromkeys(("assumptions", "warnings", "releases"), ())
+    origin = Provenance("5", "server", "", finished="2026-11-23T08:00:00+00:00")
+    numbers: dict[str, Any] = {"n_clients": 3, "n_attempts": 2, "n_examples": None, "is_private": True}
+    report = PrivacyReport(**numbers, **costs, **words, **lists, provenance=origin)
     node = write_node(office.parent / "node")
     for folder in (office / "results" / "run-5" / "server", office.parent / "node" / "results" / "run-5" / "client-7"):
         folder.mkdir(parents=True)
@@ -398,9 +401,9 @@ def test_results_are_listed_for_a_server_a_node_and_a_folder(
         assert main(["results", str(place)]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "4 2020-01-01 08:01:00Z finished:failed why"
-    assert lines[1].startswith("5 ")
-    assert lines[1].endswith(
-        f"epsilon 1 at delta {report.delta:.3g} per record {office}/results/run-5/server/report.html"
+    told = (
+        "5 2026-11-23 08:00:00Z PRIVATE: epsilon 1 at delta 1e-06 per record; fastlloyd, 3 clients, trust 'oblivious', "
     )
+    assert lines[1] == f"{told}secure noise {office}/results/run-5/server/report.html"
     assert lines[2] == lines[3] == lines[4]
     assert lines[2].endswith("node/results/run-5/client-7/report.html")
