@@ -126,8 +126,6 @@ class NodeCheck:
     path: Path
     options: NodeOptions
 
-    # -- what runs -----------------------------------------------------------------------------------------------------
-
     def _file(self) -> str:
         require_unchangeable(self.path)
         return f"only its owner and root can change {self.path}"
@@ -151,8 +149,6 @@ class NodeCheck:
         if missing := old or [f"has no {seam} for the guard" for seam in app_guard.missing_seams()]:
             raise ConfigurationError(f"Flower {package_version} {missing[0]}: pip install 'flwr=={OLDEST_FLOWER}.0'.")
         return f"the guard stands before the installation of apps of Flower {package_version}; a SuperLink names none"
-
-    # -- the connection ------------------------------------------------------------------------------------------------
 
     def _port(self) -> str:
         return require_free(self.options.host, self.options.port)
@@ -196,22 +192,10 @@ class NodeCheck:
             raise ConfigurationError(f"it is {side} that of the SuperLink, {allowed}: set it, such as by NTP.")
         return f"it is within {MOST_CLOCK_SECONDS:g} s of the SuperLink's, to the second that an answer's date tells"
 
-    # -- what this party allows, and whom it knows ---------------------------------------------------------------------
-
     @cached_property
     def rules(self) -> ClientPolicy:
         """Its policy."""
         return ClientPolicy.from_toml(self.options.policy, base=DEPLOYED)
-
-    @cached_property
-    def settings(self) -> NodeSettings:
-        """As the node's app has them."""
-        return NodeSettings(self.rules, FileLedger(self.options.ledger), self.options.data_name, identity=self.own)
-
-    @cached_property
-    def own(self) -> Identity:
-        """Its identity."""
-        return Identity.load(self.options.identity)
 
     @cached_property
     def invitation(self) -> Invitation | None:
@@ -232,7 +216,8 @@ class NodeCheck:
 
     def _identity(self) -> str:
         """Whether the own key, the invitation and the policy say the same of this party and of the others."""
-        own, policy, pins = self.own.public_key.hex(), self.options.policy, self.settings.policy.pinned_peers or ()
+        own, policy = Identity.load(self.options.identity).public_key.hex(), self.options.policy
+        pins = self.rules.pinned_peers or ()
         pinned, invited = {name or key: key for name, key in pins}, self.invitation.pins if self.invitation else {}
         told = {"its key file": {self.options.name: own}, "the invitation": invited, str(policy): pinned}
         for (one, first), (two, second) in itertools.combinations(told.items(), 2):
@@ -262,7 +247,8 @@ class NodeCheck:
             strategy = strategy_from_run_config({**assumed, **stated}, simulated=False)
             config = strategy.config
             plan, _ = first_plan(config, strategy._server_points, run_id=1, n_clients=config.n_clients or 0)
-            guard = NodeGuard(self.settings, plan.run_id, 0, 0, 0.0)
+            ledger, identity = FileLedger(options.ledger), Identity.load(options.identity)
+            guard = NodeGuard(NodeSettings(rules, ledger, options.data_name, identity=identity), plan.run_id, 0, 0, 0.0)
             guard.require_allowed(plan)
             guard.require_names(plan, plan.config.feature_names)
         except DPKMeansError as error:
@@ -270,8 +256,6 @@ class NodeCheck:
                 raise ConfigurationError(f"run-config: {error}") from error
             raise NoteError(f"a run with the app's defaults would be refused: {error}") from error
         return f"epsilon {config.epsilon:g}, {'as run-config says' if stated else 'by default'}, would be allowed"
-
-    # -- what it has ---------------------------------------------------------------------------------------------------
 
     def _home(self) -> str:
         home, stated = self.options.home, os.environ.get("FLWR_HOME", "")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import re
 import shutil
 import tempfile
@@ -14,8 +15,9 @@ import numpy as np
 from flwr_dpkmeans.data.readers import open_table
 from flwr_dpkmeans.data.schema import Schema
 from flwr_dpkmeans.errors import ConfigurationError, listed
+from flwr_dpkmeans.flower.findings import require_free
 from flwr_dpkmeans.flower.node_check import NodeCheck
-from flwr_dpkmeans.flower.server_options import require_proposed
+from flwr_dpkmeans.flower.server_options import HOST, require_proposed
 from flwr_dpkmeans.node import policy as policy_module
 from flwr_dpkmeans.node.certificates import write_new, write_node_key
 from flwr_dpkmeans.node.invitation import Invitation
@@ -77,7 +79,7 @@ def _settings(given: argparse.Namespace, invitation: Invitation) -> dict[str, An
         "ledger": "ledger/ledger.jsonl",
         "identity": "identity",
         "output": "results",
-        "port": _FIRST_PORT + list(invitation.parties).index(given.name),
+        "port": _port(list(invitation.parties).index(given.name), len(invitation.parties)),
         "log_file": "results/log",
     }
     if given.query:
@@ -95,6 +97,15 @@ def _settings(given: argparse.Namespace, invitation: Invitation) -> dict[str, An
     print(f"clustered are {listed(held)}, since nothing else is said: --columns or --schema say it")
     settings["columns"] = held
     return settings | ({} if table.named else {"header": False})
+
+
+def _port(place: int, n_parties: int) -> int:
+    """A free one: parties that are made at once on one machine, each at its own place, choose different ones."""
+    for port in range(_FIRST_PORT + place, 2**16, n_parties):
+        with contextlib.suppress(ConfigurationError):
+            require_free(HOST, port)
+            return port
+    return _FIRST_PORT
 
 
 def _policy(total: float, n_parties: int) -> str:

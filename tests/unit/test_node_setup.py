@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
+import socket
 import sqlite3
 import stat
 from pathlib import Path
@@ -13,7 +15,7 @@ import pytest
 from support.apps import app_files, packed
 
 from flwr_dpkmeans.__main__ import main
-from flwr_dpkmeans.flower import node_command
+from flwr_dpkmeans.flower import node_command, node_setup
 from flwr_dpkmeans.flower.app_guard import digest_of
 from flwr_dpkmeans.flower.node_check import Answer, NodeCheck, UnansweredError
 from flwr_dpkmeans.node.certificates import write_certificates, write_node_key
@@ -76,11 +78,7 @@ def test_a_party_is_complete_strict_and_its_owners_alone(here: Path) -> None:
     assert party.key == (folder / "key.pub").read_text().strip()
     # Columns are those that hold numbers, now and for ever.
     assert (options.columns, options.header, options.data_name) == (("age", "height"), True, "ward-7")
-    assert (options.port, options.ledger, options.data_path) == (
-        9094,
-        folder / "ledger/ledger.jsonl",
-        f"{here}/rows.csv",
-    )
+    assert (options.ledger, options.data_path) == (folder / "ledger/ledger.jsonl", f"{here}/rows.csv")
     text = (folder / "node.toml").read_text()
     assert [line for line in text.splitlines() if line.startswith("# superlink") or "Address of the SuperLink" in line]
     assert all(f"{field.alias} = " in text for field in NodeOptions.model_fields.values())
@@ -151,8 +149,19 @@ def test_a_database_a_schema_and_a_table_without_names(here: Path) -> None:
     (here / "bare.csv").write_text("1,2\n3,4\n")
     assert init(name="ward-9", data="bare.csv") == 0
     options = NodeOptions.from_toml(here / "ward-9" / "node.toml")
-    assert (options.columns, options.header, options.port) == (("x0", "x1"), False, 9096)
+    assert (options.columns, options.header) == (("x0", "x1"), False)
     assert len(NodeCheck(here, options).table.points) == 2
+
+
+def test_a_port_that_is_taken_is_left_to_whom_it_belongs(here: Path) -> None:
+    """Parties of one machine choose different ones, whatever else runs there."""
+    with contextlib.ExitStack() as stack:
+        free = node_setup._port(0, 3)
+        stack.enter_context(socket.create_server(("127.0.0.1", free)))
+        init()
+        port = NodeOptions.from_toml(here / "ward-7" / "node.toml").port
+        assert port > free
+        assert (port - free) % 3 == 0
 
 
 def test_parties_are_pinned_once_and_another_invitation_is_refused(
