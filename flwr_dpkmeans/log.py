@@ -9,8 +9,10 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import sys
 import traceback
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -18,6 +20,7 @@ from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TextIO
 
 from flwr_dpkmeans.errors import ConfigurationError, invalid, member
@@ -70,6 +73,12 @@ class Place:
 _PLACES = tuple(field.name for field in fields(Place))
 # A context variable and no argument, since lines come from every room, also from those that know no run.
 _place: ContextVar[Place] = ContextVar("flwr_dpkmeans_place", default=Place())  # noqa: B039 (frozen)
+_names: ContextVar[Mapping[str, str]] = ContextVar("flwr_dpkmeans_names", default=MappingProxyType({}))
+# Not the number in a file's name. Flower draws 64 bits, so that numbers of rounds and rows are shorter.
+_NODE_ID = re.compile(r"(?<![\w/.-])[0-9]{12,20}(?![\w/-])")
+_PLAIN_NAME = re.compile(r"[\w-]{1,60}")
+_TWICE = re.compile(r"node ([\w-]+) \(\1\)")
+"""A sentence that has the name beside the number already."""
 
 
 @contextmanager
@@ -86,6 +95,20 @@ def now_at(round_index: int, attempt: int) -> None:
     """Say which aggregation the lines up to the end of the `placed` block are about."""
     place = _place.get()
     _place.set(Place(place.run, place.node, round_index, attempt))
+
+
+def name_nodes(names: Mapping[int, str]) -> None:
+    """Say what nodes are called from now on in this process's lines; a name of two nodes, or no plain one, is none."""
+    known = Counter(names.values())
+    plain = {str(node): name for node, name in names.items() if known[name] == 1 and _PLAIN_NAME.fullmatch(name)}
+    _names.set(MappingProxyType(plain))
+
+
+def named(text: str) -> str:
+    """Return text with nodes' names in the place of their numbers, where they have names."""
+    names = _names.get()
+    text = _NODE_ID.sub(lambda found: names.get(found[0], found[0]), text) if names else text
+    return _TWICE.sub(r"node \1", text)
 
 
 def placed_logger(name: str) -> logging.Logger:
@@ -154,7 +177,7 @@ class LineFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """Write a record as one line."""
         _write_place(record)
-        message = printable(record.getMessage())
+        message = named(printable(record.getMessage()))
         if record.exc_info and record.exc_info[1] is not None:
             message += f" ({printable(where_raised(record.exc_info[1], verbose=True))})"
         time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
@@ -162,7 +185,7 @@ class LineFormatter(logging.Formatter):
             return _as_json(record, message, time)
         given = {name: getattr(record, name) for name in _PLACES if getattr(record, name) is not None}
         if given and ("node" in given or record.levelno != logging.INFO):
-            place = " ".join(f"{name} {value}" for name, value in given.items())
+            place = " ".join(f"{name} {named(str(value))}" for name, value in given.items())
             message = f"{place}: {message}"
         return f"{time} {record.levelname} {message}" if self._timed else message
 
@@ -198,10 +221,10 @@ def show_logs(options: LogOptions | None = None, stream: TextIO | None = None) -
         root.addHandler(shown)
         root.propagate = False
     if chosen.file is not None:
-        root.addHandler(_file_handler(chosen.file, chosen.format))
+        root.addHandler(file_handler(chosen.file, chosen.format))
 
 
-def _file_handler(path: Path, log_format: LogFormat) -> logging.Handler:
+def file_handler(path: Path, log_format: LogFormat) -> logging.Handler:
     """A handler that appends to a file which only this user may read: it tells what a data set has spent."""
     try:
         os.close(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600))

@@ -11,22 +11,18 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import ssl
 import subprocess
 import threading
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from flwr.cli.build import build_fab_from_disk
-
 from flwr_dpkmeans.errors import ConfigurationError
-from flwr_dpkmeans.flower.app_guard import digest_of
+from flwr_dpkmeans.flower.findings import app_hash
 from flwr_dpkmeans.flower.node_command import guarded_environment
+from flwr_dpkmeans.flower.server_command import is_healthy
 from simulations.flower_commands import (
     Credentials,
     NodeConfig,
@@ -212,7 +208,7 @@ class Deployment:
     @functools.cached_property
     def allowed_app(self) -> str:
         """SHA-256 of the only app that its nodes run, as it is now: `flwr run` packs the same bytes."""
-        return digest_of(build_fab_from_disk(self._app))
+        return app_hash(self._app)
 
     def ask_nodes_to_end(self) -> None:
         """Ask all SuperNodes to leave, without waiting for them."""
@@ -274,7 +270,7 @@ def deployed(
     with contextlib.ExitStack() as stack:
         home = folder / "superlink"
         superlink = stack.enter_context(logged(superlink_command(port, credentials), home))
-        wait_until(superlink, home, lambda: _is_healthy(port, credentials))
+        wait_until(superlink, home, lambda: is_healthy(port, None if credentials is None else credentials.authority))
         relay = stack.enter_context(relayed(port))
         stack.enter_context(guarded(folder / "cli"))
         deployment = Deployment(folder, port, relay, credentials, app)
@@ -292,14 +288,3 @@ def deployed(
         for process, home in zip(deployment.nodes, homes, strict=True):
             wait_until(process, home, lambda home=home: "SuperNode ID:" in log_of(home))  # type: ignore[misc]
         yield deployment
-
-
-def _is_healthy(port: int, credentials: Credentials | None) -> bool:
-    """Whether the SuperLink answers."""
-    context = None if credentials is None else ssl.create_default_context(cafile=str(credentials.authority))
-    scheme = "http" if context is None else "https"
-    try:
-        with urllib.request.urlopen(f"{scheme}://{HOST}:{port}/health", timeout=1.0, context=context) as answer:
-            return bool(answer.status == 200)
-    except (urllib.error.URLError, OSError):
-        return False

@@ -13,13 +13,14 @@ import logging
 import math
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from enum import StrEnum
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -35,6 +36,8 @@ _EPOCH = datetime(1970, 1, 1)
 _NUMBER = re.compile(r"-?(0|[1-9]\d{0,14})(\.\d+)?(e[+-]\d+)?|true|false", re.ASCII | re.IGNORECASE)
 _MOST_CLIPPED, _MANY = 0.01, 0.1
 """Parts of a column's cells whose owner is warned: clipped ones, missing ones."""
+MOST_OUTSIDE = 0.25
+"""Part of a column's cells outside its bounds above which its owner is asked for another unit."""
 _ONE_HOT_UNIT = 2.0
 """Half of a number's scale: two one-hot rows differ by sqrt(2), and are so 1/sqrt(2) of a full range apart."""
 
@@ -174,6 +177,33 @@ class Column(_Stated):
         return values[:, None]
 
 
+class Seen(NamedTuple):
+    """How many cells of a column are what, and how those are spelt that it may not hold: for its owner alone."""
+
+    name: str
+    n_read: int
+    n_missing: int
+    n_unknown: int
+    n_outside: int
+    """Of those that were read, how many lie outside the bounds."""
+    spellings: tuple[str, ...]
+    """Of unknown cells, the most frequent first; empty where a file's numbers are not kept as they are written."""
+
+    @property
+    def looks_foreign(self) -> bool:
+        """Whether so many cells lie outside that they may be of another unit."""
+        return self.n_outside > MOST_OUTSIDE * self.n_read
+
+    @classmethod
+    def of(cls, cells: RawColumn, gaps: NDArray[np.int64], n_outside: int, n_rows: int) -> Seen:
+        """`gaps` are the rows whose cell is missing or unknown."""
+        written = cells.text() if cells.values is None and len(gaps) else []
+        spelt = Counter(text for row in (gaps if written else ()) if (text := written[row]) is not None)
+        n_unknown = cells.n_unparsable + spelt.total()
+        spellings = tuple(text for text, _ in spelt.most_common())
+        return cls(cells.name, n_rows - len(gaps), len(gaps) - n_unknown, n_unknown, n_outside, spellings)
+
+
 @dataclass(frozen=True)
 class Encoded:
     """The rows of a table as points in units, (n_kept, n_features), and beside them what a profile is made of.
@@ -186,8 +216,13 @@ class Encoded:
     """With more columns where the schema asks for a profile: those of `Schema.profiled`, from -1 to 1."""
     left_out_by: NDArray[np.int64] = field(repr=False)
     """(n_rows,): the first of the schema's columns, from 0 on, for which the row is left out; -1 where it is not."""
-    blank: tuple[str, ...] = ()
-    """Columns of which no cell could be read."""
+    seen: tuple[Seen, ...] = ()
+    """What was read of each column."""
+
+    @property
+    def blank(self) -> tuple[str, ...]:
+        """Columns of which no cell could be read."""
+        return tuple(one.name for one in self.seen if self.n_rows and not one.n_read)
 
     @property
     def n_rows(self) -> int:
@@ -350,51 +385,50 @@ class Schema(_Stated):
             if self not in (table.schema, table.schema.clustered):
                 raise DataError("the table was encoded by another schema: encode it by this one.")
             width = len(self.feature_names) + sum(self.profile_widths)
-            return Encoded(self, validate_points(table.points)[:, :width], table.left_out_by, table.blank)
+            return Encoded(self, validate_points(table.points)[:, :width], table.left_out_by, table.seen)
         raw = table if isinstance(table, RawTable) else frame_table(table)
+        blocks, left_out_by = dict[str, NDArray[np.float64]](), np.full(raw.n_rows, -1)
+        seen = list[Seen]()
+        for place, (column, block, one) in enumerate(self.read(raw)):
+            seen.append(one)
+            gaps = np.isnan(block[:, 0])
+            if column.missing is Missing.DROP:
+                left_out_by[gaps & (left_out_by < 0)] = place
+            elif gaps.any():
+                block[gaps] = column.stand_in()
+            blocks[column.name] = np.clip(block, *column.range)
+        kept = left_out_by < 0
+        self._tell(called or str(raw), raw.n_rows, seen, int(kept.sum()))
+        points = [blocks[one.name] for one in self.clustered.columns]
+        beside = [(blocks[one.name] - one.range[0]) / (_width(one) / 2.0) - 1.0 for one in self.profiled]
+        return Encoded(self, np.concatenate(points + beside, axis=1)[kept], left_out_by, tuple(seen))
+
+    def read(self, raw: RawTable) -> Iterator[tuple[Column, NDArray[np.float64], Seen]]:
+        """Each column's cells as numbers, see `Column.read`, and how many are what; raises as `encode` does."""
         if not raw.named:
             raise DataError(
                 f"{raw} has no column names, but a schema tells columns by name: name them (a data frame, a header, or "
                 "'columns')."
             )
-        own = raw.one_each([column.name for column in self.columns], "the schema")
-        blocks, left_out_by = dict[str, NDArray[np.float64]](), np.full(raw.n_rows, -1)
-        lacking, unread, clipped = dict[str, int](), dict[str, int](), list[str]()
-        for place, (column, cells) in enumerate(zip(self.columns, own, strict=True)):
-            block = column.read(cells)
-            gaps = np.isnan(block[:, 0])
-            low, high = column.range
-            if np.count_nonzero((block < low) | (block > high)) > _MOST_CLIPPED * raw.n_rows:
-                clipped.append(column.name)
-            if column.missing is Missing.DROP:
-                left_out_by[gaps & (left_out_by < 0)] = place
-            elif gaps.any():
-                block[gaps] = column.stand_in()
-            if gaps.any():
-                spelt = [] if cells.values is not None else [cells.text()[row] for row in np.flatnonzero(gaps)]
-                lacking[column.name] = int(gaps.sum())
-                unread[column.name] = cells.n_unparsable + len(spelt) - spelt.count(None)
-            blocks[column.name] = np.clip(block, low, high)
-        kept = left_out_by < 0
-        if lacking:
-            self._tell(called or str(raw), raw.n_rows, lacking, unread, int(kept.sum()))
-        if clipped:
-            outside = f"over 1% of the cells lie outside the bounds of {', '.join(clipped)}"
-            say_once(logging.WARNING, f"{called or raw}: {outside}")
-        points = [blocks[one.name] for one in self.clustered.columns]
-        beside = [(blocks[one.name] - one.range[0]) / (_width(one) / 2.0) - 1.0 for one in self.profiled]
-        blank = tuple(name for name, n in lacking.items() if n == raw.n_rows)
-        return Encoded(self, np.concatenate(points + beside, axis=1)[kept], left_out_by, blank)
+        for column, cells in zip(
+            self.columns, raw.one_each([one.name for one in self.columns], "the schema"), strict=True
+        ):
+            block, (low, high) = column.read(cells), column.range
+            n_outside = int(((block < low) | (block > high)).sum())
+            yield column, block, Seen.of(cells, np.flatnonzero(np.isnan(block[:, 0])), n_outside, raw.n_rows)
 
     @staticmethod
-    def _tell(table: str, n_rows: int, lacking: Mapping[str, int], unread: Mapping[str, int], n_kept: int) -> None:
+    def _tell(table: str, n_rows: int, seen: Sequence[Seen], n_kept: int) -> None:
         """Say in this party's own log how many rows have gaps: it is a private number."""
-        counts, others = (", ".join(f"{name!r} {n}" for name, n in of.items() if n) for of in (lacking, unread))
-        said = f"{table}: of {n_rows} rows, cells are missing in {counts}; {n_rows - n_kept} rows left out"
-        said += f"; of these cells, spelt as nothing that the column may hold: {others}" if others else ""
-        most = max(lacking.values())
-        loud = logging.WARNING if others or most > _MANY * n_rows else logging.INFO
-        say_once(logging.ERROR if most == n_rows else loud, said)
+        if most := max(n_rows - one.n_read for one in seen):
+            lacking = ", ".join(f"{one.name!r} {n_rows - one.n_read}" for one in seen if one.n_read < n_rows)
+            others = ", ".join(f"{one.name!r} {one.n_unknown}" for one in seen if one.n_unknown)
+            said = f"{table}: of {n_rows} rows, cells are missing in {lacking}; {n_rows - n_kept} rows left out"
+            said += f"; of these cells, spelt as nothing that the column may hold: {others}" if others else ""
+            loud = logging.WARNING if others or most > _MANY * n_rows else logging.INFO
+            say_once(logging.ERROR if most == n_rows else loud, said)
+        if clipped := [one.name for one in seen if one.n_outside > _MOST_CLIPPED * n_rows]:
+            say_once(logging.WARNING, f"{table}: over 1% of the cells lie outside the bounds of {', '.join(clipped)}")
 
     def decode(self, centroids: ArrayLike) -> dict[str, list[Any]]:
         """What centroids in units, (k, n_features), say of each column, k entries each.

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from flwr_dpkmeans.data.points import require_names
 from flwr_dpkmeans.data.readers import RawColumn, RawTable, cells_of, header_of, numbers_in, open_table, read_csv
-from flwr_dpkmeans.data.schema import Encoded, Schema, say_once
+from flwr_dpkmeans.data.schema import Encoded, Schema, Seen, say_once
 from flwr_dpkmeans.errors import ConfigurationError, DataError
 
 _BLOCK = 4096
@@ -201,14 +201,24 @@ def load_by_schema(
     stands in a row is an error, or changes what becomes of another one.
     """
     texts = {one.name for one in schema.columns if one.kind not in ("number", "flag")} | {partition_column}
+    raw = _open_by_schema(source, schema, layout, texts)
+    values, labels = raw.partition_values(partition_column), raw.labels(layout.label_column, written=True)
+    return Table.of(schema.encode(raw), values, labels)
+
+
+def look_by_schema(source: str | Path, schema: Schema, layout: Layout = Layout()) -> list[Seen]:
+    """What a schema finds in each of its columns, the spellings of unknown cells among it; raises as the above does."""
+    raw = _open_by_schema(source, schema, layout, {one.name for one in schema.columns})
+    return [seen for _, _, seen in schema.read(raw)]
+
+
+def _open_by_schema(source: str | Path, schema: Schema, layout: Layout, texts: Collection[str]) -> RawTable:
+    """The columns of a schema, and that of the labels; `texts` are read as they are written."""
     numbers = {one.name for one in schema.columns} | {layout.label_column}
     raw = open_table(source, partial(_read_csv, layout=layout, numbers=numbers, texts=texts), layout.query)
     if layout.columns and raw.named and layout.header:
         raise DataError(f"columns are named beside a schema, which names those of {raw} itself: leave them out.")
-    if layout.columns and not raw.named:
-        raw = _renamed(raw, layout.columns)
-    values, labels = raw.partition_values(partition_column), raw.labels(layout.label_column, written=True)
-    return Table.of(schema.encode(raw), values, labels)
+    return _renamed(raw, layout.columns) if layout.columns and not raw.named else raw
 
 
 def _declared(raw: RawTable, layout: Layout) -> list[RawColumn]:

@@ -8,16 +8,25 @@ new private folder and loaded from there; else nothing of them is parsed, writte
 `write_programs` makes scripts that run this file as a program. It therefore imports nothing of its own package: the
 ``flwr_dpkmeans`` that an approved app brings must be the one that runs. Nothing but the script itself decides what is
 allowed: Python's isolated mode ignores its variables and the working directory, and PATH leads nowhere else.
+
+An app's process takes a second of computing to import Flower, for each message. So what starts apps (SuperExec) imports
+it once, leaves a twin of itself behind, and the twin forks a process for each message. The app is none of what a fork
+begins with: every process unpacks and imports it anew.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import importlib
 import io
+import json
 import os
 import re
+import select
 import shlex
 import shutil
+import signal
 import stat
 import sys
 import tempfile
@@ -33,6 +42,10 @@ SUPEREXEC = "flower-superexec"
 CLIENT_APP = "flwr-clientapp"
 _HASH = re.compile(r"[0-9a-f]{64}")
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,99}")
+_MESSAGES = "messages"
+"""A pipe, in which a line is what a message's process is started with."""
+_EARLY = ("httpcore", "jinja2", "matplotlib.backends.backend_agg", "matplotlib.figure", "numpy.ma")
+"""What apps import besides Flower; whichever is not installed is left out."""
 _SEAMS = ("install_from_fab", "get_project_dir", "install_app_dependencies", "get_load_client_app_fn")
 # A server can send refused apps for ever, and a full disk would stop the ledger.
 _LONGEST_ALERTS = 1_000_000
@@ -160,12 +173,12 @@ def write_programs(guard: Guard, folder: Path) -> dict[str, str]:
         shutil.rmtree(parent, ignore_errors=True)
         parent.mkdir(mode=0o700, parents=True)
         require_private(parent)
-    for name in TASK_TYPE_TO_COMMAND.values():
+    for name in (*TASK_TYPE_TO_COMMAND.values(), SUPEREXEC):
         # Agents and servers have no business on a node: no app at all is allowed to them.
-        allowed = ",".join(sorted(guard.allowed)) if name == CLIENT_APP else ""
-        words = [sys.executable, "-I", "-B", str(Path(__file__).absolute())]
-        _write_script(folder / name, [*words, allowed, str(guard.folder), str(guard.alerts), name])
-    _write_script(folder / SUPEREXEC, [str(Path(sys.executable).with_name(SUPEREXEC))])
+        allowed = ",".join(sorted(guard.allowed)) if name in (CLIENT_APP, SUPEREXEC) else ""
+        words = [sys.executable, "-I", "-B", "-Wignore::DeprecationWarning:__main__", str(Path(__file__).absolute())]
+        _write_script(folder / name, [*words, allowed, str(guard.folder), str(guard.alerts), str(folder / name)])
+    os.mkfifo(folder / _MESSAGES, 0o600)
     for name in (*TASK_TYPE_TO_COMMAND.values(), SUPEREXEC):
         if shutil.which(name, path=str(folder)) != str(folder / name):
             raise GuardError(f"{folder / name} cannot be run (a disk mounted with noexec?): choose another home")
@@ -231,13 +244,60 @@ def put_before_flower(guard: Guard) -> None:
         setattr(run_clientapp, name, own)
 
 
+def _forked(messages: Path) -> list[str] | None:
+    """Leave a twin behind, which ends with this process (None), and return in each of its forks what one was sent."""
+    ended, alive = os.pipe()
+    if os.fork():
+        return None  # holds `alive` as long as it lives
+    os.close(alive)
+    for name in _EARLY:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
+    waiting = os.open(messages, os.O_RDWR)  # with a writer of its own it has no end
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    while ended not in select.select([ended, waiting], [], [])[0]:
+        for line in os.read(waiting, 2**16).splitlines():
+            if not os.fork():
+                signal.signal(signal.SIGINT, signal.default_int_handler)
+                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+                os.close(ended)
+                os.close(waiting)
+                words: list[str] = json.loads(line)
+                return words
+    os._exit(0)
+
+
+def _handed_over(messages: Path, words: list[str]) -> bool:
+    """Whether there is a twin to fork the process of a message; so short a line arrives as a whole."""
+    try:
+        descriptor = os.open(messages, os.O_WRONLY | os.O_NONBLOCK)
+    except OSError:
+        return False
+    with os.fdopen(descriptor, "wb", buffering=0) as pipe:
+        pipe.write(json.dumps(words).encode() + b"\n")
+    return True
+
+
 def main(arguments: Collection[str]) -> None:
-    """Run one message's app, if it is approved; the arguments are those of the script and then Flower's own."""
-    allowed, folder, alerts, name, *own = arguments
-    guard = Guard(frozenset(filter(None, allowed.split(","))), Path(folder), Path(alerts))
-    os.environ["PATH"] = os.defpath  # that of the node leads to the guarded programs alone
+    """Run one message's app, if it is approved, or start apps; the arguments are the script's and then Flower's own."""
+    allowed, folder, alerts, script, *own = arguments
+    guard, name = Guard(frozenset(filter(None, allowed.split(","))), Path(folder), Path(alerts)), Path(script).name
+    messages = Path(script).with_name(_MESSAGES)
+    if name == CLIENT_APP and _handed_over(messages, own):
+        return
     from flwr.supernode.cli import flwr_clientapp
 
+    if name == SUPEREXEC:
+        words = _forked(messages)
+        if words is None:
+            from flwr.supercore.cli import flower_superexec
+
+            sys.argv = [SUPEREXEC, *own]
+            flower_superexec()
+            return
+        own = words
+    os.environ["PATH"] = os.defpath  # that of the node leads to the guarded programs alone
     put_before_flower(guard)
     # A task that an agent was asked for is answered with the refusal, too: without an answer the SuperNode waits.
     sys.argv = [f"guarded {name}", *own]

@@ -260,9 +260,10 @@ class SecureAggregation:
         guard = NodeGuard(
             settings, context.run_id, context.node_id, stream_number(context), message.metadata.created_at
         )
-        memory, reply = Client(guard, self._wrapped(message, context, call_next, guard), recall(context)).handle(
-            request
-        )
+        memory = recall(context)
+        guard.name_peers(memory, request)
+        wrapped = self._wrapped(message, context, call_next, guard)
+        memory, reply = Client(guard, wrapped, memory).handle(request)
         packet = encode_reply(request.stage, reply)
         remember(context, memory)
         return packet

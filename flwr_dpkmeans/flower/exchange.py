@@ -12,11 +12,12 @@ its own timeout.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from types import MappingProxyType
 from typing import Any
@@ -24,9 +25,11 @@ from typing import Any
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from flwr.serverapp import Grid
+from flwr.supercore.utils import get_flwr_home
 
 from flwr_dpkmeans.errors import CohortError, ProtocolError
-from flwr_dpkmeans.log import placed_logger
+from flwr_dpkmeans.log import event, name_nodes, placed_logger
+from flwr_dpkmeans.node.ledger import lock
 from flwr_dpkmeans.secagg.keys import Ring
 from flwr_dpkmeans.secagg.messages import Stage
 from flwr_dpkmeans.sums.client import Memory
@@ -41,6 +44,8 @@ VECTOR_LAYOUT = "flwr-dpkmeans.little-endian"
 """Serialisation of vectors: raw 64-bit words, so that nothing has to be parsed."""
 _MEMORY = "dpkmeans.client"
 _SUPERLINK = 1
+Told = Callable[[Sequence[Any]], object]
+"""Hears of nodes that are there, or of replies that have come, whenever there are more."""
 _ERRORS = MappingProxyType(
     {
         1: "its SuperNode could not load the app, or its guard has not approved it",
@@ -119,7 +124,7 @@ def answers_of(replies: Iterable[Message]) -> Iterator[tuple[int, Answer]]:
     """What came from which node; Flower's own errors in the place of a reply are logged."""
     for reply in replies:
         if reply.has_error():
-            logger.warning("%s", error_text(reply))
+            logger.warning("%s", error_text(reply), extra=event("no reply", code=reply.error.code))
         else:
             yield reply.metadata.src_node_id, partial(_opened, reply.content)
 
@@ -138,11 +143,15 @@ def error_text(reply: Message) -> str:
     return f"{who} gave no reply: {_ERRORS.get(code, 'look at its log')} (Flower's error code {code})"
 
 
-def log_size(log: logging.Logger, what: str, messages: Iterable[Message]) -> None:
+def bytes_of(messages: Iterable[Message]) -> int:
+    """Bytes of the values in some messages."""
+    return sum([n_bytes(message.content) for message in messages if message.has_content()])
+
+
+def log_size(log: logging.Logger, what: str, messages: Sequence[Message]) -> None:
     """Log how large messages are, for whoever asks for details."""
     if log.isEnabledFor(logging.DEBUG):
-        sizes = [n_bytes(message.content) for message in messages if message.has_content()]
-        log.debug("%s %d bytes in %d messages", what, sum(sizes), len(sizes))
+        log.debug("%s %d bytes in %d messages", what, bytes_of(messages), len(messages))
 
 
 IN_FLIGHT = max(32, 4 * (os.cpu_count() or 1))
@@ -165,7 +174,30 @@ def is_deployed(grid: Grid) -> bool:
     return not getattr(grid, "is_complete", False) and not is_simulated_server()
 
 
-def wait_for_nodes(grid: Grid, n_clients: int | None, min_clients: int, timeout: float) -> list[int]:
+@contextlib.contextmanager
+def turn(grid: Grid, *, concurrent: bool) -> Iterator[None]:
+    """Ask a deployment's nodes only while no other run of its SuperLink does, unless that is wanted.
+
+    A node answers one message at a time, so that runs at once are slow, and late. ServerApps of one SuperLink have one
+    Flower home; where they run on several hosts, each host has a turn.
+    """
+    if concurrent or not is_deployed(grid):
+        yield
+        return
+    with (get_flwr_home() / "flwr-dpkmeans.turn").open("a") as file:
+        start = told = time.monotonic() - _REMIND_SECONDS
+        while not lock(file.fileno(), wait=False):
+            if time.monotonic() - told >= _REMIND_SECONDS:
+                told = time.monotonic()
+                waited = told - start - _REMIND_SECONDS
+                logger.info(f"waiting for another run's end, for {waited:.0f} s so far (concurrent=true: not waiting)")
+            time.sleep(_JOINING_POLL_SECONDS)
+        yield
+
+
+def wait_for_nodes(
+    grid: Grid, n_clients: int | None, min_clients: int, timeout: float, joined: Told = list
+) -> list[int]:
     """Wait until the expected nodes have joined, and return their ids in ascending order.
 
     With `n_clients` exactly this many take part, those with the lowest ids; without, all that are there once none has
@@ -177,10 +209,14 @@ def wait_for_nodes(grid: Grid, n_clients: int | None, min_clients: int, timeout:
     last: list[int] = []
     changed = told = start
     while True:
-        nodes = sorted(grid.get_node_ids())
+        # The SuperLink knows a node by its key, and the operator has named the key.
+        names = {node.node_id: node.name for node in grid.get_nodes()}
+        nodes = sorted(names)
+        name_nodes(names)
         now = time.monotonic()
         if nodes != last:
             last, changed = nodes, now
+            joined(nodes)
             if len(nodes) < wanted:
                 logger.info(f"waiting for {wanted} clients: {len(nodes)} joined so far")
                 told = now
@@ -204,17 +240,24 @@ def wait_for_nodes(grid: Grid, n_clients: int | None, min_clients: int, timeout:
         time.sleep(min(_JOINING_POLL_SECONDS, timeout - (now - start)))
 
 
-def exchange(grid: Grid, messages: Sequence[Message], timeout: float) -> list[Message]:
+def exchange(grid: Grid, messages: Sequence[Message], timeout: float, heard: Told = list) -> list[Message]:
     """Send to all, wait up to `timeout` seconds in the way that suits the grid, and return the replies in time."""
     if is_deployed(grid):
-        return send_in_waves(grid, messages, timeout, in_flight=len(messages), poll=DEPLOYED_POLL_SECONDS)
+        whole = len(messages)
+        return send_in_waves(grid, messages, timeout, heard, in_flight=whole, poll=DEPLOYED_POLL_SECONDS)
     if is_simulated_server() and len(messages) > IN_FLIGHT:
         return send_in_waves(grid, messages, timeout)
     return list(grid.send_and_receive(messages, timeout=timeout))
 
 
 def send_in_waves(
-    grid: Grid, messages: Sequence[Message], timeout: float, *, in_flight: int = IN_FLIGHT, poll: float = _POLL_SECONDS
+    grid: Grid,
+    messages: Sequence[Message],
+    timeout: float,
+    heard: Told = list,
+    *,
+    in_flight: int = IN_FLIGHT,
+    poll: float = _POLL_SECONDS,
 ) -> list[Message]:
     """Send and collect as `Grid.send_and_receive` does, but never more than `in_flight` messages at a time.
 
@@ -233,6 +276,8 @@ def send_in_waves(
         arrived = list(grid.pull_messages(waiting)) if waiting else []
         replies += arrived
         waiting -= {reply.metadata.reply_to_message_id for reply in arrived}
-        if not arrived:
+        if arrived:
+            heard(replies)
+        else:
             time.sleep(poll)
     return replies

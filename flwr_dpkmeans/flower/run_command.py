@@ -12,19 +12,30 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import click
 from flwr.cli.constant import LOCAL_SUPERLINK_ADDRESS_MAGIC_VALUE, LOCAL_SUPERLINK_ADDRESS_MAGIC_VALUE_IN_MEMORY
 from flwr.cli.flower_config import read_superlink_connection
 from flwr.common.config import get_fused_config_from_dir, get_project_config, parse_config_args
 
+from flwr_dpkmeans.flower.node_command import settings_text
 from flwr_dpkmeans.flower.server_app import checked_strategy, require_known
+from flwr_dpkmeans.flower.server_options import ServerOptions, require_proposed
 
 _FLWR = (sys.executable, "-m", "flwr.cli.app")
 _OWN_APP = f"{checked_strategy.__module__}:app"
 _STARTED = re.compile(r'(?:started run |"run-id": ")(\d+)')
+_PATIENCE_SECONDS, _POLL_SECONDS = 120.0, 2.0
+_WORDLESS = ("Task failed with unknown error", "No heartbeat received from the task")
+_ENDED_OUTSIDE = (
+    "its ServerApp was ended from outside, such as with the SuperLink; what nodes have charged stays charged, so look "
+    "at their ledgers and start a new run."
+)
 _LOCAL = (LOCAL_SUPERLINK_ADDRESS_MAGIC_VALUE, LOCAL_SUPERLINK_ADDRESS_MAGIC_VALUE_IN_MEMORY)
 
 
@@ -33,9 +44,23 @@ def run(arguments: Sequence[str]) -> int:
 
     Raises the sentences of the ServerApp, before anything is started; whatever is wrong otherwise Flower says itself.
     """
-    given, _ = _parser().parse_known_intermixed_args(arguments)
-    check(given)
-    return _streamed(given.superlink, arguments)
+    given, others = _parser().parse_known_intermixed_args(arguments)
+    if given.server is None:
+        check(given)
+        return _streamed(given.superlink, arguments, os.environ)
+    options = ServerOptions.load(given.server)
+    require_proposed(Path(given.app), options.invitation)
+    settings = parse_config_args(given.run_config)
+    if _is_own(given.app):
+        require_known(settings)
+        settings = options.run_settings(settings)
+        checked_strategy(get_fused_config_from_dir(Path(given.app), settings), 0, simulated=False)
+    options.write_connection()
+    words = [given.app, *others, *(["--run-config", settings_text(settings)] if settings else [])]
+    code = _streamed(None, [*words, *(["--format", given.format] if given.format else [])], options.environment)
+    if code == 0:
+        print(f"{options.results} has the server's report, each party's own folder its result", file=sys.stderr)
+    return code
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -46,6 +71,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("app", nargs="?", default=".")
     parser.add_argument("superlink", nargs="?")
     parser.add_argument("--run-config", "-c", action="append")
+    parser.add_argument("--server", type=Path, help="folder of `server init`: where to run, and among whom")
     parser.add_argument("--federation-config", action="append")
     for flag in ("--federation", "--format"):
         parser.add_argument(flag)
@@ -54,11 +80,9 @@ def _parser() -> argparse.ArgumentParser:
 
 def check(given: argparse.Namespace) -> None:
     """Make the checks of this package's own app, whose configuration they know; other apps have checks of their own."""
-    folder = Path(given.app).expanduser()
+    if not _is_own(given.app):
+        return
     try:
-        components = get_project_config(folder)["tool"]["flwr"]["app"]["components"]
-        if given.app.startswith("@") or components["serverapp"] != _OWN_APP:
-            return
         stated = parse_config_args(given.run_config)
         n_nodes = int(parse_config_args(given.federation_config).get("num-supernodes", 0))
         simulated = read_superlink_connection(given.superlink).address in _LOCAL
@@ -66,29 +90,56 @@ def check(given: argparse.Namespace) -> None:
         return  # Flower has sentences for files of its own
     require_known(stated)
     if simulated:  # of another SuperLink nobody knows here whether it simulates
-        checked_strategy(get_fused_config_from_dir(folder, stated), n_nodes, simulated=True)
+        checked_strategy(get_fused_config_from_dir(Path(given.app).expanduser(), stated), n_nodes, simulated=True)
 
 
-def _streamed(superlink: str | None, arguments: Sequence[str]) -> int:
+def _is_own(app: str) -> bool:
+    try:
+        components = get_project_config(Path(app).expanduser())["tool"]["flwr"]["app"]["components"]
+    except (click.ClickException, OSError, KeyError, ValueError):
+        return False
+    return not app.startswith("@") and bool(components["serverapp"] == _OWN_APP)
+
+
+def _streamed(superlink: str | None, arguments: Sequence[str], environment: Mapping[str, str]) -> int:
     command = [*_FLWR, "run", *(one for one in arguments if one != "--stream"), "--stream"]
-    environment, run_id = os.environ | {"PYTHONUNBUFFERED": "1"}, ""
+    run_id, environment = "", {**environment, "PYTHONUNBUFFERED": "1"}
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as flower:
         assert flower.stdout is not None
         for line in flower.stdout:
             print(line, end="", flush=True)
             found = _STARTED.search(line)
             run_id = found.group(1) if found else run_id
-    if flower.returncode or not run_id:
+    if not run_id:
         return flower.returncode or 1
-    status, details = _status(superlink, run_id)
-    if status == "finished:completed":
+    if flower.returncode:
+        print(f"the stream broke off; waiting for the end of run {run_id}", file=sys.stderr)
+    ended = _end_of(environment, *([superlink] if superlink else []), "--run-id", run_id)
+    if ended["status"] == "finished:completed":
         return 0
-    print(f"run {run_id} is {status}: {details}", file=sys.stderr)
+    print(f"run {run_id} is {ended['status']}: {ended['status-details']}", file=sys.stderr)
     return 1
 
 
-def _status(superlink: str | None, run_id: str) -> tuple[str, str]:
-    """Status and details of a run, which has ended when its stream has."""
-    command = [*_FLWR, "list", *([superlink] if superlink else []), "--run-id", run_id, "--format", "json"]
-    (one,) = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)["runs"]
-    return one["status"], one["status-details"]
+def _end_of(environment: Mapping[str, str], *which: str) -> Mapping[str, Any]:
+    """What is said of a run that has ended, however often the SuperLink is killed meanwhile."""
+    heard = time.monotonic()
+    while time.monotonic() - heard < _PATIENCE_SECONDS:
+        with suppress(subprocess.CalledProcessError, KeyError):  # it says so in either way that nobody answers
+            (run,) = listed_runs(environment, *which)
+            if run["status"].startswith("finished"):
+                return run
+            heard = time.monotonic()
+        time.sleep(_POLL_SECONDS)
+    return {"status": "of unknown status", "status-details": f"no answer for {_PATIENCE_SECONDS:g} s: see flwr list."}
+
+
+def listed_runs(environment: Mapping[str, str], *which: str) -> list[dict[str, Any]]:
+    """What ``flwr list`` says of runs; one that was ended from outside has no words of its own."""
+    command = [*_FLWR, "list", *which, "--format", "json"]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True, env=environment)
+    runs = list(json.loads(done.stdout)["runs"])
+    for run in runs:
+        if run["status-details"].rstrip(".") in _WORDLESS:
+            run["status-details"] = f"{run['status-details'].rstrip('.')}: {_ENDED_OUTSIDE}"
+    return runs

@@ -8,6 +8,7 @@ stands for what the run finds out or decides itself. An algorithm's own options 
 from __future__ import annotations
 
 import json
+import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, fields
 from enum import Enum
@@ -20,7 +21,6 @@ from flwr.serverapp import Grid, ServerApp
 from flwr.supercore.exit import ExitCode
 
 from flwr_dpkmeans.algorithms import ServerData, algorithm_entry
-from flwr_dpkmeans.algorithms.kmeans_task import DEFAULT_MAX_CLUSTERS
 from flwr_dpkmeans.data.bundled import BUNDLED, load_server_table, require_source
 from flwr_dpkmeans.data.partition import COLUMN_KINDS, MIXTURE, MIXTURE_BOUNDS, Partition, parse_sizes
 from flwr_dpkmeans.data.schema import schema_of
@@ -29,8 +29,9 @@ from flwr_dpkmeans.errors import CommandLine, ConfigurationError, DPKMeansError,
 from flwr_dpkmeans.flower.client_app import OutputFiles, mixture_of, run_folder, simulated_part
 from flwr_dpkmeans.flower.exchange import is_simulated_server
 from flwr_dpkmeans.flower.kmeans_client import write_result
-from flwr_dpkmeans.flower.strategy import KMeansResult, PrivateKMeans, Timeouts
-from flwr_dpkmeans.log import LogOptions, Place, event, placed, placed_logger, show_logs
+from flwr_dpkmeans.flower.progress import kept
+from flwr_dpkmeans.flower.strategy import KMeansResult, PrivateKMeans, Timeouts, say
+from flwr_dpkmeans.log import LogOptions, Place, named, placed, placed_logger, show_logs
 from flwr_dpkmeans.options import AUTO, DEFAULT_ALGORITHM, Cohort, foreign_table, task_kind
 from flwr_dpkmeans.results.writer import PAGE_FILE, write_report
 from flwr_dpkmeans.sums.round import Array
@@ -51,7 +52,7 @@ class EndedError(AppExitException):
     """None: Flower logs what an app raises, and lines of code below a sentence look like a mistake in the program."""
 
     def __init__(self, error: DPKMeansError) -> None:
-        super().__init__(f"{type(error).__name__}: {error}")
+        super().__init__(f"{type(error).__name__}: {named(str(error))}")
 
 
 @app.main()
@@ -59,14 +60,15 @@ def main(grid: Grid, context: Context) -> None:
     """Run the configured algorithm and say where everything is."""
     with placed(Place(run=context.run_id)):
         show_logs()
+        folder = run_folder(str(context.run_config.get("output", "")), context.run_id)
         try:
-            show_logs(LogOptions.of(context.run_config))
-            strategy = checked_strategy(context.run_config, len(list(grid.get_node_ids())))
-            result = strategy.start(grid=grid)
-            folder = run_folder(str(context.run_config.get("output", "")), context.run_id)
-            report_result(strategy, result, folder, context.run_config)
+            with kept(context.run_id, folder) as progress:
+                show_logs(LogOptions.of(context.run_config))
+                strategy = checked_strategy(context.run_config, len(list(grid.get_node_ids())))
+                strategy.progress = progress
+                result = strategy.start(grid=grid)
+                report_result(strategy, result, folder, context.run_config)
         except DPKMeansError as error:
-            logger.error("%s: %s", type(error).__name__, error, extra=event("stopped", kind=type(error).__name__))
             raise EndedError(error) from None
 
 
@@ -85,28 +87,15 @@ def report_result(strategy: PrivateKMeans, result: KMeansResult, folder: Path, r
         paths = write_result(
             server, plan, clusters, report, names, schema, show=_log_lines, evaluation=result.evaluation
         )
-    logger.info("files of the server:")
-    for path in paths:
-        logger.info("  %s", path)
-    for node in result.node_ids:
-        if not first_only or (folder / f"client-{node}" / PAGE_FILE).is_file():
-            _log_client_files(folder, node, confirmed=node in result.confirmed)
+    pages = {node: folder / f"client-{node}" / PAGE_FILE for node in result.node_ids}
+    shown = {node: page.is_file() and page.absolute() for node, page in pages.items()}
+    shown = {node: page for node, page in shown.items() if page or not first_only}
+    say("log_files.j2", paths=paths, pages=shown, confirmed=result.confirmed)
 
 
 def _log_lines(text: object) -> None:
     for line in str(text).splitlines():
         logger.info("%s", line)
-
-
-def _log_client_files(folder: Path, node: int, *, confirmed: bool) -> None:
-    """Say where one client's files are: below the run's folder if it shares this disk, else in its own place."""
-    page = folder / f"client-{node}" / PAGE_FILE
-    if not confirmed:
-        logger.info("client %d did not confirm its result: look at its log", node)
-    elif page.is_file():
-        logger.info("page of client %d, with all files beside it: %s", node, page.absolute())
-    else:
-        logger.info("client %d has its files in its own output folder (its log says where)", node)
 
 
 # -- the run configuration ---------------------------------------------------------------------------------------------
@@ -129,48 +118,8 @@ class RunKey:
     """The option that it stands for, by its flat name; empty: the app reads it itself."""
 
 
-_DATA = (
-    RunKey(
-        "data",
-        "digits",
-        "digits, iris, wine, breast_cancer, or the path of a .csv, .npy, .npz or .parquet file; in simulation also "
-        "mixture: Gaussians in 100 dimensions of which each node draws its own rows",
-    ),
-    RunKey(
-        "label-column", "", "simulation: left out of the clustering, for an evaluation only (deployed nodes name it)"
-    ),
-    RunKey("columns", AUTO, "'age,height', of a simulated file these only; auto: those of bounds or server-data"),
-    RunKey("header", AUTO, "simulation, .csv: yes, no; auto: guessed (deployed nodes say it themselves)"),
-    RunKey(
-        "bounds",
-        AUTO,
-        "'low,high', a file, a schema, or 'private'; auto: of server-data, or documented ones of bundled data",
-    ),
-    RunKey("bounds-domain", AUTO, "with bounds 'private': a public range that they lie in; auto: none is known"),
-    RunKey("n-clusters", 10, "k; auto: proxy_lloyd and feddp_kmeans choose it"),
-    RunKey("max-clusters", DEFAULT_MAX_CLUSTERS, "largest number of clusters that 'auto' considers"),
-    RunKey("server-data", "", "the server's own points: a path on the server, or a bundled name"),
-    RunKey("partition", "iid", ", ".join(kind.value for kind in Partition) + " (simulation: how rows are split)"),
-    RunKey("partition-seed", 0, "also of the mixture"),
-    RunKey("partition-column", "", "by_value, dirichlet, one_client_per_value: left out of the clustering"),
-    RunKey("partition-alpha", 0.5, "dirichlet: small values give each client few of the column's values"),
-    RunKey("partition-sizes", "", "fixed_sizes: rows of each client, such as '100,50,7'"),
-    RunKey("mixture-rows-per-client", 50, "of the mixture"),
-)
-_RUN = (
-    RunKey("algorithm", DEFAULT_ALGORITHM, "its own options are in its table below", "algorithm"),
-    RunKey("max-iter", AUTO, "number of iterations; auto: the algorithm's own", "max_iter"),
-)
-_APP = (
-    RunKey("num-clients", AUTO, "cohort to wait for; auto: all simulated nodes (a deployment must say how many)"),
-    RunKey("join-timeout", 120.0, "seconds for the cohort to join"),
-    RunKey("round-timeout", 600.0, "seconds for the replies of one aggregation"),
-    RunKey("run-timeout", 86_400.0, "seconds for the whole run"),
-    RunKey("log-format", "text", "text, json: the server's lines (nodes have keys of their own)"),
-    RunKey("verbose", False, "also sizes, timings and phases; never data, keys or masks"),
-    RunKey("output", "", "simulation: folder in which every run makes its own; empty: ~/flwr-dpkmeans"),
-    RunKey("output-files", "all", "simulation: all, or first: only the client of partition 0 writes its result"),
-)
+_KEYS = tomllib.loads(Path(__file__).with_name("run_keys.toml").read_text(encoding="utf-8"))
+_DATA, _RUN, _APP = ([RunKey(name, **key) for name, key in _KEYS[table].items()] for table in ("data", "run", "app"))
 _DEFAULTS = {key.name: key.default for key in (*_DATA, *_RUN, *_APP) if key.name != "n-clusters"} | {"data": ""}
 """What the app itself reads, where a configuration does not say it."""
 _OF_SCHEMA = frozenset(("schema_digest", "standard_columns", "profile_widths", "profile_share"))
@@ -304,7 +253,7 @@ def strategy_from_run_config(
         bounds=_bounds(given, has_server_points=server_data is not None),
         bounds_domain=_unless_auto(given, "bounds-domain"),
         server_data=server_data,
-        timeouts=Timeouts(given["join-timeout"], given["round-timeout"], given["run-timeout"]),
+        timeouts=Timeouts(given["join-timeout"], given["round-timeout"], given["run-timeout"], given["concurrent"]),
         **options,
     )
 

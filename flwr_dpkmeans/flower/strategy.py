@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
 import time
 from base64 import b64encode
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -14,15 +15,18 @@ from flwr.app import Array as FlowerArray
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
+from flwr.supercore.privacy_accounting import PrivacySpent
 
 from flwr_dpkmeans.algorithms import algorithm_entry
 from flwr_dpkmeans.algorithms.measure import EvaluationResult, read_evaluation
 from flwr_dpkmeans.algorithms.server_points import hold_points, in_callers_units, resolve_bounds
 from flwr_dpkmeans.errors import CohortError, ConfigurationError, listed, require_positive
-from flwr_dpkmeans.flower.exchange import answers_of, exchange, is_deployed, log_size, message_of, wait_for_nodes
+from flwr_dpkmeans.flower.exchange import answers_of, exchange, is_deployed, log_size, message_of, turn, wait_for_nodes
+from flwr_dpkmeans.flower.progress import Progress
 from flwr_dpkmeans.log import Place, event, placed, placed_logger
 from flwr_dpkmeans.options import Auto, PrivateCount, build_run, flat_options
 from flwr_dpkmeans.privacy.report import PrivacyReport, utc_now
+from flwr_dpkmeans.results.page import CONSOLE, rendered
 from flwr_dpkmeans.secagg.messages import Stage
 from flwr_dpkmeans.sums.draft import draft_plan, redraft_plan, require_server_data, require_supported, worst_case
 from flwr_dpkmeans.sums.plan import (
@@ -55,11 +59,15 @@ class Timeouts:
     round: float = 600.0
     """For the replies of one aggregation."""
     run: float = 86_400.0
-    """For the whole run."""
+    """For the whole run, once it is its turn."""
+    concurrent: bool = False
+    """Whether not to wait until other runs on this SuperLink have ended, which share the nodes then."""
 
     def __post_init__(self) -> None:
         for name in ("joining", "round", "run"):
             require_positive(f"the {name} timeout in seconds", getattr(self, name))
+        if not isinstance(self.concurrent, bool):
+            raise ConfigurationError(f"concurrent is {self.concurrent!r}, but it must be true or false: correct it.")
 
 
 @dataclass
@@ -186,7 +194,8 @@ class PrivateKMeans(Strategy):
         self._run: Server | None = None
         self._steps: list[Step] = []
         self._wait: float | None = None
-        self._progress = Progress()
+        self.progress = Progress()
+        """What is known of the run; `flwr_dpkmeans.flower.progress.kept` makes one that is kept in a file."""
 
     @property
     def run(self) -> Server:
@@ -195,9 +204,20 @@ class PrivateKMeans(Strategy):
             raise ConfigurationError("no run has been started: call start(grid=grid) first.")
         return self._run
 
+    def privacy_spent(self) -> PrivacySpent | None:
+        """What the run costs, as Flower's own strategies say it; None before it has begun.
+
+        It is the report's price, the whole plan's from the first aggregation on: whoever ends a run early may do so for
+        what it told. What was spent by each round is in the result's metrics.
+        """
+        if self._run is None:
+            return None
+        report = self.run.report
+        return PrivacySpent(report.epsilon, report.delta, report.n_attempts, "flwr_dpkmeans.privacy.accounting")
+
     def summary(self) -> None:
         """Log what is about to be run, before anything is sent."""
-        log_plan(self.run.plan)
+        say("log_plan.j2", plan=self.run.plan, worst=worst_case(self.run.plan))
         self._warn()
 
     def _warn(self) -> None:
@@ -228,7 +248,7 @@ class PrivateKMeans(Strategy):
         self._on_step(step)
         if step.round_index in (0, server.plan.last_round):
             self._warn()
-        log_progress(self._progress, server.plan, step.round_index, step.epsilon)
+        log_progress(self.progress, server, step.round_index, step.epsilon)
         return self._arrays(), _step_metrics(step)
 
     def configure_evaluate(
@@ -292,18 +312,19 @@ class PrivateKMeans(Strategy):
             self.config = self.config.changed(max_iter=num_rounds)
         if timeout is not None:
             self.timeouts = replace(self.timeouts, round=timeout)
-        with placed(Place(run=grid.run.run_id)):
+        with placed(Place(run=grid.run.run_id)), turn(grid, concurrent=self.timeouts.concurrent):
             return self._conduct(grid, evaluate_fn)
 
     def _conduct(self, grid: Grid, evaluate_fn: EvaluateFn | None) -> KMeansResult:
         deadline = time.monotonic() + self.timeouts.run
         self._steps, self._warned = [], []
         server = self._open(grid)
-        self._progress, result = Progress(), KMeansResult()
+        self.progress.begin()
+        result = KMeansResult()
         while (due := server.due) is not Stage.FINISH:
             arrays, metrics = self.aggregate_train(0, self._exchange(grid, self.configure_train, deadline))
             if due in (Stage.KEYS, Stage.SHARE) and server.due is Stage.SUM:
-                log_progress(self._progress, server.plan, None, 0.0)
+                log_progress(self.progress, server, None, 0.0)
             if metrics is None:
                 continue
             index = self._steps[-1].round_index
@@ -342,7 +363,8 @@ class PrivateKMeans(Strategy):
         config = self.config
         # What cannot work is said before anybody is waited for.
         require_supported(config, has_server_data=self._server_points is not None)
-        nodes = wait_for_nodes(grid, config.n_clients, config.min_clients, self.timeouts.joining)
+        joined, waiting = self.progress.joined, self.timeouts.joining
+        joined(nodes := wait_for_nodes(grid, config.n_clients, config.min_clients, waiting, joined))
         plan, kept = first_plan(config, self._server_points, run_id=grid.run.run_id, n_clients=len(nodes))
         app_hash = grid.run.fab_hash or ""
         self._run = server = Server(plan, node_ids=nodes, own_points=kept, started=utc_now(), app_hash=app_hash)
@@ -350,6 +372,7 @@ class PrivateKMeans(Strategy):
         started = f"run {plan.run_id} starts with {len(names)} clients: nodes {listed(names)}"
         logger.info(started, extra=event("start", nodes=names))
         self.summary()
+        self.progress.planned(server, 0.0, None)
         if is_deployed(grid):
             announce(plan)
         return server
@@ -363,7 +386,9 @@ class PrivateKMeans(Strategy):
         n_confirmed, n_asked = len(result.confirmed), len(result.node_ids)
         if server.clusters is not None:
             result.evaluation = read_evaluation(server.plan, server.clusters, n_asked)
-        log_end(result.privacy, server.plan, n_confirmed, n_asked, self._progress)
+        details = event("finished", n_attempts=len(server.attempts), n_confirmed=n_confirmed, n_asked=n_asked)
+        known = {"report": result.privacy, "n_confirmed": n_confirmed, "n_asked": n_asked, "plan": server.plan}
+        say("log_end.j2", details, seconds=self.progress.seconds, **known)
         return result
 
     def _exchange(
@@ -380,11 +405,11 @@ class PrivateKMeans(Strategy):
         timeout = self._wait = min(self.timeouts.round, left)
         messages = configure(0, ArrayRecord(), ConfigRecord(), grid)
         log_size(logger, "sending", messages)
-        start = time.monotonic()
-        replies = exchange(grid, messages, timeout)
-        self._progress.n_done += 1
+        server, start = self.run, time.monotonic()
+        with self.progress.trip(server, messages) as come:
+            replies = exchange(grid, messages, timeout, come)
+            come(replies)
         log_size(logger, f"after {time.monotonic() - start:.2f} of {timeout:.0f} s came", replies)
-        server = self.run
         if server.due is not Stage.FINISH:  # Who misses the result stops nobody else.
             heard = {reply.metadata.src_node_id for reply in replies}
             option = "round-timeout" if timeout == self.timeouts.round else "run-timeout"
@@ -510,73 +535,23 @@ def _step_metrics(step: Step) -> MetricRecord:
 # and no centroid that a line could hold.
 
 
-class Progress:
-    """Round trips of one run: how many are done, and how long the rest will take."""
-
-    def __init__(self) -> None:
-        self._start = time.monotonic()
-        self.n_done = 0
-
-    @property
-    def seconds(self) -> float:
-        """Since the start."""
-        return time.monotonic() - self._start
-
-    def describe(self, n_left: int | None) -> str:
-        """Say how far the run is; `n_left` is None while the rounds are not planned yet."""
-        so_far = self.seconds
-        if n_left is None:
-            return f"{self.n_done} round trips done, {so_far:.0f} s so far"
-        left = so_far / max(1, self.n_done) * n_left
-        return f"round trip {self.n_done} of {self.n_done + n_left}, {so_far:.0f} s so far, about {left:.0f} s to go"
-
-
 def announce(plan: Plan) -> None:
     """Say at the start how long a deployment's run will take."""
     trips, pace = round_trips(plan), SECONDS_PER_ROUND_TRIP
-    expected = f"{trips * pace:.0f} s, {trips} round trips of {pace:.0f} s"
-    if not plan.is_final:
-        expected = f"{pace:.0f} s for each of {trips} round trips and of the rounds that follow from what is asked or "
-        expected += "counted first"
     details = event("duration", round_trips=trips, seconds=trips * pace, is_final=plan.is_final)
-    logger.info(f"expected duration: about {expected}; the clients' computing comes on top", extra=details)
-
-
-def log_plan(plan: Plan) -> None:
-    """Say what is about to be run, before anything is sent."""
-    config = plan.config
-    counted = "private count" if config.task.counts(config.unit) else "not needed"
-    n_rows = counted if config.n_examples is None else config.n_examples
-    cohort = f"{plan.n_clients} clients, trust {config.trust!r}, {config.noise.value} noise"
-    logger.info(f"{config.algorithm}: {_k_words(config)}N = {n_rows}, {cohort}")
-    rounds, epsilon, most, later = f"{plan.last_round} rounds, ", plan.epsilon, "", ""
-    if not plan.is_final:
-        later = "; the rounds follow from what is asked or counted first"
-        rounds, epsilon, most = "", config.epsilon, "at most "
-    worst = f"with all {config.max_retries} retries: {most}{worst_case(plan):.4g}"
-    cost = f"epsilon {epsilon:.4g} at delta {plan.delta:.3g} per {config.unit.value}"
-    logger.info(f"plan: {rounds}{cost} ({worst}){later}")
-
-
-def _k_words(config: Run) -> str:
-    """The number of clusters, where there are some."""
-    if "n_clusters" not in config.task.own_fields():
-        return ""
-    return f"k = 'auto', at most {config.n_clusters}, " if config.choose_n_clusters else f"k = {config.n_clusters}, "
+    say("log_duration.j2", details, plan=plan, trips=trips, pace=pace)
 
 
 def log_step(step: Step) -> None:
     """Say what one aggregation released."""
-    noise = ", ".join(f"{name} +-{scale:.3g}" for name, scale in step.noise_scales)
-    told = f"round {step.round_index}/{step.n_rounds} ({step.name}); {step.n_clients} clients"
-    told += f"; epsilon so far {step.epsilon:.4g}; noise {noise}"
-    if step.radius is not None:
-        told += f"; radius {step.radius:.3g}"
-    if step.attempt:
-        told += f"; attempt {step.attempt}"
-    if step.movement is not None:
-        told += f"; largest movement {step.movement:.3g}"
-    logger.info(told)
+    say("log_step.j2", step=step)
+
+
+def say(template: str, details: Mapping[str, Any] | None = None, **known: Any) -> None:
+    """Write a template's lines into the log, all with the same details."""
+    if logger.isEnabledFor(logging.INFO):
+        for line in rendered(template, CONSOLE, **known).splitlines():
+            logger.info("%s", line, extra=details)
 
 
 def round_trips_left(plan: Plan, index: int | None) -> int | None:
@@ -587,22 +562,10 @@ def round_trips_left(plan: Plan, index: int | None) -> int | None:
     return rounds * plan.aggregator.trips + 1
 
 
-def log_progress(progress: Progress, plan: Plan, index: int | None, epsilon: float) -> None:
+def log_progress(progress: Progress, server: Server, index: int | None, epsilon: float) -> None:
     """Log how far the run is, in time and in budget."""
-    left, asked = round_trips_left(plan, index), plan.epsilon if plan.is_final else plan.config.epsilon
-    logger.info(
-        f"progress: {progress.describe(left)}; epsilon {epsilon:.4g} of {asked:.4g} (at most {worst_case(plan):.4g} "
-        "with all retries)",
-        extra=event("progress", seconds=round(progress.seconds, 3), round_trips_left=left, n_rounds=plan.last_round),
-    )
-
-
-def log_end(report: PrivacyReport, plan: Plan, n_confirmed: int, n_asked: int, progress: Progress) -> None:
-    """Sum the run up in one line."""
-    n_repeated = report.n_attempts - (plan.last_round - plan.first_round + 1)
-    cost = f"epsilon {report.epsilon:.4g} at delta {report.delta:.3g} per {report.unit}"
-    logger.info(
-        f"finished: {report.n_attempts} aggregations ({n_repeated} repeated) in {progress.seconds:.0f} s; "
-        f"{n_confirmed} of {n_asked} clients have the result; {cost}; {report.provenance}",
-        extra=event("finished", n_attempts=report.n_attempts, n_confirmed=n_confirmed, n_asked=n_asked),
-    )
+    plan, left = server.plan, round_trips_left(server.plan, index)
+    progress.planned(server, epsilon, left)
+    seconds = round(progress.seconds, 3)
+    details = event("progress", seconds=seconds, round_trips_left=left, n_rounds=plan.last_round)
+    say("log_progress.j2", details, plan=plan, progress=progress, left=left, epsilon=epsilon, worst=worst_case(plan))

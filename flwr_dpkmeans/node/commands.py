@@ -1,4 +1,4 @@
-"""``ledger show|verify|accept``, ``identity new|show``, ``schema draft``: what a node's owner looks at and decides."""
+"""Of ledgers, identities and schemas: what a node's owner looks at and decides."""
 
 from __future__ import annotations
 
@@ -6,20 +6,25 @@ import argparse
 import itertools
 import json
 import math
+import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 from flwr_dpkmeans.data.readers import open_table
-from flwr_dpkmeans.data.schema import draft
-from flwr_dpkmeans.errors import CommandLine, ConfigurationError
+from flwr_dpkmeans.data.schema import MOST_OUTSIDE, Schema, Seen, draft
+from flwr_dpkmeans.data.tables import Layout, look_by_schema
+from flwr_dpkmeans.errors import CommandLine, ConfigurationError, listed, nearest
 from flwr_dpkmeans.log import printable
-from flwr_dpkmeans.node.ledger import FileLedger, LedgerEntry, LedgerReport, inspect_ledger
-from flwr_dpkmeans.node.node_settings import Identity
+from flwr_dpkmeans.node.ledger import RESULT_TAKEN, FileLedger, LedgerEntry, LedgerReport, inspect_ledger
+from flwr_dpkmeans.node.node_settings import Identity, NodeOptions
+from flwr_dpkmeans.node.policy import DEPLOYED, ClientPolicy
 
 _NO_TERMINAL = 1000
-_COLUMNS = ("data set", "unit", "run", "plan", "releases", "epsilon", "delta", "first", "last")
+_LINE = re.compile(r"(?P<time>\S+) [A-Z]+ run (?P<run>\d+)[^:]*: (?P<message>.*)")
+_ON_PLANS = re.compile("asked for: .* under trust|allowed by |refused: |cannot answer: |the result is here")
+_COLUMNS = ("data set", "unit", "run", "plan", "releases", "epsilon", "delta", "first", "last", "result")
 
 
 def ledger(arguments: Sequence[str]) -> int:
@@ -55,9 +60,17 @@ def ledger(arguments: Sequence[str]) -> int:
 
 
 def schema(arguments: Sequence[str]) -> int:
-    """Write a skeleton beside a table's file."""
-    actions = {"draft": "write names and kinds of a table's columns into a .toml file beside it; the rest is yours"}
-    options = _parsed("schema", "Draft the schema that all parties share.", actions, "the table's file", arguments)
+    """Write a skeleton beside a table's file, or say how a table reads: 1 if something of it is to be mended."""
+    actions = {
+        "draft": "write names and kinds of a table's columns into a .toml file beside it; the rest is yours",
+        "check": "say how an own table reads by a schema: what is missing, misspelt, or outside the bounds",
+    }
+    options = _parsed("schema", "Draft the schema that all parties share, or try it.", actions, "the file", arguments)
+    if options.action == "check":
+        return _tell_columns(
+            Schema.load(options.path),
+            look_by_schema(options.table, Schema.load(options.path), Layout(query=options.query)),
+        )
     target = Path(options.path).with_suffix(".toml")
     skeleton = draft(open_table(options.path))
     try:
@@ -67,6 +80,29 @@ def schema(arguments: Sequence[str]) -> int:
         raise ConfigurationError(f"{target} exists and is left alone: move it away.") from error
     print(f"wrote {target}: fill in its bounds and values")
     return 0
+
+
+def _tell_columns(schema: Schema, seen: Sequence[Seen]) -> int:
+    """A row for each column, and what is to be mended: on the owner's own terminal, which may show cells."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table, problems = Table("column", "kind", "read", "missing", "unknown", "outside the bounds"), list[str]()
+    for column, one in zip(schema.columns, seen, strict=True):
+        numbers = (one.n_read, one.n_missing, one.n_unknown, one.n_outside)
+        table.add_row(Text(printable(one.name)), column.kind.value, *map(str, numbers))
+        values = [str(value) for value in column.values]
+        meant = [f"{cell!r} ({nearest(cell, values).rstrip('.')})" if values else repr(cell) for cell in one.spellings]
+        if one.n_unknown:
+            problems.append(f"{one.name!r} may not hold {listed(meant)}")
+        if one.looks_foreign:
+            problems.append(f"over {MOST_OUTSIDE:.0%} of {one.name!r} lie outside {column.bounds}: another unit?")
+        if not one.n_read:
+            problems.append(f"not one cell of {one.name!r} can be read")
+    _print(table)
+    for problem in problems:
+        print(printable(problem))
+    return 1 if problems else 0
 
 
 def identity(arguments: Sequence[str]) -> int:
@@ -85,6 +121,34 @@ def identity(arguments: Sequence[str]) -> int:
     return 0
 
 
+def owner_sees(options: NodeOptions) -> dict[str, Any]:
+    """What a node was asked, allowed, gave and refused, and what is left: from policy, ledger, log and alerts."""
+    policy, report = ClientPolicy.from_toml(options.policy, base=DEPLOYED), inspect_ledger(options.ledger)
+    given, name, alerts = list(_runs(report)), options.data_name, options.home / "alerts.log"
+    left = []
+    for unit in policy.allowed_units:
+        spent = math.fsum(run["epsilon"] for run in given if (run["data set"], run["unit"]) == (name, unit))
+        one = {"data set": name, "unit": unit, "spent": spent, "left": max(0.0, policy.max_epsilon_total - spent)}
+        left.append(one)
+    return {
+        "name": options.name,
+        "pinned": dict(policy.pinned_peers or ()),
+        "epsilon": left,
+        "given": given,
+        "asked": list(_logged(options.log_file)),
+        "alerts": alerts.read_text(errors="replace").splitlines() if alerts.exists() else [],
+        "problems": list(report.problems) if options.ledger.exists() else [],
+    }
+
+
+def _logged(path: Path | None) -> Iterator[dict[str, str]]:
+    """What a node's log, as text or as JSON, says of plans: its time, run and words."""
+    for line in path.read_text(errors="replace").splitlines() if path and path.exists() else ():
+        said = json.loads(line) if line.startswith("{") else found.groupdict() if (found := _LINE.match(line)) else {}
+        if "run" in said and _ON_PLANS.match(said["message"]):
+            yield {key: str(said[key]) for key in ("time", "run", "message")}
+
+
 def _parsed(
     name: str, description: str, actions: Mapping[str, str], file: str, arguments: Sequence[str]
 ) -> argparse.Namespace:
@@ -96,12 +160,14 @@ def _parsed(
         command.add_argument("path", help=file)
         if (name, action) == ("ledger", "show"):
             command.add_argument("--json", action="store_true", help="a list; a run is Flower's run id / node id")
+        if (name, action) == ("schema", "check"):
+            command.add_argument("table", help="a file, or a database's URL")
+            command.add_argument("--query", default="", help="what the database is asked for (SQL)")
     return parser.parse_args(arguments)
 
 
 def _print_table(report: LedgerReport) -> None:
     """Print one row per run, and a total per data set and unit of privacy: those of different units never add up."""
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
@@ -118,7 +184,13 @@ def _print_table(report: LedgerReport) -> None:
             # A run's name is the server's choice: neither markup nor control characters reach the terminal.
             cells = [Text(printable(_cell(column, row.get(column, "")))) for column in _COLUMNS]
             table.add_row(*cells, style=style, end_section=row is totals)
-    # Nothing is cut off: a terminal's narrow columns fold, and a file or pipe has no width.
+    _print(table)
+
+
+def _print(table: Any) -> None:
+    """Nothing is cut off: a terminal's narrow columns fold, and a file or pipe has no width."""
+    from rich.console import Console
+
     Console(width=None if sys.stdout.isatty() else _NO_TERMINAL).print(table)
 
 
@@ -130,7 +202,7 @@ def _runs(report: LedgerReport) -> Iterator[dict[str, Any]]:
     for (data_id, unit), runs in groups.items():
         for run_id, entries in runs.items():
             first, last = entries[0], entries[-1]
-            # Other entries only note that key shares were given.
+            # Other entries only note that key shares were given, or that the result has come.
             n_releases = sum(entry.is_release for entry in entries)
             row = (
                 data_id,
@@ -142,6 +214,7 @@ def _runs(report: LedgerReport) -> Iterator[dict[str, Any]]:
                 first.delta,
                 first.time,
                 last.time,
+                "yes" if last.attempt == RESULT_TAKEN else "no",
             )
             yield dict(zip(_COLUMNS, row, strict=True))
 

@@ -20,9 +20,10 @@ from flwr_dpkmeans.errors import (
     LocalMisuseError,
     ProtocolError,
     RefusalError,
+    listed,
 )
-from flwr_dpkmeans.log import event, placed_logger, printable
-from flwr_dpkmeans.node.ledger import SHARES_GIVEN, LedgerEntry, MemoryLedger, Past
+from flwr_dpkmeans.log import event, name_nodes, placed_logger, printable
+from flwr_dpkmeans.node.ledger import RESULT_TAKEN, SHARES_GIVEN, LedgerEntry, MemoryLedger, Past, unfinished
 from flwr_dpkmeans.node.node_settings import Identity
 from flwr_dpkmeans.node.policy import Asked, ClientPolicy, has_bounds_by_name
 from flwr_dpkmeans.privacy.report import PrivacyReport, told, utc_now
@@ -32,7 +33,7 @@ from flwr_dpkmeans.sums.client import Guard, Memory
 from flwr_dpkmeans.sums.draft import resolve_delta, verify_plan, worst_case
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.settings import Evaluation
-from flwr_dpkmeans.sums.wire import terms_digest
+from flwr_dpkmeans.sums.wire import Request, terms_digest
 
 LEAST_WAIT = 10.0
 """Seconds that every request stays good for by this node's clock."""
@@ -89,6 +90,20 @@ class NodeGuard(Guard):
         if self.pinned is None or self.identity is None:
             return frozenset()
         return frozenset(pin_mark(key, self.run_id) for key in (self.identity.public_key, *self.pinned))
+
+    def name_peers(self, memory: Memory | None, request: Request) -> None:
+        """Call nodes by the policy's names: this one, those whose identities are announced now, and the cohort's."""
+        pinned, own = self.pinned or {}, self.identity and self.identity.public_key
+        told = {node: found.identity.hex() for node, found in getattr(request.body, "credentials", {}).items()}
+        for line in () if memory is None else memory.cohort:
+            node, _, digits = line.partition(" identity ")
+            told |= {int(node): digits} if digits else {}
+        told |= {self.node_id: own.hex()} if own else {}
+        names = {
+            node: [name for key, name in pinned.items() if key.hex().startswith(one)] for node, one in told.items()
+        }
+        if pinned:
+            name_nodes({node: found[0] for node, found in names.items() if found})
 
     def started(self) -> str:
         return utc_now()
@@ -184,6 +199,8 @@ class NodeGuard(Guard):
                 "this client's budget ledger is damaged or cannot be written (its own log says how), and without it "
                 "nothing may be released: have its owner look at it, or leave this client out."
             ) from error
+        if (last := unfinished(ledger, self.data_id)) is not None:
+            logger.warning("%s", unfinished_sentence(last), extra=event("unfinished", other=last.run_id))
 
     def require_names(self, plan: Plan, names: tuple[str, ...]) -> None:
         """Hold columns and the bounds of named ones against the policy, whose own are in the order of the own table.
@@ -296,6 +313,25 @@ class NodeGuard(Guard):
         told = f"the result is here, after {len(memory.attempts)} releases; {report.provenance}"
         logger.info(told, extra=event("finished"))
 
+    def ended(self, memory: Memory) -> None:
+        if self.settings.simulated or not memory.attempts:
+            return
+        index, ledger = memory.plan.last_round, self.settings.ledger
+        try:
+            if (index, RESULT_TAKEN) not in ledger.attempts(self.entry_run):
+                ledger.charge(self._entry(memory, index, RESULT_TAKEN, "the result"))
+        except BudgetError as error:
+            failed(error)  # the result is here all the same
+
+
+def unfinished_sentence(last: LedgerEntry) -> str:
+    """Say what is known of a run on the same data that has had no result."""
+    return (
+        f"run {printable(last.run_id, 60)} gave its last release ({printable(last.release, 60)}, {last.time}) and has "
+        f"had no result: unless it is going on now, it has ended elsewhere, and its epsilon {last.epsilon:.4g} stays "
+        "charged"
+    )
+
 
 def cost_of(plan: Plan) -> float:
     """What a whole run can cost; seeded noise protects nobody, so it is charged like none."""
@@ -334,7 +370,9 @@ def _log_asked(plan: Plan, request: SumRequest, n_recognised: int) -> None:
     roster = ""
     if request.roster is not None:
         pinned = f", {n_recognised} of them recognised by pinned identities" if n_recognised else ""
-        roster = f"; a cohort of {len(request.roster.members)} clients{pinned}"
+        roster = (
+            f"; a cohort of {len(request.roster.members)} clients{pinned}: {listed(map(str, request.roster.node_ids))}"
+        )
     noises = [
         f"{block.name} (sensitivity {block.sensitivity.bound:.3g}, {block.noise.value} noise +-{block.noise_scale:.3g})"
         for block in planned.blocks

@@ -42,6 +42,8 @@ _RELATIVE_SLACK = 1e-8
 OLD_FORMAT = "it has the format of an older version, which charged a run that was stopped too little"
 SHARES_GIVEN = 10**6
 """Added to the attempt number of an entry that says that key shares were given; it is no release and costs nothing."""
+RESULT_TAKEN = 2 * SHARES_GIVEN
+"""The attempt number of an entry that says that the run's result has come, in its last round; it costs nothing."""
 _BINARY = getattr(os, "O_BINARY", 0)
 _ROOM = 2**16
 """Bytes on the disk below which no run begins; an entry and its head take about 500."""
@@ -61,7 +63,7 @@ class LedgerEntry:
     """Of the run's public plan, in lower-case hexadecimal digits."""
     round_index: int
     attempt: int
-    """Within the run, from 0; see `SHARES_GIVEN`."""
+    """Within the run, from 0; see `SHARES_GIVEN` and `RESULT_TAKEN`."""
     release: str
     epsilon: float
     """What the whole run can cost at its delta, charged with its first release; infinite if it is not private."""
@@ -281,7 +283,7 @@ def read_both(path: Path) -> tuple[bytes, bytes]:
     head = b""
     for _ in range(2):
         try:
-            with _locked(path, exclusive=False) as descriptor:
+            with locked(path, exclusive=False) as descriptor:
                 return read_all(descriptor), read_head(path)
         except FileNotFoundError:
             if not path.parent.is_dir():  # a disk that is gone is not an empty ledger
@@ -356,13 +358,13 @@ def append(descriptor: int, raw: bytes, complete: bytes, line: bytes) -> None:
 
 
 @contextlib.contextmanager
-def _locked(path: Path, *, exclusive: bool) -> Iterator[int]:
+def locked(path: Path, *, exclusive: bool) -> Iterator[int]:
     """Open a file, to append if the lock is exclusive, and wait for the lock; the path must still lead to it then."""
     flags = os.O_RDWR | os.O_APPEND | os.O_CREAT if exclusive else os.O_RDONLY
     while True:
         descriptor = os.open(path, flags | _BINARY, 0o600)
         try:
-            _lock(descriptor, exclusive)
+            lock(descriptor, exclusive=exclusive)
             if os.path.samestat(os.fstat(descriptor), os.stat(path)):
                 yield descriptor
                 return
@@ -381,8 +383,8 @@ def _sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def _lock(descriptor: int, exclusive: bool) -> None:
-    """Wait for the file's lock, which ends with the descriptor or the process."""
+def lock(descriptor: int, *, exclusive: bool = True, wait: bool = True) -> bool:
+    """Take the file's lock, which ends with the descriptor or the process; without waiting, False if another has it."""
     if sys.platform == "win32":
         import msvcrt
 
@@ -390,12 +392,19 @@ def _lock(descriptor: int, exclusive: bool) -> None:
             # Windows locks forbid reading what they cover, so the locked byte lies beyond every entry.
             os.lseek(descriptor, 1 << 30, os.SEEK_SET)
             with contextlib.suppress(OSError):  # it gives up after ten seconds
-                msvcrt.locking(descriptor, msvcrt.LK_LOCK, 1)
-                return
+                msvcrt.locking(descriptor, msvcrt.LK_LOCK if wait else msvcrt.LK_NBLCK, 1)
+                return True
+            if not wait:
+                return False
     else:
         import fcntl
 
-        fcntl.flock(descriptor, fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH)
+        try:
+            kind = fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH
+            fcntl.flock(descriptor, kind if wait else kind | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
 
 
 @contextlib.contextmanager
@@ -448,7 +457,7 @@ class FileLedger(MemoryLedger):
 
     def charge(self, entry: LedgerEntry, admit: Admit | None = None) -> None:
         """Record a release on disk; send it only after this has returned. See `MemoryLedger.charge`."""
-        with self._guard, file_errors(self._path), _locked(self._path, exclusive=True) as descriptor:
+        with self._guard, file_errors(self._path), locked(self._path, exclusive=True) as descriptor:
             raw = read_all(descriptor)
             complete = complete_lines(raw)
             head = self._catch_up(complete, read_head(self._path))
@@ -468,7 +477,7 @@ class FileLedger(MemoryLedger):
         Releases that are missing from it no longer count. A damaged line, or a file that cannot be written, is a
         BudgetError.
         """
-        with self._guard, file_errors(self._path), _locked(self._path, exclusive=True) as descriptor:
+        with self._guard, file_errors(self._path), locked(self._path, exclusive=True) as descriptor:
             self._chain = Chain()
             self._take(complete_lines(read_all(descriptor)))
             self._write_head(descriptor)
@@ -500,6 +509,12 @@ class FileLedger(MemoryLedger):
         for flaw in self._chain.read(complete):
             self._chain = Chain()
             raise BudgetError(_damage(self._path, *flaw))
+
+
+def unfinished(ledger: MemoryLedger, data_id: str) -> LedgerEntry | None:
+    """Return the last entry of a data set, unless it says that the run's result has come."""
+    last = next((entry for entry in reversed(ledger.entries()) if entry.data_id == data_id), None)
+    return None if last is None or last.attempt == RESULT_TAKEN else last
 
 
 @dataclass(frozen=True)

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import os
 import stat
+import textwrap
 from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Annotated, Any, Self
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, model_validator
 
 from flwr_dpkmeans.errors import ConfigurationError, finding
+from flwr_dpkmeans.node.certificates import write_new
 from flwr_dpkmeans.node.policy import read_toml
 from flwr_dpkmeans.secagg.roster import Signer
 
@@ -57,27 +60,8 @@ class Identity(Signer):
 
         An existing file is a ConfigurationError and never touched: others have pinned its key.
         """
-        target = Path(path)
         key = Ed25519PrivateKey.from_private_bytes(self.private_key)
-        content = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-        try:
-            # Of two who write at once only one goes on.
-            descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            try:
-                with os.fdopen(descriptor, "wb") as file:
-                    file.write(content)
-                    file.flush()
-                    os.fsync(file.fileno())
-            except BaseException:
-                target.unlink(missing_ok=True)
-                raise
-        except FileExistsError as error:
-            raise ConfigurationError(f"{target} exists and is left alone: choose another path.") from error
-        except OSError as error:
-            raise ConfigurationError(
-                f"the identity {target} cannot be written ({error.strerror or error}): choose a folder that exists and "
-                "is yours."
-            ) from error
+        write_new(Path(path), key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
 
 
 class Isolation(StrEnum):
@@ -87,47 +71,85 @@ class Isolation(StrEnum):
     PROCESS = "process"
 
 
-def _absolute(path: Path) -> Path:
-    """A service's working directory is not what its operator thinks."""
-    if not path.is_absolute():
-        raise ValueError(f"write an absolute path such as /etc/flower/{path.name}")
-    return path
+def _located(path: Path, info: ValidationInfo) -> Path:
+    """A service's working directory is not what its operator thinks: paths begin in the file's own folder."""
+    return Path(os.path.abspath(Path(info.context or "") / path))
 
 
-def _source(source: str) -> str:
+def _source(source: str, info: ValidationInfo) -> str:
     """A file's path, or a database's URL."""
-    return source if "://" in source else str(_absolute(Path(source)))
+    return source if "://" in source else str(_located(Path(source), info))
 
 
-_Path = Annotated[Path, Field(strict=False), AfterValidator(_absolute)]
-_Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+LocalPath = Annotated[Path, Field(strict=False), AfterValidator(_located)]
+Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 
-class NodeOptions(BaseModel):
-    """What NODE.toml says; keys are spelt with hyphens there."""
+class SettingsFile(BaseModel):
+    """What an operator's file says; keys are spelt with hyphens there, and paths begin in its folder."""
 
     model_config = ConfigDict(
-        frozen=True, extra="forbid", strict=True, alias_generator=lambda name: name.replace("_", "-")
+        frozen=True,
+        extra="forbid",
+        strict=True,
+        validate_default=True,
+        alias_generator=lambda name: name.replace("_", "-"),
+        use_attribute_docstrings=True,
     )
-    allowed_apps: tuple[_Sha256, ...] = Field(min_length=1, strict=False)
+
+    @classmethod
+    def from_toml(cls, path: Path) -> Self:
+        """Read it; a ConfigurationError says what cannot be read, is missing, unknown or wrong."""
+        return cls.of(read_toml(path, str(path)), path)
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any], path: Path) -> Self:
+        """Take what the file says, or is about to say."""
+        try:
+            return cls.model_validate(values, context=path.absolute().parent)
+        except ValidationError as error:
+            raise ConfigurationError(f"{path}: {finding(error, cls.model_fields)}") from error
+
+    @classmethod
+    def to_toml(cls, values: Mapping[str, Any]) -> str:
+        """The file's text: each key (as a field) with what it is for, and behind a # those that have no value."""
+        lines = list[str]()
+        for name, field in cls.model_fields.items():
+            default = () if field.is_required() else "" if field.default is None else field.default
+            stated = f"{field.alias} = {json.dumps(values.get(name, default), ensure_ascii=False, default=str)}"
+            about = textwrap.wrap((field.description or "").replace("``", "'"), 110)
+            lines += ["", *(f"# {line}" for line in about), stated if name in values else f"# {stated}"]
+        return "\n".join(lines[1:]) + "\n"
+
+
+class NodeOptions(SettingsFile):
+    """What NODE.toml says."""
+
+    name: str = ""
+    """This party's name in the invitation."""
+    invitation: LocalPath | None = None
+    """The invitation that goes around; once it is complete, ``node pin`` writes its identities into the policy."""
+    app: LocalPath | None = None
+    """The own copy of the project (or its .fab file), which allowed-apps is held against."""
+    allowed_apps: tuple[Sha256, ...] = Field(min_length=1, strict=False)
     """SHA-256 of every app (FAB) that may run, as ``python -m flwr_dpkmeans node hash`` prints it after a review."""
     superlink: str
     """Address of the SuperLink, such as "superlink.example.org:443"."""
-    home: _Path
+    home: LocalPath
     """Private folder of the user who runs the apps (mode 700): guarded programs, unpacked apps, ``alerts.log``."""
     data_path: Annotated[str, AfterValidator(_source)]
     """The rows: a file, a folder of .parquet files, or the URL of a database (SQLAlchemy)."""
-    policy: _Path
+    policy: LocalPath
     """What this node allows (TOML)."""
-    ledger: _Path
+    ledger: LocalPath
     """What its data have cost."""
-    identity: _Path
+    identity: LocalPath
     """Its long-term key, which the other parties pin."""
-    output: _Path
+    output: LocalPath
     """Folder for results."""
-    root_certificates: _Path | None = None
+    root_certificates: LocalPath | None = None
     """Certificate that the SuperLink is known by (PEM); left out: those of the system."""
-    key: _Path | None = None
+    key: LocalPath | None = None
     """Private key that the SuperLink knows this SuperNode by."""
     insecure: bool = False
     """Without TLS, for a SuperLink on this machine only."""
@@ -137,23 +159,27 @@ class NodeOptions(BaseModel):
     """Port there."""
     isolation: Isolation = Field(Isolation.SUBPROCESS, strict=False)
     """With "process", apps are started by ``node start --apps``, as another user than the SuperNode's."""
-    runtime_secret: _Path | None = None
+    runtime_secret: LocalPath | None = None
     """With "process": a file of random bytes that both users read, so that nobody else on the machine gets tasks."""
     data_id: str = ""
     """Name of the data in the ledger; "": the path."""
     query: str = ""
     """What the database is asked for (SQL)."""
-    table_schema: _Path | None = Field(None, alias="schema")
+    table_schema: LocalPath | None = Field(None, alias="schema")
     """The schema that all parties share (TOML): it says what is clustered."""
+    schema_digest: str = Field("", pattern="^([0-9a-f]{64})?$")
+    """SHA-256 of the schema that was agreed on; another one is refused."""
     columns: tuple[str, ...] = Field((), strict=False)
     """The columns that are clustered, by name: the file does not decide that. Empty for an array without names."""
     header: bool = True
     """Whether the first row of a .csv file holds names; without one, `columns` names all columns in their order."""
     label_column: str = ""
     """Column of classes, for a private evaluation; "": none."""
+    run_config: str = ""
+    """What the server's operator will type after --run-config: ``node check`` says whether the policy allows it."""
     log_format: str = ""
     """Lines of the app's log: "text" or "json"."""
-    log_file: _Path | None = None
+    log_file: LocalPath | None = None
     """Where they are written as well."""
     verbose: bool = False
     """Also sizes, timings and phases."""
@@ -169,13 +195,10 @@ class NodeOptions(BaseModel):
             raise ValueError("a database needs query, and data-id as its name in the ledger; a file has no query")
         return self
 
-    @classmethod
-    def from_toml(cls, path: Path) -> NodeOptions:
-        """Read NODE.toml; a ConfigurationError says what cannot be read, is missing, unknown or wrong."""
-        try:
-            return cls.model_validate(read_toml(path, str(path)))
-        except ValidationError as error:
-            raise ConfigurationError(f"{path}: {finding(error, cls.model_fields)}") from error
+    @property
+    def data_name(self) -> str:
+        """The data's name in the ledger."""
+        return self.data_id or self.data_path
 
     @property
     def node_config(self) -> Mapping[str, str | bool]:

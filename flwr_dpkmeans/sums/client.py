@@ -169,6 +169,9 @@ class Guard:
     def finished(self, memory: Memory, report: PrivacyReport) -> None:
         """Log the end of the run."""
 
+    def ended(self, memory: Memory) -> None:
+        """Write into the ledger that the result has been handed on."""
+
 
 class Statistic(Protocol):
     """What knows the rows."""
@@ -368,6 +371,7 @@ class Client:
         else:
             memory = changed(memory, clusters=_advance(memory, asked.release))
         self._statistic.deliver(memory, lambda: self._report(memory))
+        self._guard.ended(memory)
         party = memory.protocol
         return memory, messages.FinishReply(party.tag(index + 1, party.attempt, memory.digest()))
 

@@ -80,7 +80,9 @@ class Server:
         self.clusters: State | None = None
         """The clustering state, where the trust model lets the server know it."""
         self.confirmed: tuple[int, ...] = ()
-        self._plan_in_force = plan_digest(self._plan_blob)
+        self.digest = plan_digest(self._plan_blob)
+        """Of the plan that clients agree to before anything is released."""
+        self._plan_in_force = self.digest
         self._new_plan: bytes | None = None
         self._release: Release | None = None
         self.attempts: tuple[tuple[int, int], ...] = ()
@@ -111,7 +113,7 @@ class Server:
         provenance = Provenance.of(
             self.plan.run_id,
             "server",
-            plan_digest(self._plan_blob),
+            self.digest,
             columns_digest=self.plan.columns_digest,
             started=self._started,
             app_hash=self._app_hash,
@@ -215,7 +217,9 @@ class Server:
         agreed = self._agreed(answers)
         missing = sorted(set(self._waiting) - set(agreed))
         if missing:
-            logger.warning("nodes %s did not answer the plan and are left out", missing)
+            names = list(map(str, missing))
+            told = "nodes %s did not answer the plan and are left out"
+            logger.warning(told, missing, extra=event("left out", missing=names))
         if len(agreed) < self.plan.min_cohort:
             raise CohortError(
                 f"{len(agreed)} of {len(self._waiting)} clients answered the plan, but at least {self.plan.min_cohort} "
@@ -246,7 +250,7 @@ class Server:
         foreign: dict[int, VersionError] = {}
         for node, reply in self._heard(answers, Stage.KEYS):
             if isinstance(reply, VersionError):
-                logger.warning("%s", reply)
+                logger.warning("%s", reply, extra=event("refused", by=str(node), kind=type(reply).__name__))
                 foreign.setdefault(node, reply)
             elif isinstance(reply, Failure):
                 error = reply.stop(node, always=True)
@@ -270,7 +274,8 @@ class Server:
                     raise reply.stop(node, always=False)
                 session.take(node, reply)
             except ProtocolError as error:
-                logger.warning("%s", error)
+                kind = reply.code if isinstance(reply, Failure) else type(error).__name__
+                logger.warning("%s", error, extra=event("refused", by=str(node), kind=kind))
         # Keys are shared before any round.
         model = self.plan.model if stage is Stage.SHARE else self.plan.round_at(session.round_index).model
         aggregate, silence = session.close(self._plan_in_force, blinded=model.hides_sums())

@@ -23,8 +23,8 @@ from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.flower.server_app import strategy_from_run_config
 from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.plan import SECONDS_PER_ROUND_TRIP, round_trips
-from simulations.deploy.certificates import make_credentials
 from simulations.deploy.collected import ClientResult, collect
+from simulations.deploy.credentials import make_credentials
 from simulations.deploy.sites import default_policy, known_facts, make_sites
 from simulations.deployment import RUN_TIMEOUT, Deployment, LogLine, deployed
 from simulations.flower_commands import NodeConfig, settings_text

@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -16,8 +17,12 @@ from numpy.typing import NDArray
 from flwr_dpkmeans import FederatedKMeans
 from flwr_dpkmeans.data.bundled import load_bundled
 from flwr_dpkmeans.data.partition import partition_indices
-from simulations.deploy.certificates import make_credentials, write_node_key
+from flwr_dpkmeans.flower.client_app import HOME_FOLDER
+from flwr_dpkmeans.flower.dashboard import server_page
+from flwr_dpkmeans.flower.progress import Outcome, read_progress, runs_below
+from flwr_dpkmeans.node.certificates import write_node_key
 from simulations.deploy.collected import collect
+from simulations.deploy.credentials import make_credentials
 from simulations.deploy.sites import make_sites
 from simulations.deployment import Deployment, LogLine, deployed
 from simulations.flower_commands import NodeConfig
@@ -76,6 +81,7 @@ def assert_nothing_is_left(folder: Path, ports: Sequence[int]) -> None:
 
 def assert_strangers_are_turned_away(deployment: Deployment, folder: Path, node: NodeConfig) -> None:
     """One has a key that nobody registered, the other none: it would register itself if it could."""
+    (folder / "unknown").mkdir(mode=0o700)
     unknown = write_node_key(folder / "unknown" / "key")
     with (
         deployment.supernode(folder / "unknown", node, unknown) as first,
@@ -102,8 +108,8 @@ def test_three_nodes_agree_and_strangers_are_turned_away(tmp_path: Path) -> None
     with deployed(folder, [site.node_config for site in sites], credentials) as deployment:
         assert_strangers_are_turned_away(deployment, folder, sites[0].node_config)
         ports = ports_of(folder)
-        said = text_of(deployment.run(settings))
-        refused = text_of(deployment.run(f"{settings} delta=0.006"))
+        with ThreadPoolExecutor() as pool:
+            said, refused = map(text_of, pool.map(deployment.run, (settings, f"{settings} delta=0.006")))
         listed, runs = deployment.listed(), deployment.runs()
     assert len(ports) == 4
     assert_nothing_is_left(folder, ports)
@@ -115,11 +121,20 @@ def test_three_nodes_agree_and_strangers_are_turned_away(tmp_path: Path) -> None
         np.testing.assert_array_equal(result.centroids, in_process(3))
     for name in ("centroids.npz", "model.json", "profile.csv"):
         assert not list((folder / "superlink").rglob(name))
+    # One of two runs at once waits for the other's end.
+    assert (said + refused).count("waiting for another run's end, for 0 s so far") == 1
     # The operator reads what a node does not allow.
     assert "the plan's delta is 0.006, but this client's max_delta is 0.005" in refused
     assert "round 1/2" not in refused
     assert "unhandled exception" not in refused
     assert "Traceback" not in refused
+    # And what the live page shows of both runs.
+    runs_folder = folder / "superlink" / HOME_FOLDER
+    stopped, completed = map(read_progress, runs_below(runs_folder))
+    assert (completed.outcome, completed.stage, len(completed.nodes)) == (Outcome.COMPLETED, "finish", 3)
+    assert [(trip.n_asked, trip.n_answered) for trip in completed.trips] == [(3, 3)] * 4
+    assert "this client's max_delta is 0.005" in stopped.sentence
+    assert "max_delta is 0.005" in server_page(runs_folder)
     # So does who looks at the list of runs later.
     assert "the plan's delta is 0.006, but this client's max_delta is 0.005" in runs
 

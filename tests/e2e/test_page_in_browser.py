@@ -5,12 +5,14 @@ It needs Chromium (Debian's package): the program that ``CHROMIUM`` names, else 
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import os
 import re
 import shutil
 import subprocess
+import sys
 from html import unescape
 from pathlib import Path
 from typing import Any
@@ -18,9 +20,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from support.node_files import write_node
 
 from flwr_dpkmeans import FederatedKMeans
 from flwr_dpkmeans.data.schema import Schema
+from flwr_dpkmeans.errors import CohortError, DPKMeansError
+from flwr_dpkmeans.flower.dashboard import node_page, server_page
+from flwr_dpkmeans.flower.progress import Notice, kept
+from flwr_dpkmeans.node.ledger import FileLedger, LedgerEntry
 from flwr_dpkmeans.results.page import HTML, page
 from flwr_dpkmeans.results.picture import draw_summary
 from flwr_dpkmeans.results.writer import RunResult
@@ -114,3 +121,70 @@ def test_the_page_is_seen_with_its_policy_and_printed(folder: Path) -> None:
     content = paper.read_bytes()
     assert content.startswith(b"%PDF")
     assert len(re.findall(rb"/Type\s*/Page\b", content)) >= 3
+
+
+# -- live pages -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module", params=["server", "node"])
+def watched(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """What a dashboard shows, the harder the longer: forty nodes of twenty digits, sentences and paths without end."""
+    place = tmp_path_factory.mktemp("live")
+    if request.param == "node":
+        shown = write_node(place / "ward", log_file=str(place / "node.log"), data_id="ward_" * 20)
+        (place / "node.log").write_text(
+            "".join(f"2026-01-01T00:00:00 INFO run 7: asked for: {x}\n" for x in ("x" * 300, "why " * 99))
+        )
+        entry = LedgerEntry(
+            f"{2**63}/{2**63}", "ward_" * 20, "ab" * 32, 1, 0, "sums", epsilon=1.5, delta=1e-6, unit="record"
+        )
+        FileLedger(place / "ward" / "ledger.jsonl").charge(entry)
+        page = node_page(shown)
+    else:
+        shown, nodes = place / "runs", tuple(str(2**63 + index) for index in range(40))
+        notice = Notice(
+            time="2026-01-01T00:00:00", event="refused", reason="", sentence=f"{'0' * 200} refused: " + "why " * 99
+        )
+        with contextlib.suppress(DPKMeansError), kept(2**62, shown / "run-1") as progress:
+            progress.tell(nodes=nodes, late=nodes, missing=nodes[:3], notices=(notice,) * 3, n_left=4, plan="ab" * 32)
+            raise CohortError("too few nodes " * 30)
+        page = server_page(shown)
+    (place / "report.html").write_text(page)
+    return place, shown
+
+
+@pytest.mark.parametrize(("width", "dark"), [(1200, False), (1200, True), (400, False)])
+def test_nothing_of_a_live_page_is_cut_off_or_overlaps(watched: tuple[Path, Path], width: int, dark: bool) -> None:
+    found = measured(watched[0], width, dark=dark)
+    assert found["beyond"] <= 0
+    assert (found["overlaps"], found["overflowing"]) == (0, 0)
+    assert found["scrolls"]
+    assert (found["paper"] == "rgb(255, 255, 255)") is not dark
+
+
+def test_a_browser_shows_a_live_page_under_its_policy(watched: tuple[Path, Path]) -> None:
+    from PIL import Image
+
+    place, shown = watched
+    command = [
+        sys.executable,
+        "-m",
+        "flwr_dpkmeans",
+        (shown.suffix and "node") or "server",
+        "dashboard",
+        str(shown),
+        "--port",
+        "0",
+    ]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as served:
+        assert served.stdout is not None
+        address = served.stdout.readline().split(" ")[0]
+        try:
+            browse(place, "--window-size=1200,1400", f"--screenshot={place}/live.png", address)
+        finally:
+            served.terminate()
+    with Image.open(place / "live.png") as image:
+        colours = {colour for _, colour in image.convert("RGB").getcolors(10**6) or ()}
+    # The head of a table has the colour that the page's own style gives it, which the policy names by its hash.
+    assert address.startswith("http://127.0.0.1:")
+    assert (0xEE, 0xF1, 0xF5) in colours

@@ -9,9 +9,11 @@ from __future__ import annotations
 import contextlib
 import getpass
 import json
+import os
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -24,7 +26,7 @@ import pytest
 import simulations.deploy
 from simulations.deployment import PROJECT
 from simulations.flower_processes import environment, flower_home, free_ports, guarded, log_of, running, wait_until
-from simulations.ray_processes import is_supported
+from simulations.ray_processes import end_marked, is_supported, marked_processes
 
 pytestmark = [pytest.mark.ray, pytest.mark.skipif(not is_supported(), reason="processes are found in /proc")]
 
@@ -92,6 +94,59 @@ def rows(party: int) -> str:
     return "\n".join(lines) + "\n"
 
 
+def copied_project(folder: Path) -> Path:
+    """What a stranger has."""
+    leave = shutil.ignore_patterns(".git", ".venv", "outputs", "__pycache__", ".*_cache", "*.fab", "dist", "build")
+    return Path(shutil.copytree(PROJECT, folder / "project", ignore=leave))
+
+
+@pytest.mark.slow
+def test_six_commands_lead_from_nothing_to_a_result(tmp_path: Path) -> None:
+    project, office = copied_project(tmp_path), Machine(tmp_path / "office")
+    office.root.mkdir()
+    for number, ward in enumerate(WARDS):
+        (project / f"{ward.replace('-', '')}.csv").write_text(rows(number))
+    init, start, *nodes, run = block("Six commands").strip().splitlines()
+    assert max(map(len, (init, start, *nodes, run))) <= 120
+    homes = [project / "office" / "superlink" / "home", *(project / ward / "home" for ward in WARDS)]
+    with contextlib.ExitStack() as stack:
+        office.type(f"{init} --port {free_ports(1)[0]}", project)
+        for home in homes:
+            stack.callback(end_marked, home)
+        office.type(start, project)
+        for ward, command in zip(WARDS, nodes, strict=True):
+            log = stack.enter_context((tmp_path / ward).open("wb"))
+            words = ["env", "-u", "FLWR_HOME", f"{BIN}/{shlex.split(command)[0]}", *shlex.split(command)[1:]]
+            stack.enter_context(running(words, tmp_path / "office", stdout=log, cwd=project))
+        assert "max-iter=3" in run
+        said = office.type(run.replace("max-iter=3", "algorithm='fastlloyd' max-iter=1"), project)
+        check, status, results = (line.partition("#")[0] for line in block("Six commands", 1).strip().splitlines())
+        looked = office.type(check, project)
+        told = json.loads(office.type(f"{status} --json", project))
+        (page,) = office.type(results, project).splitlines()
+        (own,) = office.type(results.replace("office", WARDS[0]), project).splitlines()
+        process = int((project / "office" / "superlink" / "pid").read_text())
+        os.kill(process, signal.SIGTERM)
+        deadline = time.monotonic() + 30.0
+        while marked_processes(homes[0]):
+            assert time.monotonic() < deadline, "the SuperLink outlives its command"
+            time.sleep(0.1)
+    assert re.search(r"starts with 3 clients: nodes (ward-\d, ){2}ward-\d$", said, re.MULTILINE)
+    assert not re.search(r"nodes? \[?\d{10}", said)
+    assert "wrong" not in looked
+    (fingerprint,) = set(re.findall(r"(?:[0-9a-f]{4} ){9}[0-9a-f]{4}", looked))
+    assert all(fingerprint in (tmp_path / ward).read_text() for ward in WARDS)
+    assert [(one["name"], one["status"]) for one in told["parties"]] == [(ward, "online") for ward in WARDS]
+    assert [(one["status"], one["why"]) for one in told["runs"]] == [("finished:completed", "")]
+    for line in (page, own):
+        assert line.startswith(told["runs"][0]["run"])
+        assert Path(line.split()[-1]).is_file()
+    models = [json.loads(path.read_text())["centroids"] for path in project.glob("ward-?/results/run-*/*/model.json")]
+    assert len(models) == 3
+    assert models[0] == models[1] == models[2]
+    assert not list((project / "office").rglob("model.json"))
+
+
 @pytest.mark.slow
 def test_the_page_leads_from_nothing_to_a_result(tmp_path: Path) -> None:
     ports = dict(zip(("443", "8000"), free_ports(2), strict=True))
@@ -105,9 +160,7 @@ def test_the_page_leads_from_nothing_to_a_result(tmp_path: Path) -> None:
 
     # 1. The office: authority, certificate, app. (That the wheel can be installed, tests/e2e/test_packaging.py says.)
     office.type(block("1. Office"), office.root)
-    project = tmp_path / "project"
-    leave = shutil.ignore_patterns(".git", ".venv", "outputs", "__pycache__", ".*_cache", "*.fab", "dist", "build")
-    shutil.copytree(PROJECT, project, ignore=leave)
+    project = copied_project(tmp_path)
     assert "\nflwr build\n" in block("1. Office", 1)
     digest = office.type(block("1. Office", 2), project).split()[-1]
 
@@ -157,14 +210,13 @@ def test_the_page_leads_from_nothing_to_a_result(tmp_path: Path) -> None:
             server.type(register[0].replace("ward-7", ward), server.root)
         for party in parties:
             _, check, command = block("5. Registering", 1).strip().splitlines()
-            looked = party.type(check, party.root)
+            looked = party.type(f"unset FLWR_HOME\n{check}", party.root)
             assert "wrong" not in looked
             assert len(looked.splitlines()) >= 10
             stack.enter_context(guarded(party.root))
             own = stack.enter_context((party.root / "log").open("wb"))
-            node = stack.enter_context(
-                running(shlex.split(party.here(command)), party.root, stdout=own, cwd=party.root)
-            )
+            words = ["env", "-u", "FLWR_HOME", *shlex.split(party.here(command))]
+            node = stack.enter_context(running(words, party.root, stdout=own, cwd=party.root))
             wait_until(node, party.root, lambda party=party: "SuperNode ID:" in log_of(party.root))
         run = block("5. Registering", 2)
         assert "max-iter=3" in run

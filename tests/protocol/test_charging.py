@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from support.protocol_federation import grid_parts, make_federation, small_config
 
-from flwr_dpkmeans.errors import RefusalError
+from flwr_dpkmeans.errors import BudgetError, RefusalError
 from flwr_dpkmeans.node.guard import NodeGuard, NodeSettings
-from flwr_dpkmeans.node.ledger import FileLedger, MemoryLedger
+from flwr_dpkmeans.node.ledger import RESULT_TAKEN, FileLedger, LedgerEntry, MemoryLedger, unfinished
 from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.sums.draft import draft_plan, worst_case
 
@@ -161,3 +161,61 @@ def test_a_run_does_not_go_on_with_the_memory_of_another() -> None:
     with pytest.raises(Exception, match="clients are left"):
         second.start()
     assert second.charges() == 0
+
+
+# -- runs that have had no result ---------------------------------------------------------------------------------
+
+
+class KilledError(Exception):
+    """The server is gone."""
+
+
+def test_a_run_whose_server_is_killed_is_told_at_the_next_one(caplog: pytest.LogCaptureFixture) -> None:
+    """A ledger knows which runs had a result, at no cost."""
+    parts, ledgers = grid_parts(SIZES), {node: MemoryLedger() for node in (2, 3, 4)}
+    complete = make_federation(parts, ledgers=ledgers)
+    cost = complete.start(epsilon=1.0).privacy.epsilon_worst_case
+    for ledger in ledgers.values():
+        *_, last = ledger.entries()
+        assert (last.attempt, last.release, last.is_release) == (RESULT_TAKEN, "the result", False)
+        assert ledger.past("rows", "record").epsilon == cost
+        assert unfinished(ledger, "rows") is None
+    killed = make_federation(parts, ledgers=ledgers)
+
+    def on_request(_: Any) -> bool:
+        if any(run == killed.grid.run.run_id and index == 2 for run, index in given()):
+            raise KilledError
+        return True
+
+    def given() -> list[tuple[int, int]]:
+        entries = ledgers[4].entries()
+        return [(int(entry.run_id.partition("/")[0]), entry.round_index) for entry in entries]
+
+    killed.faults.on_request = on_request
+    caplog.set_level("WARNING")
+    with pytest.raises(KilledError):
+        killed.start(epsilon=1.0)
+    assert "has had no result" not in caplog.text
+    assert "unless it is going on now" not in caplog.text
+    make_federation(parts, ledgers=ledgers).start(epsilon=1.0)
+    for node, ledger in ledgers.items():
+        told = f"run {killed.grid.run.run_id}/{node} gave its last release"
+        assert caplog.text.count(told) == 1
+        assert ledger.past("rows", "record").epsilon == pytest.approx(3 * cost)
+    assert f"and has had no result: unless it is going on now, it has ended elsewhere, and its epsilon {cost:.4g}" in (
+        caplog.text
+    )
+
+
+def test_a_ledger_that_fails_at_the_end_costs_nobody_the_result(caplog: pytest.LogCaptureFixture) -> None:
+    class Full(MemoryLedger):
+        """Takes no more than releases."""
+
+        def charge(self, entry: LedgerEntry, admit: Any = None) -> None:
+            if entry.attempt == RESULT_TAKEN:
+                raise BudgetError("the ledger cannot be used (No space left on device).")
+            super().charge(entry, admit)
+
+    federation = make_federation(grid_parts(SIZES), ledgers={3: Full()})
+    assert federation.start(epsilon=1.0).confirmed == (2, 3, 4)
+    assert caplog.text.count("No space left on device") == 1

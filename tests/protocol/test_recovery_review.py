@@ -12,7 +12,7 @@ from support.protocol_federation import Federation, grid_parts, make_federation,
 
 from flwr_dpkmeans.errors import RefusalError
 from flwr_dpkmeans.flower.exchange import recall
-from flwr_dpkmeans.node.ledger import SHARES_GIVEN
+from flwr_dpkmeans.node.ledger import RESULT_TAKEN, SHARES_GIVEN
 from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.secagg.agreement import least_survivors
 from flwr_dpkmeans.secagg.messages import UnmaskRequest
@@ -132,10 +132,10 @@ def test_a_client_whose_state_is_put_back_gives_shares_once() -> None:
     assert "were given already" in put_back.sentence
     assert VICTIM in result.confirmed
     entries = federation.ledgers[VICTIM].entries()
-    given = [entry for entry in entries if entry.attempt >= SHARES_GIVEN]
+    given = [entry for entry in entries if SHARES_GIVEN <= entry.attempt < RESULT_TAKEN]
     assert [(entry.round_index, entry.attempt) for entry in given] == [(r, SHARES_GIVEN) for r in (1, 2, 3)]
     # They cost nothing.
-    assert [entry.epsilon for entry in entries[::2]] == [entry.epsilon for entry in given]
+    assert [entry.epsilon for entry in entries[:-1:2]] == [entry.epsilon for entry in given]
 
 
 @pytest.mark.parametrize("saved_at", [("share", -1), ("unmask", 1)])

@@ -17,12 +17,13 @@ import simulations.deploy
 from flwr_dpkmeans.data.tables import Layout, load_declared, load_table
 from flwr_dpkmeans.errors import ConfigurationError, DataError, DisagreementError, RefusalError
 from flwr_dpkmeans.flower.server_app import strategy_from_run_config
+from flwr_dpkmeans.node.certificates import write_node_key
 from flwr_dpkmeans.node.ledger import Past
 from flwr_dpkmeans.node.policy import DEPLOYED, Asked, ClientPolicy
 from flwr_dpkmeans.sums.draft import draft_plan, worst_case
 from simulations.deploy.__main__ import expected_duration, main, run_settings
-from simulations.deploy.certificates import make_credentials, write_node_key
 from simulations.deploy.collected import collect
+from simulations.deploy.credentials import make_credentials
 from simulations.deploy.sites import Site, default_policy, known_facts, make_sites
 from simulations.flower_processes import DeploymentError
 
@@ -83,7 +84,7 @@ def test_keys_are_what_flower_takes_and_only_their_owner_reads_them(tmp_path: Pa
 def test_a_key_is_never_overwritten(tmp_path: Path) -> None:
     key = write_node_key(tmp_path / "key")
     before = key.read_bytes()
-    with pytest.raises(ConfigurationError, match="keys are not overwritten"):
+    with pytest.raises(ConfigurationError, match="exists and is left alone"):
         write_node_key(key)
     assert key.read_bytes() == before
 

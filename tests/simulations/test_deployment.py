@@ -118,7 +118,7 @@ def test_what_a_process_started_ends_with_it(tmp_path: Path, monkeypatch: pytest
     )
     for module in (deployment, flower_commands):
         monkeypatch.setattr(module, "program", lambda name: program)
-    monkeypatch.setattr(deployment, "_is_healthy", lambda port, credentials: (tmp_path / "child").is_file())
+    monkeypatch.setattr(deployment, "is_healthy", lambda port, credentials: (tmp_path / "child").is_file())
 
     def interrupted() -> None:
         with deployed(tmp_path, []):
@@ -142,7 +142,7 @@ def test_every_node_is_guarded_and_runs_one_app_only(tmp_path: Path, monkeypatch
     )
     for module in (deployment, flower_commands):
         monkeypatch.setattr(module, "program", lambda name: program)
-    monkeypatch.setattr(deployment, "_is_healthy", lambda port, credentials: True)
+    monkeypatch.setattr(deployment, "is_healthy", lambda port, credentials: True)
     app = write_app(tmp_path / "app", app_files())
     with deployed(tmp_path / "federation", [{}, {}], app=app) as there:
         assert there.allowed_app == digest_of(build_fab_from_disk(app))
@@ -185,7 +185,7 @@ from simulations import deployment, flower_commands
 folder = pathlib.Path(sys.argv[1])
 for module in (deployment, flower_commands):
     module.program = lambda name: str(folder / "program")
-deployment._is_healthy = lambda port, credentials: (folder / "child").is_file()
+deployment.is_healthy = lambda port, credentials: (folder / "child").is_file()
 with deployment.deployed(folder, []):
     os.kill(os.getpid(), signal.SIGKILL)
 """

@@ -10,6 +10,7 @@ import numpy as np
 
 from flwr_dpkmeans.node.node_settings import Identity
 from simulations.deploy.sites import default_policy
+from simulations.flower_processes import free_ports
 
 SOME_APP = "0123456789abcdef" * 4
 
@@ -26,6 +27,7 @@ def write_node(folder: Path, *, left_out: tuple[str, ...] = (), **changes: objec
     values: dict[str, object] = {
         "allowed_apps": [SOME_APP],
         "superlink": "127.0.0.1:41999",
+        "port": free_ports(1)[0],
         "insecure": True,
         "home": str(folder / "home"),
         "data_path": str(folder / "rows.npy"),

@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -220,8 +221,8 @@ def test_every_program_that_flower_starts_is_a_guarded_one(tmp_path: Path) -> No
     for name in [*TASK_TYPE_TO_COMMAND.values(), "flower-superexec"]:
         found = Path(str(shutil.which(name, path=path)))
         assert found.parent == tmp_path / "programs"
-        assert ("a" * 64 in found.read_text()) == (name == "flwr-clientapp")
-        assert name == "flower-superexec" or str(Path(guards.__file__)) in found.read_text()
+        assert ("a" * 64 in found.read_text()) == (name in ("flwr-clientapp", "flower-superexec"))
+        assert str(Path(guards.__file__)) in found.read_text()
 
 
 def test_a_node_does_not_start_where_programs_cannot_be_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -253,6 +254,41 @@ def test_a_guarded_program_takes_nothing_from_variables_and_the_working_folder(t
     assert not (tmp_path / "ran").exists()
     # The app's own copy of this package would not be imported beside one that is there already.
     assert re.findall(r"^\s*(?:from|import) flwr_dpkmeans", Path(guards.__file__).read_text(), re.MULTILINE) == []
+
+
+_TWINS = """
+import pathlib, runpy, sys, time
+guard = runpy.run_path(sys.argv[1])
+guard["_forked"].__globals__["_EARLY"] = ("no_such_module", "colorsys")
+words = guard["_forked"](pathlib.Path(sys.argv[2]))
+if words is None:
+    time.sleep(60.0)
+import os, signal
+print(words, "colorsys" in sys.modules, signal.getsignal(signal.SIGCHLD) == signal.SIG_DFL, os.getpid(), flush=True)
+"""
+
+
+def test_the_process_of_each_message_is_a_fork_that_ends_with_what_starts_apps(tmp_path: Path) -> None:
+    messages = tmp_path / "messages"
+    assert not guards._handed_over(messages, ["--token", "1"])
+    os.mkfifo(messages)
+    # Nobody is there who could take it: the message's process starts by itself.
+    assert not guards._handed_over(messages, ["--token", "1"])
+    command = [sys.executable, "-I", "-c", _TWINS, guards.__file__, str(messages)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as superexec:
+        assert superexec.stdout is not None
+        deadline = time.monotonic() + 20.0
+        while not guards._handed_over(messages, ["--token", "1"]):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        assert guards._handed_over(messages, ["--token", "a b\n"])
+        said = [superexec.stdout.readline().rpartition(" ") for _ in range(2)]
+        assert sorted(line for line, _, _ in said) == ["['--token', '1'] True True", "['--token', 'a b\\n'] True True"]
+        assert len({*(process for _, _, process in said), str(superexec.pid)}) == 3
+        superexec.kill()
+        # The twin has the other end of this pipe, too.
+        assert superexec.stdout.read() == ""
+    assert not guards._handed_over(messages, ["--token", "1"])
 
 
 def test_alerts_do_not_fill_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

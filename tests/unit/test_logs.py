@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextvars
 import importlib
 import inspect
 import io
@@ -16,7 +17,7 @@ from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -25,11 +26,13 @@ from support.protocol_federation import grid_parts, make_federation
 
 import flwr_dpkmeans
 import simulations.baselines
-from flwr_dpkmeans.errors import ConfigurationError
+from flwr_dpkmeans.errors import CohortError, ConfigurationError
 from flwr_dpkmeans.flower import client_app as flower_node
 from flwr_dpkmeans.flower.exchange import recall
 from flwr_dpkmeans.flower.kmeans_client import KMeansClient
-from flwr_dpkmeans.flower.strategy import Progress, round_trips_left
+from flwr_dpkmeans.flower.progress import Progress
+from flwr_dpkmeans.flower.server_app import EndedError
+from flwr_dpkmeans.flower.strategy import round_trips_left
 from flwr_dpkmeans.log import (
     LONGEST_LINE,
     LineFormatter,
@@ -37,6 +40,8 @@ from flwr_dpkmeans.log import (
     LogOptions,
     Place,
     event,
+    name_nodes,
+    named,
     now_at,
     placed,
     placed_logger,
@@ -44,9 +49,14 @@ from flwr_dpkmeans.log import (
     show_logs,
     where_raised,
 )
-from flwr_dpkmeans.node.guard import logger
+from flwr_dpkmeans.node.guard import NodeGuard, NodeSettings, logger
+from flwr_dpkmeans.node.ledger import MemoryLedger
+from flwr_dpkmeans.node.node_settings import Identity
 from flwr_dpkmeans.node.policy import ClientPolicy
+from flwr_dpkmeans.secagg.messages import Stage
+from flwr_dpkmeans.secagg.roster import Credential
 from flwr_dpkmeans.sums.local import FIRST_NODE_ID
+from flwr_dpkmeans.sums.wire import Request
 
 PACKAGE = logging.getLogger("flwr_dpkmeans")
 SECRET = "4711.25"
@@ -307,7 +317,7 @@ def test_virtual_clients_leave_logging_alone(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_progress_counts_round_trips_and_expects_the_rest_to_take_as_long(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
-    monkeypatch.setattr("flwr_dpkmeans.flower.strategy.time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr("flwr_dpkmeans.flower.progress.time", SimpleNamespace(monotonic=lambda: now[0]))
     progress = Progress()
     now[0] += 6.0
     assert progress.describe(3) == "round trip 0 of 3, 6 s so far, about 18 s to go"  # at least one is counted as done
@@ -428,3 +438,46 @@ def test_what_a_client_holds_is_not_in_its_reprs() -> None:
 def test_a_message_of_another_party_has_four_thousand_characters_at_most() -> None:
     assert printable("x" * 4000) == "x" * 4000
     assert printable("x" * 4001) == "x" * 4000 + "..."
+
+
+def test_nodes_are_called_by_their_names_in_lines_and_sentences_but_not_in_paths() -> None:
+    ward, clinic, twin, other = 15589134634089942964, 9966128686792472424, 9867056176171301252, 9867056176171301253
+
+    def lines() -> list[str]:
+        assert named(f"node {ward}") == f"node {ward}"
+        name_nodes({ward: "ward-7", clinic: "evil\n name", twin: "same", other: "same", 3: "three"})
+        record = logging.LogRecord("flwr_dpkmeans.server", logging.WARNING, "", 0, "node %d left", (ward,), None)
+        sentence = EndedError(CohortError(f"look at the logs of nodes [{ward}, {clinic}], not round 3.")).args[0]
+        shown = [LineFormatter(kind).format(record) for kind in LogFormat]
+        path = named(f"node {ward}: /results/run-{ward}/client-{ward}/{ward}/page.html, {twin} and {other}")
+        return [shown[0], json.loads(shown[1])["message"], sentence, path]
+
+    assert contextvars.copy_context().run(lines) == [
+        "node ward-7 left",
+        "node ward-7 left",
+        f"CohortError: look at the logs of nodes [ward-7, {clinic}], not round 3.",
+        f"node ward-7: /results/run-{ward}/client-{ward}/{ward}/page.html, {twin} and {other}",
+    ]
+    assert named(f"node {ward}") == f"node {ward}"
+
+
+def test_a_nodes_lines_call_others_by_the_names_that_its_policy_pins() -> None:
+    """By what is announced now, and by the cohort that it remembers; never by what somebody calls itself."""
+    own, peer, stranger, later = (Identity.generate() for _ in range(4))
+    numbers = dict(zip((own, peer, stranger, later), range(17470624556868163865, 17470624556868163869), strict=True))
+    pins = {"ward-7": own.public_key.hex(), "ward-8": peer.public_key.hex(), "ward-9": later.public_key.hex()}
+    settings = NodeSettings(ClientPolicy(pinned_peers=pins), MemoryLedger(), "rows", identity=own)
+    guard = NodeGuard(settings, 1, numbers[own], 0, 0.0)
+    told = {numbers[one]: Credential(one.public_key, bytes(32), bytes(64)) for one in (peer, stranger)}
+    memory = SimpleNamespace(cohort=(f"{numbers[later]} identity {pins['ward-9'][:16]}", "5 key abcd"))
+
+    def line() -> str:
+        guard.name_peers(cast(Any, memory), Request(Stage.SUM, body=SimpleNamespace(credentials=told)))
+        text = (
+            f"node {numbers[peer]} (ward-8) did not sign, node {numbers[stranger]} is not pinned, {numbers[later]} is"
+        )
+        with placed(Place(run=9774918726557204819, node=numbers[own])):
+            return LineFormatter().format(logging.LogRecord("x", logging.WARNING, "", 0, text, (), None))
+
+    said = "node ward-7: node ward-8 did not sign, node 17470624556868163867 is not pinned, ward-9 is"
+    assert contextvars.copy_context().run(line) == f"run 9774918726557204819 {said}"

@@ -19,15 +19,24 @@ from support.node_files import SOME_APP, write_node
 
 from flwr_dpkmeans.__main__ import COMMANDS, main
 from flwr_dpkmeans.errors import ConfigurationError, RefusalError
-from flwr_dpkmeans.flower import node_command
+from flwr_dpkmeans.flower import findings, node_check, node_command
 from flwr_dpkmeans.flower.app_guard import digest_of
-from flwr_dpkmeans.flower.node_command import Verdict, check
+from flwr_dpkmeans.flower.findings import NoteError, Verdict
+from flwr_dpkmeans.flower.node_check import Answer, NodeCheck, check
 from flwr_dpkmeans.node.ledger import FileLedger, LedgerEntry
 from flwr_dpkmeans.node.node_settings import NodeOptions
-from simulations.deploy.certificates import make_credentials
+from simulations.deploy.credentials import make_credentials
 
 ROOT = Path(__file__).resolve().parents[2]
-ITEMS = ["file", "flower", "connection", "clock", "home", "policy", "identity", "ledger", "data", "output", "user"]
+ITEMS = ["file", "app", "flower", "port", "connection", "superlink", "clock", "home", "policy", "identity", "ledger"]
+ITEMS += ["run", "data", "units", "output", "disk", "user"]
+
+
+@pytest.fixture(autouse=True)
+def superlink(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that answers; what a node says of others is in test_node_faults.py."""
+    monkeypatch.setattr(node_check, "ask", lambda options: Answer(True, 0.5, ()))
+    monkeypatch.setattr(node_command, "ask", lambda options: Answer(True, 0.5, ()))
 
 
 class Started(Exception):
@@ -68,7 +77,6 @@ def test_check_prints_one_line_for_each_item_and_changes_nothing(
     ("changes", "sentence"),
     [
         ({"polcy": "/x"}, "the key 'polcy' is not known: did you mean 'policy'?"),
-        ({"data_path": "rows.csv"}, "data-path is 'rows.csv': write an absolute path"),
         ({"allowed_apps": []}, r"allowed-apps is \[\]"),
         ({"allowed_apps": ["ab12cd34"]}, "allowed-apps.0 is 'ab12cd34'"),
         ({"port": "9094"}, "port is '9094'"),
@@ -113,11 +121,9 @@ def damage(folder: Path, item: str) -> None:
         (folder / "rows.npy").write_bytes(b"not a table")
     elif item == "output":
         (folder / "results").write_text("a file")
-    elif item == "clock":
-        os.utime(folder / "policy.toml", (4e9, 4e9))
 
 
-@pytest.mark.parametrize("item", ["file", "home", "policy", "identity", "ledger", "data", "output", "clock"])
+@pytest.mark.parametrize("item", ["file", "home", "policy", "identity", "ledger", "data", "output"])
 def test_a_node_does_not_start_while_something_is_wrong(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], started: dict[str, object], item: str
 ) -> None:
@@ -159,7 +165,7 @@ def test_a_policy_of_another_user_is_refused(
     file = write_node(tmp_path)
     if os.geteuid() == 0:
         os.chown(tmp_path / "policy.toml", 65533, -1)
-    monkeypatch.setattr(node_command.os, "geteuid", lambda: 65532)
+    monkeypatch.setattr(node_check.os, "geteuid", lambda: 65532)
     assert main(["node", "check", str(file)]) == 1
     assert "chown it to root" in said(capsys, "policy")
 
@@ -182,10 +188,12 @@ def test_the_connection_needs_tls_and_a_certificate_that_holds(
     file = write_node(tmp_path, superlink="superlink.example.org:443", **secure)
     assert main(["node", "check", str(file)]) == 0
     assert said(capsys, "connection").startswith("ok")
-    later = node_command.time.time() + 8 * 86400
-    monkeypatch.setattr(node_command.time, "time", lambda: later)
+    later = findings.time.time() + 8 * 86400
+    monkeypatch.setattr(findings.time, "time", lambda: later)
     assert main(["node", "check", str(file)]) == 1
-    assert "set the clock, or get a new certificate" in said(capsys, "clock")
+    assert "set the clock, or get a new certificate" in said(capsys, "connection")
+    monkeypatch.undo()
+    monkeypatch.setattr(node_check, "ask", lambda options: Answer(True, 0.5, ()))
     made.node_keys[0].chmod(0o644)
     made.node_keys[0].parent.chmod(0o755)
     assert main(["node", "check", str(file)]) == 1
@@ -197,32 +205,21 @@ def test_the_connection_needs_tls_and_a_certificate_that_holds(
         assert "where others reach this node's tasks" in said(capsys, "connection")
 
 
-def test_what_is_not_known_of_the_clock_is_said(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for kept, verdict in ((False, "note"), (True, "ok")):
-        monkeypatch.setattr(node_command, "_is_kept", lambda kept=kept: kept)
-        assert main(["node", "check", str(write_node(tmp_path))]) == 0
-        line = said(capsys, "clock")
-        assert line.startswith(verdict)
-        assert "not known: the SuperLink's clock, which refuses nodes 5 s ahead of it" in line
-
-
 def test_check_says_which_defence_the_systems_users_give(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = write_node(tmp_path)
     options = NodeOptions.from_toml(file)
-    monkeypatch.setattr(node_command.os, "geteuid", lambda: 0)
+    monkeypatch.setattr(node_check.os, "geteuid", lambda: 0)
     assert "this is root" in said_of_user(file, options)
-    monkeypatch.setattr(node_command.os, "geteuid", lambda: file.stat().st_uid or 65533)
-    monkeypatch.setattr(node_command.os, "access", lambda path, mode: Path(path) == options.policy)
+    monkeypatch.setattr(node_check.os, "geteuid", lambda: file.stat().st_uid or 65533)
+    monkeypatch.setattr(node_check.os, "access", lambda path, mode: Path(path) == options.policy)
     assert f"could change {options.policy}" in said_of_user(file, options).replace(f"{file}, ", "")
-    monkeypatch.setattr(node_command.os, "geteuid", lambda: 65533)
+    monkeypatch.setattr(node_check.os, "geteuid", lambda: 65533)
     secret = NodeOptions.from_toml(write_node(tmp_path / "b", insecure=False, key="/etc/flower/key"))
-    monkeypatch.setattr(node_command.os, "access", lambda path, mode: path == secret.key)
+    monkeypatch.setattr(node_check.os, "access", lambda path, mode: path == secret.key)
     assert "note  user:       apps can read the SuperNode's key" in said_of_user(file, secret)
-    monkeypatch.setattr(node_command.os, "access", lambda path, mode: False)
+    monkeypatch.setattr(node_check.os, "access", lambda path, mode: False)
     assert said_of_user(file, secret).startswith("ok    user:       apps can neither change policy")
 
 
@@ -372,13 +369,15 @@ def test_check_says_what_the_data_have_cost_and_notes_a_data_set_under_another_n
 
 def test_the_hash_of_the_example_is_no_app(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main(["node", "check", str(write_node(tmp_path, allowed_apps=["0" * 64]))])
-    assert said(capsys, "file").startswith("wrong")
+    assert said(capsys, "app").startswith("wrong")
 
 
 def test_a_connection_without_a_key_is_a_note_and_no_error() -> None:
-    options = SimpleNamespace(host="127.0.0.1", insecure=False, superlink="example.org:9092", key=None)
-    with pytest.raises(node_command._NoteError, match="no key: whoever reaches the SuperLink can be a node"):
-        node_command._connection(cast(Any, options))
+    options = SimpleNamespace(
+        host="127.0.0.1", insecure=False, superlink="example.org:9092", key=None, root_certificates=None
+    )
+    with pytest.raises(NoteError, match="no key: whoever reaches the SuperLink can be a node"):
+        NodeCheck(Path(), cast(Any, options))._connection()
 
 
 @pytest.mark.parametrize(
@@ -393,29 +392,30 @@ def test_a_policy_that_leaves_everything_open_is_a_note(
         allow_anything=anything, max_epsilon_per_run=run, max_epsilon_total=total,
         require_complete=lambda: checked.append("complete"), check_columns=checked.append,
     )  # fmt: skip
-    monkeypatch.setattr(node_command.ClientPolicy, "from_toml", lambda path, base: policy)
-    monkeypatch.setattr(node_command, "_unchangeable", checked.append)
-    options: Any = SimpleNamespace(policy="p.toml", columns=("a",), table_schema=None)
+    monkeypatch.setattr(node_check.ClientPolicy, "from_toml", lambda path, base: policy)
+    monkeypatch.setattr(node_check, "require_unchangeable", checked.append)
+    options: Any = SimpleNamespace(policy="p.toml", columns=("a",), table_schema=None, schema_digest="")
     if noted:
-        with pytest.raises(node_command._NoteError, match="allows anything and leaves epsilon open"):
-            node_command._policy(options)
+        with pytest.raises(NoteError, match="allows anything and leaves epsilon open"):
+            NodeCheck(Path(), options)._policy()
     else:
-        assert node_command._policy(options) == f"at most epsilon {run:g} for a run, {total:g} in all"
+        assert NodeCheck(Path(), options)._policy() == f"at most epsilon {run:g} for a run, {total:g} in all"
     assert checked == ["p.toml", "complete", ("a",)]
 
 
 def test_a_policys_columns_are_held_against_those_of_the_schema(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(node_command, "_unchangeable", lambda path: None)
+    monkeypatch.setattr(node_check, "require_unchangeable", lambda path: None)
     (tmp_path / "schema.toml").write_text(
         'profile = ["ward"]\n[columns]\nage = { kind = "number", bounds = [0, 9] }\n'
         'ward = { kind = "category", values = ["A"], weight = 0 }\n'
     )
     limits = 'allow-anything = true\nmax-epsilon-per-run = 1\nmax-epsilon-total = 2\nallowed-columns = ["age"{}]\n'
-    options: Any = SimpleNamespace(policy=tmp_path / "p.toml", columns=(), table_schema=tmp_path / "schema.toml")
+    files = {"policy": tmp_path / "p.toml", "table_schema": tmp_path / "schema.toml"}
+    options: Any = SimpleNamespace(**files, columns=(), schema_digest="")
     options.policy.write_text(limits.format(', "ward=A"'))
-    assert node_command._policy(options) == "at most epsilon 1 for a run, 2 in all"
+    assert NodeCheck(Path(), options)._policy() == "at most epsilon 1 for a run, 2 in all"
     options.policy.write_text(limits.format(""))
     with pytest.raises(RefusalError, match="its table of 2 names has 1 besides them"):
-        node_command._policy(options)
+        NodeCheck(Path(), options)._policy()

@@ -109,7 +109,8 @@ def test_server_app_and_client_app_of_somebody_else(tmp_path: Path) -> None:
     assert all(np.array_equal(other, centroids[0]) for other in centroids)
     for i in range(N_CLIENTS):
         entries = FileLedger(tmp_path / f"ledger-{i}").entries()
-        assert [entry.round_index for entry in entries] == rounds
+        assert [entry.round_index for entry in entries] == [*rounds, rounds[-1]]
+        assert entries[-1].release == "the result"
         assert {entry.epsilon for entry in entries} == {result.privacy.epsilon_worst_case}  # type: ignore[attr-defined]
 
 
@@ -130,7 +131,8 @@ def test_ordinary_client_app_with_the_mod(tmp_path: Path) -> None:
             result = FastLloyd(10, trust="central", noise="seeded", **settings).start(grid)
         assert result.confirmed == (2, 3, 4, 5)
         arrays.append(result.arrays["centroids"].numpy())
-        assert len(FileLedger(tmp_path / str(run_id) / "ledger-0").entries()) == len(result.steps)
+        entries = FileLedger(tmp_path / str(run_id) / "ledger-0").entries()
+        assert sum(entry.is_release for entry in entries) == len(result.steps)
     assert np.array_equal(*arrays)
 
 

@@ -146,3 +146,38 @@ def test_the_checks_are_those_of_the_run(monkeypatch: pytest.MonkeyPatch, table:
     assert main(["run", str(PROJECT), "--federation-config", "num-supernodes=4", "-c", stated(table)]) == 0
     ((source, _, node),) = read
     assert (source, node) == (str(table), {"partition-id": 0, "num-partitions": 4})
+
+
+_BROKEN_OFF = """
+import json, sys, pathlib
+asked = pathlib.Path({asked!r})
+asked.write_text(asked.read_text() + "." if asked.exists() else "")
+if sys.argv[1] == "run":
+    print("Successfully started run 1234")
+    sys.exit(1)
+answers = [None, "", "running", "finished:failed"]
+answer = answers[min(len(asked.read_text()) - 1, 3)]
+if answer is None:
+    sys.exit(1)
+ended = {{"status": answer, "status-details": "No heartbeat received from the task" if "f" in answer else "N/A"}}
+print(json.dumps({{"success": True, "runs": [ended]}} if answer else {{"success": False}}))
+"""
+
+
+def test_a_run_whose_stream_breaks_off_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch, home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The SuperLink is killed: for a while nobody answers, then the run goes on, and then it ends."""
+    (home / "flower.py").write_text(_BROKEN_OFF.format(asked=str(home / "asked")))
+    monkeypatch.setattr(run_command, "_FLWR", (sys.executable, str(home / "flower.py")))
+    monkeypatch.setattr(run_command, "_POLL_SECONDS", 0.0)
+    assert main(["run", "@somebody/app"]) == 1
+    assert capsys.readouterr().err.splitlines() == [
+        "the stream broke off; waiting for the end of run 1234",
+        "run 1234 is finished:failed: No heartbeat received from the task: its ServerApp was ended from outside, such "
+        "as with the SuperLink; what nodes have charged stays charged, so look at their ledgers and start a new run.",
+    ]
+    assert (home / "asked").read_text() == "...."
+    monkeypatch.setattr(run_command, "_PATIENCE_SECONDS", 0.0)
+    assert main(["run", "@somebody/app"]) == 1
+    assert "run 1234 is of unknown status: no answer for 0 s: see flwr list." in capsys.readouterr().err

@@ -27,7 +27,7 @@ from flwr_dpkmeans.algorithms.lloyd_family import FastLloydOptions, Schedule
 from flwr_dpkmeans.algorithms.noise_budget import NoiseFamily
 from flwr_dpkmeans.algorithms.server_points import bounds_from_server
 from flwr_dpkmeans.data.bundled import BUNDLED, as_classes, load_bundled
-from flwr_dpkmeans.data.partition import MIXTURE_BOUNDS, MixtureClients
+from flwr_dpkmeans.data.partition import MIXTURE_BOUNDS, MixtureClients, Partition
 from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.errors import ConfigurationError, DataError
 from flwr_dpkmeans.flower import client_app as app_module
@@ -36,6 +36,7 @@ from flwr_dpkmeans.flower import exchange, server_app
 from flwr_dpkmeans.flower.client_app import app as clients
 from flwr_dpkmeans.flower.client_app import load_client
 from flwr_dpkmeans.flower.engines import InProcessGrid, Node
+from flwr_dpkmeans.flower.progress import LOG_FILE, PROGRESS_FILE, Outcome, read_progress
 from flwr_dpkmeans.flower.server_app import run_keys, strategy_from_run_config
 from flwr_dpkmeans.kmeans.lloyd import PostProcessing
 from flwr_dpkmeans.kmeans.public_points import PackingMethod
@@ -84,6 +85,11 @@ def test_the_block_of_pyproject_is_generated(capsys: pytest.CaptureFixture[str])
     assert text[text.index("[tool.flwr.app.config]") :] == capsys.readouterr().out
     assert command(["options"]) == 0
     assert "fastlloyd.alpha = 0.8: radius over half" in capsys.readouterr().out
+
+
+def test_keys_say_which_partitions_there_are() -> None:
+    (about,) = (key.about for key in run_keys() if key.name == "partition")
+    assert about.split(" (")[0] == ", ".join(kind.value for kind in Partition)
 
 
 def test_one_word_leaves_an_option_to_the_run() -> None:
@@ -784,9 +790,9 @@ def contents(folder: Path) -> dict[str, bytes]:
 def test_no_run_touches_the_result_of_another_one(tmp_path: Path) -> None:
     """Two runs with one output folder, and a third that has the first one's id."""
     first = run_app(tmp_path, run_id=31, data="iris", **{"n-clusters": 3})
-    before = contents(first)
+    before = {name: content for name, content in contents(first).items() if name not in (PROGRESS_FILE, LOG_FILE)}
     second = run_app(tmp_path, run_id=32, data="iris", **{"n-clusters": 2})
-    assert contents(first) == before
+    assert {name: content for name, content in contents(first).items() if name in before} == before
     for ledger in tmp_path.glob("ledger-*"):
         ledger.unlink()
     run_app(tmp_path, run_id=31, data="iris", **{"n-clusters": 2})
@@ -896,7 +902,10 @@ def test_a_bad_configuration_ends_the_run_before_anything_is_sent(
     with pytest.raises(server_app.EndedError, match="ConfigurationError: epsilon is -1"):
         run_app(tmp_path, epsilon=-1.0)
     assert log == ["ConfigurationError: epsilon is -1.0, but it must be a finite number greater than 0: give 1.0."]
-    assert list(tmp_path.iterdir()) == []
+    assert {path.name for path in tmp_path.rglob("*") if path.is_file()} == {PROGRESS_FILE, LOG_FILE}
+    known = read_progress(tmp_path / "run-31")
+    assert (known.outcome, known.trips) == (Outcome.STOPPED, ())
+    assert known.sentence == log[0]
 
 
 # -- labels for an evaluation -------------------------------------------------------------------------------------

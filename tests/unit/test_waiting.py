@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import contextvars
+import re
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 from unittest import mock
 
 import pytest
+from flwr.proto.node_pb2 import NodeInfo
+from flwr.serverapp import Grid
 
-from flwr_dpkmeans.errors import CohortError
-from flwr_dpkmeans.flower.exchange import wait_for_nodes
+from flwr_dpkmeans.errors import CohortError, ConfigurationError
+from flwr_dpkmeans.flower.exchange import turn, wait_for_nodes
+from flwr_dpkmeans.flower.strategy import Timeouts
+from flwr_dpkmeans.log import named
 
 
 class World:
@@ -21,11 +28,14 @@ class World:
         self._start = self.now
         self._nodes_at = nodes_at
         self.said: list[str] = []
+        self.names: dict[int, str] = {}
         self.asked = 0
 
-    def get_node_ids(self) -> list[int]:
+    def get_nodes(self) -> list[NodeInfo]:
         self.asked += 1
-        return self._nodes_at(self.now - self._start)
+        return [
+            NodeInfo(node_id=node, name=self.names.get(node, "")) for node in self._nodes_at(self.now - self._start)
+        ]
 
     def sleep(self, seconds: float) -> None:
         assert seconds > 0
@@ -119,3 +129,46 @@ def test_nodes_that_leave_are_not_counted() -> None:
     world = World(lambda now: [2, 3, 4] if 1.0 <= now < 2.0 else [2])
     with pytest.raises(CohortError, match="1 of 4"):
         world.wait(4, timeout=10.0)
+
+
+def test_the_superlinks_names_stand_for_nodes_from_then_on() -> None:
+    world = World(lambda now: [8836284626031169334, 3412860526946820869])
+    world.names = {3412860526946820869: "ward-8"}
+
+    def sentence() -> str:
+        with pytest.raises(CohortError):
+            world.wait(3, timeout=31.0)
+        return named(world.said[-1])
+
+    told = "still waiting for 3 clients after 30 of 31 s: 2 joined so far, nodes [ward-8, 8836284626031169334]"
+    assert contextvars.copy_context().run(sentence) == told
+
+
+def test_a_run_waits_for_the_end_of_another_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FLWR_HOME", str(tmp_path))
+    world, grid = World(lambda _: []), cast(Grid, SimpleNamespace())
+    other = turn(grid, concurrent=False)
+
+    def sleep(seconds: float) -> None:
+        world.now += seconds
+        if world.waited == 62.0:
+            other.__exit__(None, None, None)
+
+    clock, log = SimpleNamespace(monotonic=lambda: world.now, sleep=sleep), SimpleNamespace(info=world.said.append)
+    with mock.patch.multiple("flwr_dpkmeans.flower.exchange", time=clock, logger=log):
+        other.__enter__()
+        with turn(grid, concurrent=True):
+            assert world.waited == 0.0
+        with turn(cast(Grid, SimpleNamespace(is_complete=True)), concurrent=False):
+            assert world.waited == 0.0
+        with turn(grid, concurrent=False):
+            assert world.waited == 62.0
+        with turn(grid, concurrent=False):
+            assert world.waited == 62.0
+    seconds = [re.findall(r"waiting for another run's end, for (\d+) s so far", line)[0] for line in world.said]
+    assert seconds == ["0", "30", "60"]
+
+
+def test_what_is_no_boolean_does_not_let_runs_meet() -> None:
+    with pytest.raises(ConfigurationError, match="concurrent is 'no', but it must be true or false"):
+        Timeouts(concurrent="no")  # type: ignore[arg-type]

@@ -98,7 +98,7 @@ def test_a_node_that_has_left_costs_nobody_elses_answer() -> None:
 
 def test_only_a_deployment_is_polled_in_an_own_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[str] = []
-    monkeypatch.setattr(waves, "send_in_waves", lambda grid, messages, timeout, **options: calls.append("own"))
+    monkeypatch.setattr(waves, "send_in_waves", lambda grid, messages, timeout, heard, **options: calls.append("own"))
     monkeypatch.setattr(SlowGrid, "send_and_receive", lambda self, messages, timeout: calls.append("flower's") or [])
     grid = SlowGrid(2)
     for complete, simulated, expected in ((True, False, "flower's"), (False, True, "flower's"), (False, False, "own")):

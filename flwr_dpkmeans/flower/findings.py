@@ -1,0 +1,153 @@
+"""What an operator's command looks at before it starts something, and how it says what it saw."""
+
+from __future__ import annotations
+
+import datetime
+import ipaddress
+import os
+import shutil
+import socket
+import stat
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError
+from flwr_dpkmeans.flower.app_guard import GuardError, digest_of
+
+LEAST_DAYS = 30
+"""Of a certificate, below which its owner is told to get a new one."""
+LEAST_FREE = 100 * 2**20
+"""Bytes on the disks of ledger, results and home: files and log of a run take some 5 MB, an unpacked app as much, and
+a disk that fills up ends a run after it was charged."""
+
+
+class Verdict(StrEnum):
+    """How an item is."""
+
+    OK = "ok"
+    NOTE = "note"
+    WRONG = "wrong"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What was seen of one item, as one sentence."""
+
+    item: str
+    verdict: Verdict
+    says: str
+
+    def __str__(self) -> str:
+        return f"{self.verdict:<6}{self.item + ':':<12}{self.says}"
+
+
+class NoteError(Exception):
+    """Not wrong, but the operator should know."""
+
+
+def found(item: str, look: Callable[[], str]) -> Finding:
+    """The result of one look; an exception's text is for the operator, who may read all of the files."""
+    try:
+        return Finding(item, Verdict.OK, look())
+    except NoteError as note:
+        return Finding(item, Verdict.NOTE, str(note))
+    except (DPKMeansError, GuardError) as error:
+        return Finding(item, Verdict.WRONG, str(error))
+    except (OSError, ValueError) as error:
+        return Finding(item, Verdict.WRONG, f"{error}: correct the path, its rights or its content.")
+
+
+def require_writable(folder: Path) -> str:
+    """Say that files can be made in a folder, or in the one that it would be made in."""
+    there = existing(folder)
+    if not (there.is_dir() and os.access(there, os.W_OK)):
+        raise ConfigurationError(f"this user cannot write into {there}: make {folder}, and chown it to the user.")
+    return f"{folder} can be written"
+
+
+def existing(folder: Path) -> Path:
+    """The folder, or the nearest above it that is there."""
+    return next(place for place in (folder, *folder.parents) if place.exists())
+
+
+def app_hash(app: Path) -> str:
+    """Return the hash of an app: of a FAB, or of what Flower makes of a project's folder."""
+    from flwr.cli.build import build_fab_from_disk
+
+    try:
+        return digest_of(build_fab_from_disk(app) if app.is_dir() else app.read_bytes())
+    except (GuardError, ValueError) as error:
+        raise ConfigurationError(f"{app} is no Flower app ({error}): give a project or a .fab file.") from error
+
+
+def flower_environment() -> dict[str, str]:
+    """The own environment without Python's variables, for a program of Flower's that reports nothing."""
+    own = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    own |= {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "PYTHONUNBUFFERED": "1"}
+    own.setdefault("FLWR_SUPEREXEC_TASK_POLL_INTERVAL", "0.2")
+    return own
+
+
+def program(name: str) -> str:
+    """A command of the environment that this interpreter is in."""
+    return str(Path(sys.executable).with_name(name))
+
+
+def require_unchangeable(path: Path) -> None:
+    """Refuse a file that another user than root could change, or put another one in the place of."""
+    for one in (path, path.parent):
+        facts = one.stat()
+        others = facts.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not facts.st_mode & stat.S_ISVTX
+        if facts.st_uid not in (0, os.geteuid()) or others:
+            raise ConfigurationError(f"{one} may be changed by others: chown it to root, or chmod go-w it.")
+
+
+def require_secret(path: Path) -> None:
+    """Refuse a file that everybody could read."""
+    if path.stat().st_mode & (stat.S_IROTH | stat.S_IWOTH) and path.parent.stat().st_mode & stat.S_IXOTH:
+        raise ConfigurationError(f"{path} may be read or changed by everybody: chmod o-rw it.")
+
+
+def is_this_machine(host: str) -> bool:
+    """Whether nobody else reaches an address."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def require_days(what: str, begins: datetime.datetime, ends: datetime.datetime) -> None:
+    """Refuse a certificate outside of its time; note one that ends soon."""
+    now, span = datetime.datetime.fromtimestamp(time.time(), datetime.UTC), f"{begins:%F} to {ends:%F}"
+    if not begins <= now <= ends:
+        mend = "set the clock, or get a new certificate."
+        raise ConfigurationError(f"{what} holds from {span}, but this machine has {now:%F %T} UTC: {mend}")
+    if (left := (ends - now).days) < min(LEAST_DAYS, (ends - begins).days / 3):
+        raise NoteError(f"{what} holds from {span}, so {left} days more: get a new one before")
+
+
+def require_free(host: str, port: int) -> str:
+    """Refuse a port that something listens on."""
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            mend = "unless that is this node, end what listens there, or give another port"
+            raise ConfigurationError(f"{host}:{port} cannot be had ({error.strerror}): {mend}.") from error
+    return f"{host}:{port} is free"
+
+
+def require_room(*folders: Path) -> str:
+    """Refuse disks that a run could fill up."""
+    for folder in folders:
+        if (free := shutil.disk_usage(existing(folder)).free) < LEAST_FREE:
+            raise ConfigurationError(
+                f"the disk of {folder} has {free / 2**20:.0f} MiB left, but {LEAST_FREE / 2**20:.0f} are needed: make "
+                "room, since one that is full in the middle of a run ends it after it was charged."
+            )
+    return f"over {LEAST_FREE / 2**20:.0f} MiB are free"

@@ -1,0 +1,355 @@
+"""What can be known of a node before a run: one finding for each item, and what is wrong is said with its mend."""
+
+from __future__ import annotations
+
+import datetime
+import email.utils
+import itertools
+import math
+import os
+import ssl
+import sys
+import time
+from dataclasses import dataclass
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any
+
+import httpx
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import load_ssh_private_key
+from flwr.common.config import parse_config_args
+from flwr.proto.fleet_pb2 import ActivateNodeRequest
+from flwr.supercore.error import ApiErrorCode, FlowerError
+from flwr.supercore.primitives.asymmetric import public_key_to_bytes
+from flwr.supercore.version import package_version
+from flwr.supernode.fleet_http_client import FleetHttpClient
+from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
+from packaging.version import Version
+
+from flwr_dpkmeans.data.schema import MOST_OUTSIDE, Schema
+from flwr_dpkmeans.data.tables import Layout, Table, load_by_schema, load_declared, look_by_schema
+from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError, PeerError, listed
+from flwr_dpkmeans.flower import app_guard
+from flwr_dpkmeans.flower.findings import (
+    Finding,
+    NoteError,
+    app_hash,
+    found,
+    is_this_machine,
+    require_days,
+    require_free,
+    require_room,
+    require_secret,
+    require_unchangeable,
+    require_writable,
+)
+from flwr_dpkmeans.flower.server_app import run_keys, strategy_from_run_config
+from flwr_dpkmeans.flower.strategy import first_plan
+from flwr_dpkmeans.node.guard import NodeGuard, NodeSettings, unfinished_sentence
+from flwr_dpkmeans.node.invitation import Invitation
+from flwr_dpkmeans.node.ledger import FileLedger, unfinished
+from flwr_dpkmeans.node.node_settings import Identity, Isolation, NodeOptions
+from flwr_dpkmeans.node.policy import DEPLOYED, ClientPolicy
+from flwr_dpkmeans.privacy.release import PrivacyUnit
+
+OLDEST_FLOWER = "1.41"
+MOST_CLOCK_SECONDS = 2.0
+"""Flower lets a node be 5 s ahead of its SuperLink, and 305 s behind: what drifts is mended long before."""
+
+
+class UnansweredError(PeerError):
+    """Nobody is there yet."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a SuperLink tells whoever asks."""
+
+    knows_key: bool
+    ahead: float
+    """Seconds that this machine's clock is ahead of its, give or take one: dates have whole seconds."""
+    certificate: tuple[datetime.datetime, ...]
+    """From when to when it holds; empty without TLS."""
+
+
+def ask(options: NodeOptions) -> Answer:
+    """Ask for what a SuperLink refuses even to nodes that it knows, so that nothing changes there.
+
+    An `UnansweredError` if nobody is there yet, a ConfigurationError if it is not the one that the node knows.
+    """
+    key: Any = ec.generate_private_key(ec.SECP384R1())
+    key = load_ssh_private_key(options.key.read_bytes(), None) if options.key else key
+    request = ActivateNodeRequest(public_key=public_key_to_bytes(key.public_key()), heartbeat_interval=0.0)
+    where, authority = f"superlink {options.superlink}", str(options.root_certificates or "") or None
+    connect, signs = FleetHttpClient.from_server_address, [NodeAuthHttpInterceptor(key, key.public_key())]
+    try:
+        with connect(options.superlink, options.insecure, authority, signs) as client:
+            try:
+                client.ActivateNode(request)
+            except httpx.HTTPStatusError as error:
+                said, refusal = error.response, FlowerError.from_json(error.response.text)
+                sent = email.utils.parsedate_to_datetime(said.headers.get("date", "")).timestamp()
+                line = said.extensions["network_stream"].get_extra_info("ssl_object")
+                certificate = {} if line is None else line.getpeercert()
+    except (httpx.HTTPError, ValueError) as error:
+        if "SSL" in str(error) or not isinstance(error, httpx.ConnectError | httpx.TimeoutException):
+            mend = "correct superlink and root-certificates, as its operator says on a way that you trust"
+            raise ConfigurationError(f"{where} is not the one that this node knows ({error}): {mend}.") from error
+        raise UnansweredError(f"{where} does not answer ({error}): have it started, or correct superlink.") from error
+    times = [ssl.cert_time_to_seconds(certificate[side]) for side in ("notBefore", "notAfter") if certificate]
+    return Answer(
+        refusal is not None and refusal.code == ApiErrorCode.FLEET_INVALID_HEARTBEAT_INTERVAL,
+        time.time() - said.elapsed.total_seconds() / 2 - sent - 1.0,
+        tuple(datetime.datetime.fromtimestamp(one, datetime.UTC) for one in times),
+    )
+
+
+def check(path: Path, options: NodeOptions, *, apps: bool) -> list[Finding]:
+    """Look at everything that a node needs, one finding for each item; looks only, and changes nothing.
+
+    Where isolation is "process", `apps` looks at what the user who runs the apps needs, else at the SuperNode's part.
+    """
+    both, looks = options.isolation is Isolation.SUBPROCESS, NodeCheck(path, options)
+    items = ["file", "app", "flower"]
+    items += ["port", "connection", "superlink", "clock"] if both or not apps else []
+    if both or apps:
+        items += ["home", "policy", "identity", "ledger", "run", "data", "units", "output", "disk", "user"]
+    return [found(item, getattr(looks, f"_{item}")) for item in items]
+
+
+@dataclass(frozen=True)
+class NodeCheck:
+    """A look at each item; what it says if it is as it should be, or an error or a note."""
+
+    path: Path
+    options: NodeOptions
+
+    def _file(self) -> str:
+        require_unchangeable(self.path)
+        return f"only its owner and root can change {self.path}"
+
+    def _app(self) -> str:
+        allowed, invitation = self.options.allowed_apps, self.invitation
+        if not all(app.strip("0") for app in allowed):
+            raise ConfigurationError(
+                "allowed-apps still has the example's zeros: put the hash of a reviewed app there."
+            )
+        own = app_hash(self.options.app) if self.options.app else ""
+        for whose, digest in (("the own copy", own), ("the invitation's app", invitation.app if invitation else "")):
+            if digest and digest not in allowed:
+                raise ConfigurationError(
+                    f"allowed-apps lacks {digest}, the hash of {whose}: review it, and put it there."
+                )
+        return f"allows {len(allowed)} app(s): {', '.join(app[:16] for app in allowed)}"
+
+    def _flower(self) -> str:
+        old = ["is too old"] if Version(package_version) < Version(OLDEST_FLOWER) else []
+        if missing := old or [f"has no {seam} for the guard" for seam in app_guard.missing_seams()]:
+            raise ConfigurationError(f"Flower {package_version} {missing[0]}: pip install 'flwr=={OLDEST_FLOWER}.0'.")
+        return f"the guard stands before the installation of apps of Flower {package_version}; a SuperLink names none"
+
+    def _port(self) -> str:
+        return require_free(self.options.host, self.options.port)
+
+    def _connection(self) -> str:
+        options = self.options
+        if not is_this_machine(options.host):
+            raise ConfigurationError(f"host is {options.host!r}, where others reach this node's tasks: give 127.0.0.1.")
+        if options.insecure:
+            if not is_this_machine(options.superlink.rpartition(":")[0].strip("[]")):
+                raise ConfigurationError(f"superlink is {options.superlink!r} without TLS: leave 'insecure' out.")
+            raise NoteError("no TLS and no authentication, with a SuperLink on this machine")
+        if options.root_certificates:
+            require_unchangeable(options.root_certificates)
+            for known in x509.load_pem_x509_certificates(options.root_certificates.read_bytes()):
+                require_days(str(options.root_certificates), known.not_valid_before_utc, known.not_valid_after_utc)
+        if not options.key:
+            raise NoteError("no key: whoever reaches the SuperLink can be a node, unless it takes known keys only")
+        require_secret(options.key)
+        if not isinstance(load_ssh_private_key(options.key.read_bytes(), None), ec.EllipticCurvePrivateKey):
+            raise ConfigurationError(f"{options.key} is no key on a NIST curve: ssh-keygen -t ecdsa -b 384 makes one.")
+        return f"TLS to {options.superlink}, authenticated by {options.key}"
+
+    def _superlink(self) -> str:
+        address, key, answer = self.options.superlink, self.options.key, ask(self.options)
+        if key and not answer.knows_key:
+            mend = "have its operator register its public half, and look at the clock"
+            raise ConfigurationError(f"{address} does not know the key {key}: {mend}.")
+        if answer.certificate:
+            require_days(f"the certificate of {address}", *answer.certificate)
+        return f"{address} answers" + (", with a certificate that holds" if answer.certificate else "")
+
+    def _clock(self) -> str:
+        allowed = "which refuses nodes whose clock is 5 s ahead, or 305 s behind"
+        try:
+            ahead = ask(self.options).ahead
+        except DPKMeansError:
+            raise NoteError(f"not known without an answer of the SuperLink, {allowed}") from None
+        if abs(ahead) > MOST_CLOCK_SECONDS:
+            side = f"{abs(ahead):.0f} s {'ahead of' if ahead > 0 else 'behind'}"
+            raise ConfigurationError(f"it is {side} that of the SuperLink, {allowed}: set it, such as by NTP.")
+        return f"it is within {MOST_CLOCK_SECONDS:g} s of the SuperLink's, to the second that an answer's date tells"
+
+    @cached_property
+    def rules(self) -> ClientPolicy:
+        """Its policy."""
+        return ClientPolicy.from_toml(self.options.policy, base=DEPLOYED)
+
+    @cached_property
+    def invitation(self) -> Invitation | None:
+        """What goes around; a file that lay on a shared disk is not needed once its identities are pinned."""
+        path = self.options.invitation
+        return Invitation.from_toml(path) if path and path.exists() else None
+
+    def _policy(self) -> str:
+        require_unchangeable(self.options.policy)
+        rules, schema = self.rules, self.schema
+        rules.require_complete()
+        rules.check_columns(
+            [name for one in schema.columns for name in one.features] if schema else self.options.columns
+        )
+        if rules.allow_anything and math.inf in (rules.max_epsilon_per_run, rules.max_epsilon_total):
+            raise NoteError(f"{self.options.policy} allows anything and leaves epsilon open")
+        return f"at most epsilon {rules.max_epsilon_per_run:g} for a run, {rules.max_epsilon_total:g} in all"
+
+    def _identity(self) -> str:
+        """Whether the own key, the invitation and the policy say the same of this party and of the others."""
+        own, policy = Identity.load(self.options.identity).public_key.hex(), self.options.policy
+        pins = self.rules.pinned_peers or ()
+        pinned, invited = {name or key: key for name, key in pins}, self.invitation.pins if self.invitation else {}
+        told = {"its key file": {self.options.name: own}, "the invitation": invited, str(policy): pinned}
+        for (one, first), (two, second) in itertools.combinations(told.items(), 2):
+            for name in [name for name in first if first[name] != second.get(name, first[name])]:
+                raise ConfigurationError(
+                    f"{name} has the identity {first[name]} by {one}, but {second[name]} by {two}: ask its owner by "
+                    "telephone which one holds, and correct the other."
+                )
+        if not pins:
+            raise NoteError(f"public key {own}; the policy pins nobody, so a server may invent parties: see node pin")
+        if lacking := [key for key in {own, *invited.values()} if key not in pinned.values()]:
+            raise ConfigurationError(
+                f"{policy} does not pin {listed(lacking)}: add the parties' lines to [pinned-peers]."
+            )
+        return f"public key {own}; pinned: {listed(pinned)}"
+
+    def _run(self) -> str:
+        """Whether the expected run would be let through: as stated, or by default with all that are pinned."""
+        options, rules = self.options, self.rules
+        stated = parse_config_args([options.run_config]) if options.run_config else {}
+        assumed = {key.name: key.default for key in run_keys()} | {
+            "num-clients": max(len(rules.pinned_peers or ()), rules.min_cohort),
+            "cohort.min-clients": rules.min_cohort,
+            "bounds": str(options.table_schema or "private"),
+        }
+        try:
+            strategy = strategy_from_run_config({**assumed, **stated}, simulated=False)
+            config = strategy.config
+            plan, _ = first_plan(config, strategy._server_points, run_id=1, n_clients=config.n_clients or 0)
+            ledger, identity = FileLedger(options.ledger), Identity.load(options.identity)
+            guard = NodeGuard(NodeSettings(rules, ledger, options.data_name, identity=identity), plan.run_id, 0, 0, 0.0)
+            guard.require_allowed(plan)
+            guard.require_names(plan, plan.config.feature_names)
+        except DPKMeansError as error:
+            if stated:
+                raise ConfigurationError(f"run-config: {error}") from error
+            raise NoteError(f"a run with the app's defaults would be refused: {error}") from error
+        return f"epsilon {config.epsilon:g}, {'as run-config says' if stated else 'by default'}, would be allowed"
+
+    def _home(self) -> str:
+        home, stated = self.options.home, os.environ.get("FLWR_HOME", "")
+        if os.path.lexists(home):
+            app_guard.require_private(home)
+        else:
+            require_writable(home)
+        if stated and Path(stated).absolute() != home:
+            raise NoteError(f"FLWR_HOME is {stated!r}, but this node's home is {home}: unset it, or correct home")
+        return f"{home} is this user's alone"
+
+    def _ledger(self) -> str:
+        path, data_id, ledger = self.options.ledger, self.options.data_name, FileLedger(self.options.ledger)
+        if path.exists():
+            require_unchangeable(path)
+        ledger.require_usable()
+        spent = {unit.value: ledger.past(data_id, unit.value).epsilon for unit in PrivacyUnit}
+        says = "; ".join(f"epsilon {epsilon:g} per {unit}" for unit, epsilon in spent.items())
+        others = sorted({entry.data_id for entry in ledger.entries()} - {data_id})
+        if others and not any(spent.values()):
+            # A renamed file is another data set to the ledger, and would have its whole budget again.
+            raise NoteError(
+                f"{path} knows nothing of {data_id!r}, but of {others[0]!r}: give data-id={others[0]!r} if the "
+                "rows are the same"
+            )
+        says = f"{path} can be charged; {data_id!r} has cost {says}"
+        if last := unfinished(ledger, data_id):
+            raise NoteError(f"{says}; {unfinished_sentence(last)}")
+        return says
+
+    @cached_property
+    def schema(self) -> Schema | None:
+        """That of all parties."""
+        path, agreed = self.options.table_schema, self.options.schema_digest
+        schema = None if path is None else Schema.load(path)
+        if schema and agreed not in ("", schema.digest):
+            raise ConfigurationError(
+                f"{path} has the digest {schema.digest}, but schema-digest is {agreed}: put back the schema that was "
+                "agreed on, or agree on this one."
+            )
+        return schema
+
+    @cached_property
+    def table(self) -> Table:
+        """The rows, as the node's app reads them."""
+        options, schema = self.options, self.schema
+        layout = Layout(options.columns, options.label_column, options.header, options.query)
+        load = load_declared if schema is None else partial(load_by_schema, schema=schema)
+        return load(options.data_path, layout=layout)
+
+    def _data(self) -> str:
+        options, table = self.options, self.table
+        if not options.query:
+            require_secret(Path(options.data_path))
+        source = "the database" if options.query else options.data_path  # a URL may hold a password
+        if not len(table.points):
+            raise ConfigurationError(
+                f"{source} has no row with a finite number in each of {', '.join(map(repr, table.names))}, so "
+                "this node would give nothing: correct columns, header or the file."
+            )
+        width = len(table.names) or table.points.shape[1]
+        return f"{source} has {width} columns to cluster by, and {len(table.points)} rows"
+
+    def _units(self) -> str:
+        """Never wrong: what rows say must not decide whether a node takes part, and no number of them is told."""
+        names, header, query = self.options.columns, self.options.header, self.options.query
+        pairs = self.rules.allowed_bounds or ()
+        stated = zip(names, pairs * (len(names) if len(pairs) == 1 else 1), strict=False)
+        columns = {name: {"kind": "number", "bounds": pair} for name, pair in stated}
+        if not (schema := self.schema or (Schema(columns=columns) if columns else None)):
+            return "not known: neither a schema nor the policy's allowed-bounds says what the columns lie between"
+        layout = Layout(() if header else names, header=header, query=query)
+        foreign = [one.name for one in look_by_schema(self.options.data_path, schema, layout) if one.looks_foreign]
+        if foreign:
+            raise NoteError(f"over {MOST_OUTSIDE:.0%} of {listed(foreign)} lie outside their bounds: another unit?")
+        return f"at most {MOST_OUTSIDE:.0%} of each column lie outside the stated bounds"
+
+    def _output(self) -> str:
+        if self.options.output.exists():
+            require_secret(self.options.output)
+        return require_writable(self.options.output)
+
+    def _disk(self) -> str:
+        return require_room(self.options.ledger.parent, self.options.output, self.options.home)
+
+    def _user(self) -> str:
+        """Which of the two lines of defence holds: the guard alone, or the system's users as well."""
+        key = self.options.key
+        if os.geteuid() == 0:
+            raise NoteError("this is root, so an approved app may do anything: run apps as a user of their own")
+        fixed = (self.path, self.options.policy, Path(__file__), Path(sys.executable).resolve())
+        mine = [str(file) for file in fixed if os.access(file, os.W_OK) or file.stat().st_uid == os.geteuid()]
+        if mine:
+            raise NoteError(f"apps run as a user who could change {', '.join(mine)}: the guard is the only defence")
+        if key and os.access(key, os.R_OK):
+            raise NoteError("apps can read the SuperNode's key, but not change policy or programs (see isolation)")
+        return "apps can neither change policy or programs nor read a SuperNode's key; ledger and identity are theirs"

@@ -1,0 +1,136 @@
+"""Makes a party's folder from an invitation, and pins the other parties once the invitation is complete."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import re
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from flwr_dpkmeans.data.readers import open_table
+from flwr_dpkmeans.data.schema import Schema
+from flwr_dpkmeans.errors import ConfigurationError, listed
+from flwr_dpkmeans.flower.findings import require_free
+from flwr_dpkmeans.flower.node_check import NodeCheck
+from flwr_dpkmeans.flower.server_options import HOST, require_proposed
+from flwr_dpkmeans.node import policy as policy_module
+from flwr_dpkmeans.node.certificates import write_new, write_node_key
+from flwr_dpkmeans.node.invitation import Invitation
+from flwr_dpkmeans.node.node_settings import Identity, NodeOptions
+from flwr_dpkmeans.node.policy import DEPLOYED, ClientPolicy
+
+SETTINGS_FILE = "node.toml"
+_FIRST_PORT = 9094
+
+
+def init(given: argparse.Namespace) -> Path:
+    """Make the folder ``NAME`` with keys and strict files, write the party into the invitation; return NODE.toml.
+
+    All of it or nothing: a ConfigurationError, also for an app that is not that of the own copy, leaves no file behind.
+    """
+    require_proposed(given.app, given.invitation)
+    invitation, folder = Invitation.from_toml(given.invitation), Path(given.folder, given.name).absolute()
+    if folder.exists():
+        raise ConfigurationError(f"{folder} exists and is left alone: give another --folder, or move it away.")
+    identity, new = Identity.generate(), Path(tempfile.mkdtemp(prefix=f".{given.name}-", dir=folder.parent))
+    try:
+        identity.save(new / "identity")
+        public = write_node_key(new / "key").with_name("key.pub").read_text()
+        party = (given.name, public, identity.public_key.hex())
+        invitation.with_party(*party)  # a name that is taken is told before anybody else sees anything
+        for name, text in (
+            ("ca.crt", invitation.certificate),
+            ("policy.toml", _policy(given.max_epsilon_total, len(invitation.parties))),
+            (SETTINGS_FILE, NodeOptions.to_toml(_settings(given, invitation))),
+        ):
+            write_new(new / name, text.encode())
+        for name in ("home", "ledger", "results"):
+            (new / name).mkdir(mode=0o700)
+        _ = NodeCheck(new, NodeOptions.from_toml(new / SETTINGS_FILE)).table  # what cannot be read is told now
+        new = new.rename(folder)
+        Invitation.add(given.invitation, *party)
+    except BaseException:
+        shutil.rmtree(new)
+        raise
+    if not given.query and (mode := Path(given.data).stat().st_mode) & 0o007:
+        Path(given.data).chmod(mode & ~0o007)  # as `check` asks
+    return folder / SETTINGS_FILE
+
+
+def _settings(given: argparse.Namespace, invitation: Invitation) -> dict[str, Any]:
+    """What NODE.toml says; the columns are read once, here, as no later row may decide on them."""
+    settings: dict[str, Any] = {
+        "name": given.name,
+        "invitation": str(given.invitation.absolute()),
+        "app": str(given.app.absolute()),
+        "allowed_apps": [invitation.app],
+        "superlink": invitation.superlink,
+        "root_certificates": "ca.crt",
+        "key": "key",
+        "home": "home",
+        "data_path": given.data if given.query else str(Path(given.data).absolute()),
+        "data_id": given.name,
+        "policy": "policy.toml",
+        "ledger": "ledger/ledger.jsonl",
+        "identity": "identity",
+        "output": "results",
+        "port": _port(list(invitation.parties).index(given.name), len(invitation.parties)),
+        "log_file": "results/log",
+    }
+    if given.query:
+        settings["query"] = given.query
+    if given.schema:
+        return settings | {
+            "table_schema": str(given.schema.absolute()),
+            "schema_digest": Schema.load(given.schema).digest,
+        }
+    if given.columns:
+        return settings | {"columns": [name.strip() for name in given.columns.split(",")]}
+    table = open_table(given.data, query=given.query)
+    # Without names of its own a table has made-up ones, which must be those of all of its columns.
+    held = [one.name for one in table.columns if not table.named or np.isfinite(one.numbers()).any()]
+    print(f"clustered are {listed(held)}, since nothing else is said: --columns or --schema say it")
+    settings["columns"] = held
+    return settings | ({} if table.named else {"header": False})
+
+
+def _port(place: int, n_parties: int) -> int:
+    """A free one: parties that are made at once on one machine, each at its own place, choose different ones."""
+    for port in range(_FIRST_PORT + place, 2**16, n_parties):
+        with contextlib.suppress(ConfigurationError):
+            require_free(HOST, port)
+            return port
+    return _FIRST_PORT
+
+
+def _policy(total: float, n_parties: int) -> str:
+    """The example that lies beside `ClientPolicy`, with limits that let ordinary runs through."""
+    text = (Path(policy_module.__file__).with_name("policy.example.toml")).read_text(encoding="utf-8")
+    limits = {"max-epsilon-per-run": min(total, 4.0), "max-epsilon-total": total, "min-cohort": min(n_parties, 3)}
+    for key, value in (limits | {"max-delta": 1e-4, "max-delta-total": 1e-3}).items():
+        text = re.sub(rf"^{key} = \S+", f"{key} = {value}", text, flags=re.MULTILINE)
+    return text
+
+
+def pin(options: NodeOptions) -> list[str]:
+    """Write a complete invitation's identities into the policy, unless it pins them already; what people compare.
+
+    A ConfigurationError says who is missing, or which identity is another one than was pinned.
+    """
+    if options.invitation is None:
+        raise ConfigurationError("NODE.toml names no invitation: add it, or write [pinned-peers] by hand.")
+    invitation = Invitation.from_toml(options.invitation)
+    if invitation.missing:
+        raise ConfigurationError(f"{options.invitation} is still without {', '.join(invitation.missing)}: pass it on.")
+    if ClientPolicy.from_toml(options.policy, base=DEPLOYED).pinned_peers is None:
+        lines = [f'{name} = "{identity}"' for name, identity in invitation.pins.items()]
+        with options.policy.open("a", encoding="utf-8") as file:
+            file.write("\n".join(["", "[pinned-peers]", *lines, ""]))
+    NodeCheck(options.policy, options)._identity()
+    said = [f"{name}  {identity}" for name, identity in invitation.pins.items()]
+    return [*said, f"compare by telephone, on each party's machine the same: {invitation.fingerprint}"]

@@ -1,0 +1,252 @@
+"""How far a run is: ``progress.json`` in its folder, renewed at each step, with what the server may know and no more.
+
+While a run is under way, its program holds a lock on the log beside it, which the system frees however the program
+ends: a file that says "running" beside a log that nobody holds is of a run that died.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import time
+from collections.abc import Collection, Iterator, Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from flwr.app import Message
+from pydantic import BaseModel, ValidationError
+
+from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError
+from flwr_dpkmeans.flower.exchange import Told, bytes_of
+from flwr_dpkmeans.log import LogFormat, Place, event, file_handler, named, placed, placed_logger, printable
+from flwr_dpkmeans.node.ledger import lock
+from flwr_dpkmeans.privacy.report import utc_now
+from flwr_dpkmeans.sums.draft import worst_case
+from flwr_dpkmeans.sums.server import Server
+
+logger = placed_logger("flwr_dpkmeans.server")
+
+PROGRESS_FILE, LOG_FILE = "progress.json", "log.jsonl"
+_MOST_NOTICES = 200
+_ENDED = "it was ended from outside, as by 'flwr stop': what its clients were charged stays charged."
+_DIED = "its program ended without a word after {}: what its clients were charged stays charged."
+
+
+class Outcome(StrEnum):
+    """How a run stands; the last two nobody writes: its reader finds them."""
+
+    RUNNING = "running"
+    COMPLETED = "completed"
+    STOPPED = "stopped"
+    FAILED = "failed"
+    DIED = "died"
+    UNREADABLE = "unreadable"
+
+
+class RoundTrip(BaseModel, frozen=True):
+    """One question to all that take part; sizes are bytes of the values in all messages."""
+
+    stage: str
+    round: int | None
+    attempt: int | None
+    seconds: float
+    n_asked: int
+    n_answered: int
+    sent: int
+    received: int
+
+
+class Notice(BaseModel, frozen=True):
+    """A warning in the server's log: its event, and of a refusal the error's name, of silence Flower's error code."""
+
+    time: str
+    event: str
+    reason: str
+    sentence: str
+
+
+class RunProgress(BaseModel, frozen=True):
+    """What is known of a run: the nodes that have joined, answered, are not heard yet, and were left out; its cost.
+
+    Nodes have their names, or else their ids, as text, since these have 64 bits. An epsilon of None is infinite; rounds
+    and round trips are None while they are not planned yet. The plan's digest is as in ledgers, and so is the worst
+    epsilon, with all retries.
+    """
+
+    run: str
+    started: str
+    updated: str
+    outcome: Outcome = Outcome.RUNNING
+    sentence: str = ""
+    algorithm: str = ""
+    trust: str = ""
+    unit: str = ""
+    plan: str = ""
+    delta: float = 0.0
+    epsilon: float | None = 0.0
+    epsilon_planned: float | None = 0.0
+    epsilon_worst: float | None = 0.0
+    stage: str = "joining"
+    round: int | None = None
+    attempt: int | None = None
+    n_rounds: int | None = None
+    n_left: int | None = None
+    nodes: tuple[str, ...] = ()
+    answered: tuple[str, ...] = ()
+    late: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+    trips: tuple[RoundTrip, ...] = ()
+    notices: tuple[Notice, ...] = ()
+
+
+class Progress(logging.Handler):
+    """What one run's program knows of it; as a handler of its log it takes warnings for notices.
+
+    Without a folder nothing is written. A file that cannot be written is warned of once, and stops nothing.
+    """
+
+    def __init__(self, run_id: int = 0, folder: Path | None = None) -> None:
+        super().__init__(logging.WARNING)
+        self._folder, self._joined = folder, set[int]()
+        self.known = RunProgress(run=str(run_id), started=utc_now(), updated=utc_now())
+        self.begin()
+
+    def begin(self) -> None:
+        """Count round trips, and seconds, from now on."""
+        self._start, self.n_done = time.monotonic(), 0
+
+    @property
+    def seconds(self) -> float:
+        """Since the start."""
+        return time.monotonic() - self._start
+
+    def tell(self, **news: Any) -> None:
+        """Take news in, and renew the file."""
+        if self._folder is None:
+            return
+        self.known = self.known.model_copy(update=news | {"updated": utc_now()})
+        file, new = self._folder / PROGRESS_FILE, self._folder / f".{PROGRESS_FILE}"
+        try:
+            # Not synced onto the disk: a busy one would slow the run.
+            with open(new, "wb", opener=lambda path, flags: os.open(path, flags, 0o600)) as out:
+                out.write(self.known.model_dump_json(indent=1).encode())
+            new.replace(file)
+        except OSError as error:
+            self._folder = None
+            logger.warning("the run's progress is not kept (%s): free space, or choose another output folder", error)
+
+    def planned(self, server: Server, epsilon: float, n_left: int | None) -> None:
+        """Tell the plan that is in force, what was spent, and how many round trips are left."""
+        if self._folder is None:
+            return
+        plan, settings = server.plan, server.plan.settings
+        names = {"algorithm": plan.task.name, "trust": settings.trust, "unit": settings.unit.value}
+        planned, n_rounds = (plan.epsilon, plan.last_round) if plan.is_final else (settings.epsilon, None)
+        costs = {"delta": plan.delta, "epsilon": epsilon, "epsilon_planned": planned, "epsilon_worst": worst_case(plan)}
+        self.tell(**names, **costs, plan=server.digest.hex(), n_rounds=n_rounds, n_left=n_left)
+
+    def joined(self, nodes: Collection[int]) -> None:
+        """Tell who is there."""
+        self._joined = set(nodes)
+        self.tell(nodes=_texts(nodes))
+
+    @contextlib.contextmanager
+    def trip(self, server: Server, messages: Sequence[Message]) -> Iterator[Told]:
+        """Measure one round trip; what is yielded is told all replies so far."""
+        start, asked, replies = time.monotonic(), set(server.asked), list[Message]()
+        index, attempt = server.attempts[-1] if server.attempts else (None, None)
+        place = {"stage": server.due.value if server.due else "", "round": index, "attempt": attempt}
+        self.tell(**place, answered=(), late=_texts(asked), missing=_texts(self._joined - asked))
+
+        def heard(come: Sequence[Message]) -> None:
+            replies[:] = come
+            answered = {reply.metadata.src_node_id for reply in come} & asked
+            self.tell(answered=_texts(answered), late=_texts(asked - answered))
+
+        yield heard
+        self.n_done += 1
+        if self._folder is not None:
+            sizes = {"n_asked": len(asked), "n_answered": len(replies), "sent": bytes_of(messages)}
+            seconds, received = time.monotonic() - start, bytes_of(replies)
+            trip = RoundTrip.model_validate(place | sizes | {"seconds": seconds, "received": received})
+            self.tell(trips=(*self.known.trips, trip))
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Note a warning of this run; what stops it is told as its sentence."""
+        details, name = getattr(record, "details", {}), getattr(record, "event", "")
+        if name != "stopped":
+            reason = str(details.get("kind", details.get("code", "")))
+            sentence = named(printable(record.getMessage()))
+            notice = Notice(time=utc_now(), event=name, reason=reason, sentence=sentence)
+            self.tell(notices=(*self.known.notices, notice)[-_MOST_NOTICES:])
+
+    def describe(self, n_left: int | None) -> str:
+        """Say how far the run is; `n_left` is None while the rounds are not planned yet."""
+        so_far = self.seconds
+        if n_left is None:
+            return f"{self.n_done} round trips done, {so_far:.0f} s so far"
+        left = so_far / max(1, self.n_done) * n_left
+        return f"round trip {self.n_done} of {self.n_done + n_left}, {so_far:.0f} s so far, about {left:.0f} s to go"
+
+
+def _texts(nodes: Collection[int]) -> tuple[str, ...]:
+    return tuple([named(str(node)) for node in sorted(nodes)])
+
+
+@contextlib.contextmanager
+def kept(run_id: int, folder: Path) -> Iterator[Progress]:
+    """Keep a run's progress in its folder, with the server's lines as JSON, and at the end how the block ended."""
+    progress, handlers = Progress(run_id, folder), list[logging.Handler]()
+    with placed(Place(run=run_id)), contextlib.ExitStack() as stack:
+        # Where there is no folder, there will be no file either, of which `tell` warns.
+        with contextlib.suppress(OSError, ConfigurationError):
+            folder.mkdir(parents=True, exist_ok=True)
+            handlers.append(stack.enter_context(contextlib.closing(file_handler(folder / LOG_FILE, LogFormat.JSON))))
+            lock(stack.enter_context((folder / LOG_FILE).open("rb")).fileno(), exclusive=False)
+        for handler in (progress, *handlers):
+            handler.addFilter(lambda record: getattr(record, "run", None) == run_id)
+            logger.addHandler(handler)
+            stack.callback(logger.removeHandler, handler)
+        try:
+            progress.tell()
+            yield progress
+            progress.tell(outcome=Outcome.COMPLETED, n_left=0)
+        except DPKMeansError as error:
+            name = type(error).__name__
+            logger.error("%s: %s", name, error, extra=event("stopped", kind=name))
+            progress.tell(outcome=Outcome.STOPPED, sentence=named(printable(f"{name}: {error}")))
+            raise
+        except (SystemExit, KeyboardInterrupt):
+            progress.tell(outcome=Outcome.STOPPED, sentence=_ENDED)
+            raise
+        except BaseException as error:
+            # Its text may hold anything.
+            progress.tell(outcome=Outcome.FAILED, sentence=f"{type(error).__name__}: look at its log.")
+            raise
+
+
+def read_progress(folder: Path) -> RunProgress:
+    """Read what a run's folder says of it, and that its program was killed, or that the file is none."""
+    file = folder / PROGRESS_FILE
+    try:
+        known = RunProgress.model_validate_json(file.read_bytes())
+        if known.outcome is Outcome.RUNNING:
+            with (folder / LOG_FILE).open("rb") as held:
+                is_dead = lock(held.fileno(), wait=False)
+            # Once more, since it may have ended between the two looks.
+            known = RunProgress.model_validate_json(file.read_bytes())
+            if is_dead and known.outcome is Outcome.RUNNING:
+                died = {"outcome": Outcome.DIED, "sentence": _DIED.format(known.updated)}
+                return known.model_copy(update=died)
+    except (OSError, ValidationError) as error:
+        told = {"outcome": Outcome.UNREADABLE, "sentence": f"{file} cannot be read ({type(error).__name__})."}
+        return RunProgress(run=folder.name.removeprefix("run-"), started="", updated="", **told)
+    return known
+
+
+def runs_below(folder: Path) -> list[Path]:
+    """Folders of all runs in a folder or one below it, the newest first."""
+    found = [*folder.glob(f"run-*/{PROGRESS_FILE}"), *folder.glob(f"*/run-*/{PROGRESS_FILE}")]
+    return [path.parent for path in sorted(found, key=lambda path: path.stat().st_mtime, reverse=True)]

@@ -1,0 +1,407 @@
+"""``flwr-dpkmeans server init|check|start|status``, ``results``: Flower's SuperLink, and its parties by name."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shlex
+import shutil
+import signal
+import socket
+import sqlite3
+import ssl
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import closing, suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import httpx
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import load_ssh_public_key
+from flwr.proto.control_pb2 import ListNodesRequest, RegisterNodeRequest
+from flwr.proto.node_pb2 import NodeInfo
+from flwr.supercore.primitives.asymmetric import public_key_to_bytes
+from flwr.supercore.version import package_version
+
+from flwr_dpkmeans.errors import CommandLine, ConfigurationError, DPKMeansError, listed
+from flwr_dpkmeans.flower.app_guard import require_private
+from flwr_dpkmeans.flower.findings import (
+    Finding,
+    NoteError,
+    Verdict,
+    app_hash,
+    found,
+    program,
+    require_days,
+    require_free,
+    require_room,
+    require_secret,
+    require_unchangeable,
+    require_writable,
+)
+from flwr_dpkmeans.flower.run_command import listed_runs
+from flwr_dpkmeans.flower.server_options import FILE, HOST, ServerOptions, require_proposed
+from flwr_dpkmeans.log import printable
+from flwr_dpkmeans.node.certificates import write_certificates, write_new
+from flwr_dpkmeans.node.invitation import Invitation, Party
+from flwr_dpkmeans.node.ledger import lock
+from flwr_dpkmeans.node.node_settings import NodeOptions
+from flwr_dpkmeans.privacy.report import PrivacyReport
+from flwr_dpkmeans.results.writer import PAGE_FILE, REPORT_FILE
+
+_VALID_DAYS = 365
+_TRIED = ("1.41", "1.42")
+_START_SECONDS, _LOOK_SECONDS = 60.0, 1.0
+_SWITCH = {"action": "store_true"}
+_INIT: dict[str, dict[str, Any]] = {
+    "--parties": {"nargs": "+", "required": True, "metavar": "NAME", "help": "at least two"},
+    "--federation": {"help": "its name (default: the folder's)"},
+    "--address": {"help": "HOST:PORT that nodes connect to (default: this machine)"},
+    "--port": {"type": int, "default": 8000, "help": "on this machine (default: 8000)"},
+    "--app": {"type": Path, "default": Path(), "help": "project or .fab file (default: here)"},
+}
+_COMMANDS: dict[str, tuple[str, dict[str, dict[str, Any]]]] = {
+    "init": ("make a folder: certificates, server.toml, and the invitation that goes around", _INIT),
+    "check": ("look at everything, and print a line for each item", {}),
+    "start": (
+        "look at everything, then run flower-superlink and let the invited parties in as they appear",
+        {"--background": _SWITCH, "--dry-run": _SWITCH},
+    ),
+    "status": ("say who is there, and how each run is or ended", {"--json": _SWITCH}),
+    "dashboard": (
+        "show the runs below a folder as a live page on this machine, with numbers for Prometheus",
+        {"--port": {"type": int, "default": 8400, "help": "0: any that is free"}},
+    ),
+}
+
+
+# -- the commands -----------------------------------------------------------------------------------------------------
+
+
+def server(arguments: Sequence[str]) -> int:
+    """Run the command: 1 if something is wrong, or no SuperLink answers; `start` returns the SuperLink's own code."""
+    parser = CommandLine(prog="python -m flwr_dpkmeans server", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    for name, (text, flags) in _COMMANDS.items():
+        command = commands.add_parser(name, help=text, description=text)
+        command.add_argument("folder", type=Path)
+        for flag, settings in flags.items():
+            command.add_argument(flag, **settings)
+    given = parser.parse_args(arguments)
+    if given.command == "init":
+        _init(given)
+        return 0
+    if given.command == "dashboard":
+        from flwr_dpkmeans.flower.dashboard import serve, server_metrics, server_page
+
+        return serve(partial(server_page, given.folder), partial(server_metrics, given.folder), given.port)
+    options = ServerOptions.load(given.folder)
+    if given.command == "status":
+        return _show_status(options, as_json=given.json)
+    findings = check(given.folder / FILE, options, starting=given.command == "start")
+    for one in findings:
+        print(one, file=sys.stderr if given.command == "start" else sys.stdout, flush=True)
+    wrong = any(one.verdict is Verdict.WRONG for one in findings)
+    if given.command == "check" or wrong:
+        return int(wrong)
+    if given.dry_run:
+        print(shlex.join(options.command))
+        return 0
+    options.write_connection()
+    return _in_background(given.folder, options) if given.background else _serve(options)
+
+
+def _init(given: argparse.Namespace) -> None:
+    """Make everything that a server has, once, or nothing."""
+    folder, parties, address = given.folder.absolute(), given.parties, given.address or f"{HOST}:{given.port}"
+    if folder.exists():
+        raise ConfigurationError(f"{folder} is there already and left alone: choose another folder.")
+    if len({*parties}) < len(parties):
+        raise ConfigurationError(f"the parties are {', '.join(parties)}, of which one is there twice: name each once.")
+    made = {"federation": given.federation or folder.name, "superlink": address, "app": app_hash(given.app)}
+    try:
+        (folder / "certificates").mkdir(mode=0o700, parents=True)
+        folder.chmod(0o700)
+        write_new(folder / FILE, ServerOptions.to_toml({"app": str(given.app.absolute()), "port": given.port}).encode())
+        options = ServerOptions.load(folder)
+        hosts = (address.rpartition(":")[0].strip("[]"), "localhost", HOST)
+        write_certificates(options.certificates, hosts, _VALID_DAYS)
+        made |= {"certificate": options.authority.read_text(), "parties": {name: Party() for name in parties}}
+        Invitation.of(made, options.invitation).save(options.invitation)
+        options.write_connection()
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    print(f"{folder} is made. Each party types, in its own copy of the project:")
+    print(f"  flwr-dpkmeans node init NAME --invitation {options.invitation} --data FILE --start")
+    print(f"and this machine: flwr-dpkmeans server start {given.folder} --background")
+
+
+def _serve(options: ServerOptions) -> int:
+    """Run the SuperLink until it ends, or a signal ends this process, and let parties in meanwhile.
+
+    One that is killed is started again: ServerApps outlive it, and their runs go on.
+    """
+    seen, stop = 0, threading.Event()
+    with (options.state / "pid").open("a") as process_id:
+        if not lock(process_id.fileno(), wait=False):
+            raise ConfigurationError(f"a `server start` for {options.state} runs already: one is enough.")
+        process_id.truncate(0)
+        print(os.getpid(), file=process_id, flush=True)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, lambda *_: stop.set())
+        # In sessions of their own, so that Ctrl-C reaches each once.
+        start = partial(subprocess.Popen, env=options.environment, start_new_session=True)
+        superlink, apps = start(options.command), start(options.apps_command)
+        while superlink.poll() in (None, -signal.SIGKILL) and not stop.wait(_LOOK_SECONDS):
+            if superlink.poll() == -signal.SIGKILL:
+                print("the SuperLink was killed and is started again; runs go on", file=sys.stderr, flush=True)
+                superlink = start(options.command)
+            if apps.poll() is not None:
+                apps = start(options.apps_command)
+            seen = _look(options, seen)
+        for process in (apps, superlink):
+            process.terminate()
+            process.wait()
+        process_id.truncate(0)
+    return superlink.returncode
+
+
+def _look(options: ServerOptions, seen: int) -> int:
+    """Let new parties in if the invitation has changed since `seen`, and return when it did."""
+    changed = options.invitation.stat().st_mtime_ns if options.invitation.exists() else -1
+    try:
+        for name in let_in(options) if changed != seen else ():
+            print(f"{name} is registered", flush=True)
+    except httpx.TransportError:
+        return 0  # the SuperLink does not answer yet, or no longer
+    except (DPKMeansError, httpx.HTTPError) as error:
+        print(f"nobody new is let in: {error}", file=sys.stderr, flush=True)
+    return changed
+
+
+def let_in(options: ServerOptions) -> list[str]:
+    """Register each invited party under its name, if its key was never registered; return the names.
+
+    So whom the operator has unregistered stays outside, whatever the invitation says.
+    """
+    invited = Invitation.from_toml(options.invitation).parties
+    with options.client() as client:
+        known = {node.public_key for node in client.ListNodes(ListNodesRequest()).nodes_info}
+        new = {name: key for name, party in invited.items() if party.key and (key := _key(party)) not in known}
+        for name, key in new.items():
+            client.RegisterNode(RegisterNodeRequest(public_key=key, name=name))
+    return list(new)
+
+
+def _key(party: Party) -> bytes:
+    """A party's key as Flower has it."""
+    key = load_ssh_public_key((party.key or "").encode())
+    assert isinstance(key, ec.EllipticCurvePublicKey)
+    return public_key_to_bytes(key)
+
+
+def _in_background(folder: Path, options: ServerOptions) -> int:
+    """Start the command once more, as a process that outlives this one, and wait until the SuperLink answers."""
+    command, log = [program("flwr-dpkmeans"), "server", "start", str(folder)], options.state / "log"
+    with log.open("ab") as out:
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, start_new_session=True
+        )
+    end, process_id = time.monotonic() + _START_SECONDS, options.state / "pid"
+    while not (is_healthy(options.port, options.authority) and process_id.read_text() == f"{process.pid}\n"):
+        if process.poll() is not None or time.monotonic() > end:
+            process.terminate()
+            raise ConfigurationError(f"the SuperLink did not start within {_START_SECONDS:g} s: {log} says why.")
+        time.sleep(0.1)
+    print(f"the SuperLink answers at {HOST}:{options.port}; log: {log}; to end it: kill {process.pid}")
+    return 0
+
+
+def is_healthy(port: int, authority: Path | None) -> bool:
+    """Whether a SuperLink on this machine answers, known by its authority; None: without TLS."""
+    verify, scheme = (False, "http") if authority is None else (ssl.create_default_context(cafile=authority), "https")
+    try:
+        return httpx.get(f"{scheme}://{HOST}:{port}/health", timeout=1.0, verify=verify, trust_env=False).is_success
+    except (httpx.HTTPError, OSError):
+        return False
+
+
+# -- what it looks at --------------------------------------------------------------------------------------------------
+
+
+def check(path: Path, options: ServerOptions, *, starting: bool) -> list[Finding]:
+    """Look at everything that a server needs, one finding for each item; looks only, and changes nothing."""
+    checks: dict[str, Callable[[], str]] = {
+        "file": lambda: _file(path),
+        "flower": _flower,
+        "tls": lambda: _tls(options),
+        "state": lambda: _state(options),
+        "app": lambda: require_proposed(options.app, options.invitation),
+        "parties": lambda: _parties(options),
+        "port": lambda: _port(options, starting=starting),
+        "address": lambda: _address(options),
+    }
+    return [found(item, look) for item, look in checks.items()]
+
+
+def _file(path: Path) -> str:
+    require_unchangeable(path)
+    return f"{path} is complete, and nobody else can change it"
+
+
+def _flower() -> str:
+    if package_version.rpartition(".")[0] not in _TRIED:
+        raise NoteError(f"Flower {package_version} was not tried: {' and '.join(_TRIED)} were")
+    return f"Flower {package_version}"
+
+
+def _tls(options: ServerOptions) -> str:
+    """Shake hands with the files themselves, as a node will."""
+    invitation, key = Invitation.from_toml(options.invitation), options.certificates / "server.key"
+    require_secret(key)
+    certificate, client = options.certificates / "server.pem", ssl.create_default_context(cadata=invitation.certificate)
+    hosts = dict.fromkeys((HOST, invitation.superlink.rpartition(":")[0].strip("[]")))
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(certificate, key)
+    for host in hosts:
+        there, back = ssl.MemoryBIO(), ssl.MemoryBIO()
+        ends = (client.wrap_bio(back, there, server_hostname=host), server.wrap_bio(there, back, server_side=True))
+        try:
+            for end in ends * 2:
+                with suppress(ssl.SSLWantReadError):
+                    end.do_handshake()
+        except ssl.SSLCertVerificationError as error:
+            raise ConfigurationError(
+                f"nodes would refuse {certificate} for {host!r} ({error.verify_message}): make one that the "
+                "invitation's authority signs for it."
+            ) from error
+    for file in (certificate, options.authority):
+        known = x509.load_pem_x509_certificate(file.read_bytes())
+        require_days(str(file), known.not_valid_before_utc, known.not_valid_after_utc)
+    return f"nodes know {' and '.join(hosts)} by the invitation's authority"
+
+
+def _state(options: ServerOptions) -> str:
+    database = options.state / "state.db"
+    require_writable(options.state)
+    if options.state.exists():
+        require_private(options.state)
+    if database.exists():
+        try:
+            with closing(sqlite3.connect(f"file:{database}?mode=rw", uri=True)) as state:
+                state.execute("BEGIN IMMEDIATE")
+        except sqlite3.Error as error:
+            raise ConfigurationError(
+                f"{database} cannot be used ({error}): mend its rights, or put a backup back."
+            ) from error
+    return f"{options.state} can be written; {require_room(options.state, options.results)}"
+
+
+def _parties(options: ServerOptions) -> str:
+    invitation = Invitation.from_toml(options.invitation)
+    if missing := invitation.missing:
+        n_all = len(invitation.parties)
+        raise NoteError(f"{n_all - len(missing)} of {n_all} have written their keys; not yet: {listed(missing)}")
+    return f"{listed(invitation.parties)}; every party should read this fingerprint: {invitation.fingerprint}"
+
+
+def _port(options: ServerOptions, *, starting: bool) -> str:
+    if is_healthy(options.port, options.authority):
+        if starting:
+            raise ConfigurationError(f"the SuperLink at {HOST}:{options.port} runs already: it needs no other one.")
+        return f"our SuperLink answers at {HOST}:{options.port}"
+    return require_free(HOST, options.port)
+
+
+def _address(options: ServerOptions) -> str:
+    address = Invitation.from_toml(options.invitation).superlink
+    host, _, port = address.rpartition(":")
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), timeout=_LOOK_SECONDS):
+            return f"something answers at {address}, where nodes will ask"
+    except socket.gaierror as error:
+        raise ConfigurationError(
+            f"nodes cannot find {host!r} ({error.strerror}): correct superlink in the invitation."
+        ) from error
+    except OSError as error:
+        if (host, port) == (HOST, str(options.port)):
+            return f"{address} is this machine alone: nodes elsewhere need another one"
+        raise NoteError(f"nothing answers at {address} yet ({error})") from error
+
+
+# -- what it sees ------------------------------------------------------------------------------------------------------
+
+
+def status(options: ServerOptions) -> dict[str, Any]:
+    """Who is there, by name, and each run with its sentence."""
+    is_up, nodes, parties = is_healthy(options.port, options.authority), dict[bytes, NodeInfo](), []
+    if is_up:
+        with options.client() as client:
+            nodes = {node.public_key: node for node in client.ListNodes(ListNodesRequest()).nodes_info}
+    for name, party in Invitation.from_toml(options.invitation).parties.items():
+        unknown = ("not registered" if is_up else "not known") if party.key else "has not written its keys"
+        parties.append(_party(name, nodes.pop(_key(party), None) if party.key else None, unknown))
+    for node in nodes.values():  # such as a party's old key, until the operator unregisters it
+        if node.status != "unregistered":
+            parties.append(_party(f"{node.name or node.node_id} (key not invited)", node))
+    return {"superlink": is_up, "parties": parties, "runs": _runs(options) if is_up else []}
+
+
+def _party(name: str, node: NodeInfo | None, unknown: str = "") -> dict[str, str]:
+    if node is None:
+        return {"name": name, "node": "", "status": unknown, "since": ""}
+    since = {"online": node.last_activated_at, "offline": node.last_deactivated_at}.get(node.status, node.registered_at)
+    return {"name": name, "node": str(node.node_id), "status": node.status, "since": since}
+
+
+def _runs(options: ServerOptions) -> list[dict[str, str]]:
+    """Each run's id, when it was last heard of, its status, and why it ended, the first one first."""
+    told = []
+    for run in sorted(listed_runs(options.environment), key=lambda run: str(run["pending-at"])):
+        when = next(run[at] for at in ("finished-at", "running-at", "starting-at", "pending-at") if run[at] != "N/A")
+        why = run["status-details"].removeprefix("ServerApp failed with exception: ").removesuffix("N/A")
+        told.append({"run": run["run-id"], "when": when, "status": run["status"], "why": printable(why)})
+    return told
+
+
+def _show_status(options: ServerOptions, *, as_json: bool) -> int:
+    now = status(options)
+    if as_json:
+        print(json.dumps(now, indent=1))
+    else:
+        print(f"the SuperLink {'answers' if now['superlink'] else 'does not answer'} at {HOST}:{options.port}")
+        for one in now["parties"]:
+            print(f"{one['name']:<20}{one['status']}{' since ' if one['since'] else ''}{one['since'][:19]}")
+        for one in now["runs"]:
+            print(*one.values())
+    return 0 if now["superlink"] else 1
+
+
+def results(arguments: Sequence[str]) -> int:
+    """Print a line for each run: its id, when it ended, what it cost or why it failed, its page."""
+    parser = CommandLine(prog="python -m flwr_dpkmeans results", description=results.__doc__)
+    text = "the server's folder, NODE.toml or its folder, or a folder of results (default: here)"
+    parser.add_argument("place", type=Path, nargs="?", default=Path(), help=text)
+    place, failed = parser.parse_args(arguments).place, []
+    if (place / FILE).is_file():
+        options = ServerOptions.load(place)
+        place = options.results
+        if is_healthy(options.port, options.authority):
+            failed = [run for run in _runs(options) if run["why"]]
+    elif place.suffix == ".toml" or (place / "node.toml").is_file():
+        place = NodeOptions.from_toml(place if place.is_file() else place / "node.toml").output
+    lines = [(run["when"][:19], " ".join(run.values())) for run in failed]
+    for file in place.glob(f"run-*/*/{REPORT_FILE}"):
+        report, page = PrivacyReport.from_dict(json.loads(file.read_text())), (file.parent / PAGE_FILE).absolute()
+        when = report.provenance.finished.replace("T", " ").replace("+00:00", "Z") if report.provenance else ""
+        lines.append((when[:19], f"{file.parent.parent.name.removeprefix('run-')} {when} {report.line} {page}"))
+    print(*(line for _, line in sorted(lines or [("", f"no run has left anything in {place}")])), sep="\n")
+    return 0

@@ -1,0 +1,125 @@
+"""What a server's operator writes down (server.toml), and what Flower's programs are told of it."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sys
+from collections.abc import Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Any, Self
+
+from flwr.supercore.control import ControlHttpClient
+from flwr.supercore.interceptors.http.runtime_version import RuntimeVersionHttpInterceptor
+from pydantic import Field
+
+from flwr_dpkmeans.errors import ConfigurationError
+from flwr_dpkmeans.flower.findings import app_hash, flower_environment, program
+from flwr_dpkmeans.node.certificates import write_new
+from flwr_dpkmeans.node.invitation import Invitation
+from flwr_dpkmeans.node.node_settings import LocalPath, SettingsFile
+
+HOST = "127.0.0.1"
+"""The SuperLink serves everybody who reaches its port, so that it is this machine's alone."""
+FILE = "server.toml"
+LEAST_PARTIES = 3
+"""In a sum, unless the run's configuration says it: what a party's first policy asks for."""
+
+
+class ServerOptions(SettingsFile):
+    """What server.toml says."""
+
+    app: LocalPath
+    """The project's folder, or its .fab file: the invitation has the hash of what is run."""
+    port: int = Field(8000, ge=1, le=65535)
+    """The SuperLink's, on this machine alone; whatever others shall reach goes through nginx."""
+    invitation: LocalPath = Path("invitation.toml")
+    """Who takes part: the file that goes around, or lies on a shared disk."""
+    certificates: LocalPath = Path("certificates")
+    """Folder with ca.crt, server.pem and server.key."""
+    state: LocalPath = Path("superlink")
+    """Private folder (mode 700) with the SuperLink's database, log, process id, and Flower's own files."""
+    results: LocalPath = Path("results")
+    """Folder in which each run makes its own."""
+
+    @classmethod
+    def load(cls, folder: Path) -> Self:
+        """Read ``server.toml`` in a folder; a ConfigurationError says what cannot be read or is wrong."""
+        return cls.from_toml(folder.absolute() / FILE)
+
+    @property
+    def home(self) -> Path:
+        """Flower's own files: the connection of ``flwr``, and apps."""
+        return self.state / "home"
+
+    @property
+    def authority(self) -> Path:
+        """The certificate that everybody knows the SuperLink by."""
+        return self.certificates / "ca.crt"
+
+    @property
+    def command(self) -> list[str]:
+        """Flower's command line."""
+        command = [program("flower-superlink"), "--host", HOST, "--port", str(self.port), "--enable-supernode-auth"]
+        command += ["--ssl-ca-certfile", str(self.authority), "--database", str(self.state / "state.db")]
+        command += ["--ssl-certfile", str(self.certificates / "server.pem")]
+        command += ["--ssl-keyfile", str(self.certificates / "server.key"), "--isolation", "process"]
+        return [*command, "--superexec-auth-secret-file", str(self.secret)]
+
+    @property
+    def apps_command(self) -> list[str]:
+        """Flower's command line for what starts ServerApps; it is no part of the SuperLink, whose end runs survive."""
+        command = [program("flower-superexec"), "--runtime-api-address", f"{HOST}:{self.port}"]
+        command += ["--root-certificates", str(self.authority)]
+        return [*command, "--superexec-auth-secret-file", str(self.secret)]
+
+    @property
+    def secret(self) -> Path:
+        """By which the SuperLink knows what starts ServerApps."""
+        return self.state / "runtime-secret"
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """That of Flower's programs: what they start is found, and nothing is installed."""
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
+        own = {"FLWR_HOME": str(self.home), "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1", "PATH": path}
+        return flower_environment() | own
+
+    def write_connection(self) -> None:
+        """Say to ``flwr`` where the SuperLink is."""
+        for folder in (self.state, self.home, self.results):
+            folder.mkdir(mode=0o700, exist_ok=True)
+        if not self.secret.exists():
+            write_new(self.secret, secrets.token_hex().encode())
+        connection = f"address = '{HOST}:{self.port}'\nroot-certificates = '{self.authority}'\n"
+        text = f"[superlink]\ndefault = 'federation'\n\n[superlink.federation]\n{connection}"
+        (self.home / "config.toml").write_text(text)
+
+    def run_settings(self, stated: Mapping[str, Any]) -> dict[str, Any]:
+        """A run's configuration, with what is known here and not stated there."""
+        settings = {
+            "num-clients": len(Invitation.from_toml(self.invitation).parties),
+            "output": str(self.results),
+            **stated,
+        }
+        n_clients = settings["num-clients"]  # not yet looked at
+        least = min(n_clients, LEAST_PARTIES) if isinstance(n_clients, int) else LEAST_PARTIES
+        return {"cohort.min-clients": least, **settings}
+
+    def client(self) -> closing[ControlHttpClient]:
+        """The SuperLink's operator."""
+        interceptor = RuntimeVersionHttpInterceptor(component_name="flwr CLI")
+        authority = self.authority.read_bytes()
+        return closing(ControlHttpClient.from_server_address(f"{HOST}:{self.port}", False, authority, [interceptor]))
+
+
+def require_proposed(app: Path, invitation: Path) -> str:
+    """Refuse another app than the invitation's: nodes would refuse it only after a while."""
+    proposed, own = Invitation.from_toml(invitation).app, app_hash(app)
+    if own != proposed:
+        raise ConfigurationError(
+            f"{app} has the hash {own}, but the invitation proposes {proposed}: run that version, or have every "
+            "party approve the new one and write its hash into the invitation."
+        )
+    return f"{app} is the app of the invitation, {own}"

@@ -1,0 +1,62 @@
+"""What a SuperLink answers to a node that only asks, over TLS or without, with a clock of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import ssl
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+KNOWN, UNKNOWN = 2003, 2004
+
+
+class StandIn(ThreadingHTTPServer):
+    """Refuses every request with Flower's code."""
+
+    code = KNOWN
+    ahead = 0.0
+    """Seconds that its clock is before this machine's."""
+
+    @property
+    def address(self) -> str:
+        """As node.toml has it."""
+        return f"127.0.0.1:{self.server_port}"
+
+
+class _Refuses(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self) -> None:
+        assert isinstance(self.server, StandIn)
+        self.rfile.read(int(self.headers["content-length"]))
+        self.send_response(412)
+        content = json.dumps({"code": self.server.code, "detail": "no"}).encode()
+        self.send_header("content-length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def date_time_string(self, timestamp: float | None = None) -> str:
+        assert isinstance(self.server, StandIn)
+        return super().date_time_string(time.time() + self.server.ahead)
+
+    def log_message(self, *_: object) -> None:
+        """Not on the test's own output."""
+
+
+@contextlib.contextmanager
+def standing_in(certificate: Path | None = None, key: Path | None = None) -> Iterator[StandIn]:
+    """Serve on loopback until the block ends."""
+    with StandIn(("127.0.0.1", 0), _Refuses) as server:
+        if certificate is not None:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(certificate, key)
+            server.socket = context.wrap_socket(server.socket, server_side=True)
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()

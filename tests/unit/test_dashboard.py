@@ -1,0 +1,202 @@
+"""The live pages: who may read them, what they say, and metrics in which no number depends on rows."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from starlette.testclient import TestClient
+from support.node_files import write_node
+from support.protocol_federation import grid_parts, make_federation, small_config
+
+from flwr_dpkmeans.__main__ import main
+from flwr_dpkmeans.errors import DPKMeansError
+from flwr_dpkmeans.flower.dashboard import node_metrics, node_page, server_metrics, server_page, site
+from flwr_dpkmeans.flower.progress import PROGRESS_FILE, Notice, kept
+from flwr_dpkmeans.flower.strategy import PrivateKMeans
+from flwr_dpkmeans.node.ledger import FileLedger, LedgerEntry
+from flwr_dpkmeans.node.policy import ClientPolicy
+
+ALLOWED = {
+    "dpkmeans_runs": {"outcome": {"running", "completed", "stopped", "failed", "died", "unreadable"}},
+    "dpkmeans_round_trips": {"stage": {"keys", "share", "sum", "unmask", "finish"}},
+    "dpkmeans_round_trip_seconds": {"stage": {"keys", "share", "sum", "unmask", "finish"}},
+    "dpkmeans_bytes": {"direction": {"sent", "received"}},
+    "dpkmeans_silent_nodes": {"state": {"late", "left out"}},
+    "dpkmeans_events": {"event": {"retry", "left out", "no reply"}},
+    "dpkmeans_refusals": {"kind": {"app", "other", "RefusalError", "ProtocolError"}},
+}
+OF_NODE = {
+    "dpkmeans_budget_epsilon": {"data_set": {"rows", "old"}, "unit": {"record", "client"}, "state": {"spent", "left"}},
+    "dpkmeans_ledger_problems": {},
+    "dpkmeans_ledger_runs": {},
+    "dpkmeans_refusals": {"kind": {"app"}},
+}
+
+
+def client(folder: Path, base: str = "http://127.0.0.1:8400") -> TestClient:
+    return TestClient(site(partial(server_page, folder), partial(server_metrics, folder)), base_url=base)
+
+
+def numbers(text: str, allowed: dict[str, dict[str, set[str]]]) -> dict[tuple[str, ...], float]:
+    """Every sample, all of whose names and labels are allowed."""
+    found = {}
+    for family in text_string_to_metric_families(text):
+        labels = allowed[family.name]
+        for sample in family.samples:
+            assert set(sample.labels) == set(labels)
+            assert all(value in labels[label] for label, value in sample.labels.items()), sample
+            found[(family.name, *(sample.labels[label] for label in labels))] = sample.value
+    return found
+
+
+def run(folder: Path, parts: list[Any], *, run_id: int = 7, policies: Any = None, **values: Any) -> None:
+    """A run whose folder is looked at afterwards."""
+    federation = make_federation(parts, run_id=run_id, policies=policies)
+    strategy = PrivateKMeans.from_config(small_config(**{"algorithm": "fastlloyd", "max_iter": 2} | values))
+    with kept(run_id, folder / f"run-{run_id}") as strategy.progress, federation.grid.running():
+        strategy.start(federation.grid)
+
+
+def test_only_this_machine_may_read_and_nothing_can_be_changed(tmp_path: Path) -> None:
+    for address in ("/", "/metrics"):
+        for base in ("http://127.0.0.1:8400", "http://localhost:17"):
+            assert client(tmp_path, base).get(address).status_code == 200
+        for base in ("http://evil.example:8400", "http://127.0.0.1.evil.example"):
+            answer = client(tmp_path, base).get(address)
+            assert (answer.status_code, "run" in answer.text) == (400, False)
+        for method in ("POST", "PUT", "DELETE", "PATCH", "OPTIONS"):
+            assert client(tmp_path).request(method, address).status_code == 405
+    for address in ("/run-7/progress.json", "/../etc/passwd", "/docs", "/openapi.json"):
+        assert client(tmp_path).get(address).status_code == 404
+
+
+def test_the_page_may_load_nothing_and_applies_its_own_style_only(tmp_path: Path) -> None:
+    answer = client(tmp_path).get("/")
+    policy = answer.headers["content-security-policy"]
+    style = answer.text.split("<style>")[1].split("</style>")[0]
+    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    assert policy.startswith(f"default-src 'none'; style-src 'sha256-{digest}';")
+    assert "unsafe" not in policy
+    assert answer.headers["cache-control"] == "no-store"
+    assert not re.search(r"<script|<link|<img|src=|url\(|@import|https?://", answer.text)
+    assert '<meta http-equiv="refresh" content="5">' in answer.text
+
+
+def test_the_servers_page_says_who_is_there_and_why_a_run_ended(tmp_path: Path) -> None:
+    run(tmp_path, grid_parts((20, 20, 20)), run_id=11)
+    with pytest.raises(DPKMeansError):
+        run(tmp_path, grid_parts((20, 20, 20)), run_id=12, policies={3: ClientPolicy(max_epsilon_per_run=0.5)})
+    with kept(13, tmp_path / "run-13") as progress:
+        hostile = Notice(time="", event="refused", reason="", sentence="<script>x</script>")
+        progress.tell(nodes=("2", "3"), answered=("2",), late=("3",), notices=(hostile,))
+        text = client(tmp_path).get("/").text
+    assert "Run 13: running" in text
+    assert re.search(r"not heard yet</th><td>3</td>", text)
+    assert "Run 12 stopped. RefusalError: node 3 refused" in text
+    assert "max_epsilon_per_run is 0.5" in text
+    cells = ("[^<]*", "completed", "fastlloyd", "1", "4", "0")
+    assert re.search('<th scope="row">11</th>' + "".join(f"<td>{cell}</td>" for cell in cells), text)
+    assert "&lt;script&gt;" in text
+    assert "<script>x" not in text
+    (tmp_path / "run-11" / PROGRESS_FILE).write_text("{")
+    assert "run-11/progress.json cannot be read" in client(tmp_path).get("/").text
+
+
+def test_metrics_count_runs_round_trips_and_refusals(tmp_path: Path) -> None:
+    run(tmp_path, grid_parts((20, 20, 20)), run_id=11)
+    with pytest.raises(DPKMeansError):
+        run(tmp_path, grid_parts((20, 20)), run_id=12, policies={3: ClientPolicy(max_epsilon_per_run=0.5)})
+    with kept(13, tmp_path / "run-13") as progress:
+        events = (("no reply", "1"), ("no reply", "5"), ("refused", "what a client says"), ("retry", ""))
+        notices = [Notice(time="", event=event, reason=reason, sentence="") for event, reason in events]
+        progress.tell(late=("3",), missing=("4", "5"), notices=notices)
+    found = numbers(client(tmp_path).get("/metrics").text, ALLOWED)
+    counts = {key: value for key, value in found.items() if not key[0].endswith(("seconds", "bytes"))}
+    assert counts == {
+        ("dpkmeans_runs", "completed"): 2,
+        ("dpkmeans_runs", "stopped"): 1,
+        ("dpkmeans_round_trips", "keys"): 2,
+        ("dpkmeans_round_trips", "sum"): 2,
+        ("dpkmeans_round_trips", "finish"): 1,
+        ("dpkmeans_silent_nodes", "late"): 1,
+        ("dpkmeans_silent_nodes", "left out"): 2,
+        ("dpkmeans_events", "no reply"): 2,
+        ("dpkmeans_events", "retry"): 1,
+        ("dpkmeans_refusals", "app"): 1,
+        ("dpkmeans_refusals", "other"): 1,
+        ("dpkmeans_refusals", "RefusalError"): 1,
+    }
+    assert found["dpkmeans_bytes", "received"] > 3 * 2 * 3 * 3 * 8
+
+
+@pytest.mark.parametrize(("trust", "algorithm"), [("oblivious", "fastlloyd"), ("central", "glloyd")])
+def test_no_metric_depends_on_rows(tmp_path: Path, trust: str, algorithm: str) -> None:
+    """Two tables that differ in one row, and two that have nothing in common, give equal numbers but for times."""
+    one = [np.array(part) for part in grid_parts((60, 50, 40))]
+    neighbour = [one[0][1:], *one[1:]]
+    other = [np.full((300, 2), 0.875), np.zeros((0, 2)), np.full((90, 2), -0.5)]
+    seen = []
+    for index, parts in enumerate((one, neighbour, other)):
+        run(tmp_path / str(index), parts, trust=trust, algorithm=algorithm)
+        found = numbers(client(tmp_path / str(index)).get("/metrics").text, ALLOWED)
+        seen.append({key: value for key, value in found.items() if key[0] != "dpkmeans_round_trip_seconds"})
+    assert seen[0]["dpkmeans_runs", "completed"] == 1
+    assert seen[0] == seen[1] == seen[2]
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Path:
+    """A node that has given three runs, one on data of another name, and refused an app."""
+    file = write_node(tmp_path / "ward", data_id="rows", log_file=str(tmp_path / "node.log"))
+    ledger = FileLedger(tmp_path / "ward" / "ledger.jsonl")
+    for run_id, data_set, epsilon in (("5/2", "rows", 0.5), ("6/2", "rows", 0.25), ("7/2", "old", 1.0)):
+        for index in (1, 2):
+            entry = LedgerEntry(run_id, data_set, "ab", index, 0, "sums", epsilon=epsilon, delta=1e-6, unit="record")
+            ledger.charge(entry)
+    (tmp_path / "ward" / "home").mkdir()
+    (tmp_path / "ward" / "home" / "alerts.log").write_text("ALERT app refused: SHA-256 77\n")
+    (tmp_path / "node.log").write_text("2026-01-01T00:00:00 INFO run 5 node 2: refused: <b>why</b>\n")
+    (tmp_path / "ward" / "results" / "run-5" / "client-2").mkdir(parents=True)
+    (tmp_path / "ward" / "results" / "run-5" / "client-2" / "report.html").touch()
+    return file
+
+
+def test_a_nodes_page_says_what_was_given_and_what_is_left(node: Path) -> None:
+    text = node_page(node)
+    assert "Data set rows, per record: epsilon 0.75 spent of 10." in text
+    assert "9.25 left" in text
+    assert re.search(r'<th scope="row">6/2</th><td>[^<]*</td><td>rows</td><td>record</td><td>0.25</td>', text)
+    assert text.index(">7/2<") < text.index(">6/2<") < text.index(">5/2<")
+    assert "SHA-256 77" in text
+    assert "<td>5</td><td>refused: &lt;b&gt;why" in text
+    assert str(node.parent / "results" / "run-5" / "client-2" / "report.html") in text
+    (node.parent / "ledger.jsonl").write_text("{}\n")
+    assert "is damaged at line 1" in node_page(node)
+
+
+def test_a_nodes_metrics_are_its_budget_by_data_set(node: Path) -> None:
+    app = TestClient(site(partial(node_page, node), partial(node_metrics, node)), base_url="http://localhost")
+    found = numbers(app.get("/metrics").text, OF_NODE)
+    assert found["dpkmeans_budget_epsilon", "rows", "record", "spent"] == 0.75
+    assert found["dpkmeans_budget_epsilon", "rows", "record", "left"] == 9.25
+    assert (found["dpkmeans_ledger_runs",], found["dpkmeans_ledger_problems",]) == (3, 0)
+    assert found["dpkmeans_refusals", "app"] == 1
+    node.write_text("x = 1\n")
+    answer = app.get("/metrics")
+    assert (answer.status_code, "the key 'allowed-apps' is not there" in answer.text) == (500, True)
+
+
+def test_the_command_says_what_it_cannot_show(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["server", "dashboard", str(tmp_path / "absent")]) == 1
+    assert "absent is no folder: give a server's, or that of its runs" in capsys.readouterr().err
+    (tmp_path / "node.toml").write_text("x = 1\n")
+    assert main(["node", "dashboard", str(tmp_path / "node.toml")]) == 1
+    assert "the key 'allowed-apps' is not there" in capsys.readouterr().err

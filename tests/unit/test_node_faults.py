@@ -1,0 +1,426 @@
+"""Fifteen kinds of faults, planted one at a time in a sound party's folder: `node check` names each, and its mend."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import json
+import re
+import shutil
+import socket
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from support.apps import app_files, packed
+from support.superlink_stand_in import UNKNOWN, StandIn, standing_in
+
+from flwr_dpkmeans.__main__ import main
+from flwr_dpkmeans.flower import findings, node_check
+from flwr_dpkmeans.flower.app_guard import digest_of
+from flwr_dpkmeans.flower.findings import Verdict
+from flwr_dpkmeans.flower.node_check import check
+from flwr_dpkmeans.node import certificates
+from flwr_dpkmeans.node.invitation import Invitation, Party
+from flwr_dpkmeans.node.ledger import FileLedger, LedgerEntry
+from flwr_dpkmeans.node.node_settings import Identity, NodeOptions
+from simulations.deploy.credentials import make_credentials
+from simulations.flower_processes import free_ports
+
+SCHEMA = '[columns]\nage = { kind = "number", bounds = [0, 100] }\nheight = { kind = "number", bounds = [100, 220] }\n'
+
+
+@pytest.fixture(scope="module")
+def superlink(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandIn]:
+    made = make_credentials(tmp_path_factory.mktemp("certificates"), [])
+    with standing_in(made.certificate, made.key) as server:
+        server.authority = made.authority  # type: ignore[attr-defined]
+        yield server
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory, superlink: StandIn) -> Path:
+    """A folder in which the party ward-7 is ready, by its own two commands."""
+    root = tmp_path_factory.mktemp("sound")
+    root.chmod(0o755)
+    (root / "app.fab").write_bytes(packed(app_files()))
+    (root / "schema.toml").write_text(SCHEMA)
+    (root / "rows.csv").write_text("height,age\n" + "".join(f"{150 + row},{row}\n" for row in range(40)))
+    parties = {name: Party() for name in ("ward-7", "ward-8", "ward-9")}
+    app, certificate = digest_of((root / "app.fab").read_bytes()), superlink.authority.read_text()  # type: ignore[attr-defined]
+    invitation = Invitation(
+        federation="wards", superlink=superlink.address, app=app, certificate=certificate, parties=parties
+    )
+    for name in ("ward-8", "ward-9"):
+        other = make_credentials(root / name, [root / name]).node_keys[0].with_name("key.pub").read_text()
+        invitation = invitation.with_party(name, other, Identity.generate().public_key.hex())
+        shutil.rmtree(root / name)
+    invitation.save(root / "invitation.toml")
+    init = ["node", "init", "ward-7", "--invitation", f"{root}/invitation.toml", "--data", f"{root}/rows.csv"]
+    init += ["--schema", f"{root}/schema.toml", "--folder", str(root), "--app", f"{root}/app.fab"]
+    assert main(init) == main(["node", "pin", f"{root}/ward-7"]) == 0
+    return root
+
+
+@dataclass
+class Place:
+    """A copy of the sound folder."""
+
+    root: Path
+    superlink: StandIn
+    patch: pytest.MonkeyPatch
+    stack: contextlib.ExitStack
+
+    @property
+    def file(self) -> Path:
+        return self.root / "ward-7" / "node.toml"
+
+    def say(self, file: str, key: str, value: object) -> None:
+        """Give one key of a file another value."""
+        path = self.root / file
+        text = re.sub(rf"^(# )?{key} = .*\n", "", path.read_text(), flags=re.MULTILINE)
+        path.write_text(f"{key} = {json.dumps(value)}\n{text}")
+
+    def found(self) -> dict[str, tuple[Verdict, str]]:
+        findings = check(self.file, NodeOptions.from_toml(self.file), apps=False)
+        return {one.item: (one.verdict, one.says) for one in findings}
+
+
+@pytest.fixture
+def place(tmp_path: Path, sound: Path, superlink: StandIn, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
+    shutil.copytree(sound, tmp_path / "here")
+    (tmp_path / "here").chmod(0o755)
+    made = Place(tmp_path / "here", superlink, monkeypatch, contextlib.ExitStack())
+    made.file.write_text(made.file.read_text().replace(str(sound), str(made.root)))
+    made.say("ward-7/node.toml", "port", free_ports(1)[0])
+    monkeypatch.delenv("FLWR_HOME", raising=False)
+    with made.stack:
+        yield made
+    superlink.code, superlink.ahead = StandIn.code, 0.0
+
+
+def _clock(place: Place, ahead: float) -> None:
+    place.superlink.ahead = ahead
+
+
+def _certificate(place: Place, *, from_days: int = 0, for_days: int = 7, authority: bool = True) -> None:
+    """Another SuperLink, whose certificate holds from so many days ago for so many days from now."""
+    place.patch.setattr(certificates, "_CLOCK_SKEW", datetime.timedelta(days=from_days, minutes=5))
+    (made := place.root / "other").mkdir()
+    certificates.write_certificates(made, ["127.0.0.1"], for_days)
+    server = place.stack.enter_context(standing_in(made / "server.pem", made / "server.key"))
+    place.say("ward-7/node.toml", "superlink", server.address)
+    if authority:
+        shutil.copy(made / "ca.crt", place.root / "ward-7" / "ca.crt")
+
+
+def _without_tls(place: Place) -> None:
+    place.say("ward-7/node.toml", "superlink", place.stack.enter_context(standing_in()).address)
+
+
+def _listen(place: Place) -> None:
+    taken = place.stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+    place.say("ward-7/node.toml", "port", taken.getsockname()[1])
+
+
+def _spent(place: Place) -> Path:
+    """A ledger with one entry; its head lies beside it."""
+    ledger = place.root / "ward-7" / "ledger" / "ledger.jsonl"
+    FileLedger(ledger).charge(LedgerEntry("1/2", "ward-7", "ab", 1, 0, "sums", 1.0, 1e-6, "record"))
+    return ledger
+
+
+def _pin(place: Place, name: str, identity: str) -> None:
+    policy = place.root / "ward-7" / "policy.toml"
+    policy.write_text(re.sub(rf"^{name} = .*$", f'{name} = "{identity}"', policy.read_text(), flags=re.MULTILINE))
+
+
+def _unpin(place: Place, name: str) -> None:
+    policy = place.root / "ward-7" / "policy.toml"
+    policy.write_text(re.sub(rf"^{name} = .*\n", "", policy.read_text(), flags=re.MULTILINE))
+
+
+def _invite(place: Place, key: str, value: object) -> None:
+    """Change the invitation after its parties were pinned."""
+    path = place.root / "invitation.toml"
+    invitation = Invitation.from_toml(path)
+    changed = {"app": value} if key == "app" else {"parties": {**invitation.parties, key: value}}
+    invitation.model_copy(update=changed).save(path)
+
+
+def _changed_identity(place: Place) -> Party:
+    return Invitation.from_toml(place.root / "invitation.toml").parties["ward-7"].model_copy(update={"identity": OTHER})
+
+
+def _rows(place: Place, text: str) -> None:
+    (place.root / "rows.csv").write_text(text)
+
+
+def _set(name: str, value: object) -> Callable[[Place], None]:
+    return lambda place: place.say("ward-7/node.toml", name, value)
+
+
+def _policy(name: str, value: object) -> Callable[[Place], None]:
+    return lambda place: place.say("ward-7/policy.toml", name, value)
+
+
+def _mode(file: str, mode: int) -> Callable[[Place], None]:
+    return lambda place: (place.root / file).chmod(mode)
+
+
+WRONG, NOTE = Verdict.WRONG, Verdict.NOTE
+OTHER = Identity.generate().public_key.hex()
+FAULTS: dict[str, tuple[Callable[[Place], object], str, Verdict, str]] = {
+    "clock ahead": (
+        lambda place: _clock(place, -4),
+        "clock",
+        WRONG,
+        r"it is [34] s ahead of .* 5 s ahead, or 305 s behind: set",
+    ),
+    "clock behind": (lambda place: _clock(place, 4), "clock", WRONG, r"it is [45] s behind that"),
+    "rights of the file": (
+        _mode("ward-7/node.toml", 0o620),
+        "file",
+        WRONG,
+        "node.toml may be changed by others: .*chmod go-w",
+    ),
+    "rights of its folder": (_mode("ward-7", 0o770), "file", WRONG, "ward-7 may be changed by others: .*chmod go-w"),
+    "rights of the policy": (_mode("ward-7/policy.toml", 0o602), "policy", WRONG, "chmod go-w"),
+    "rights of the key": (
+        lambda place: (_mode("ward-7/key", 0o644)(place), _mode("ward-7", 0o755)(place)),
+        "connection",
+        WRONG,
+        "key may be read or changed by everybody",
+    ),
+    "rights of the identity": (_mode("ward-7/identity", 0o640 | 0o4), "identity", WRONG, "mode 644, .*chmod 600"),
+    "rights of the rows": (_mode("rows.csv", 0o644), "data", WRONG, "chmod o-rw"),
+    "rights of the home": (_mode("ward-7/home", 0o755), "home", WRONG, "must be .*with mode 700"),
+    "rights of the results": (
+        lambda place: (_mode("ward-7/results", 0o755)(place), _mode("ward-7", 0o755)(place)),
+        "output",
+        WRONG,
+        "results may be read",
+    ),
+    "pins without oneself": (
+        lambda place: _pin(place, "ward-7", OTHER),
+        "identity",
+        WRONG,
+        f"ward-7 has the identity .* but {OTHER} by .*policy.toml: ask its owner by telephone",
+    ),
+    "pins that lack oneself": (
+        lambda place: _unpin(place, "ward-7"),
+        "identity",
+        WRONG,
+        "does not pin [0-9a-f]{64}: add the parties' lines",
+    ),
+    "pins that lack a party": (
+        lambda place: _unpin(place, "ward-9"),
+        "identity",
+        WRONG,
+        "does not pin [0-9a-f]{64}: add the parties' lines",
+    ),
+    "pins against the invitation": (
+        lambda place: _pin(place, "ward-8", OTHER),
+        "identity",
+        WRONG,
+        f"ward-8 has .* by the invitation, but {OTHER} by .*policy.toml",
+    ),
+    "another self in the invitation": (
+        lambda place: _invite(place, "ward-7", _changed_identity(place)),
+        "identity",
+        WRONG,
+        "ward-7 has the identity",
+    ),
+    "hash of the invitation": (
+        lambda place: _invite(place, "app", "ab" * 32),
+        "app",
+        WRONG,
+        f"lacks {'ab' * 32}, the hash of the invitation's app: review it",
+    ),
+    "hash of zeros": (_set("allowed-apps", ["0" * 64]), "app", WRONG, "zeros: put the hash"),
+    "hash of the own copy": (
+        lambda place: (place.root / "app.fab").write_bytes(packed(app_files("0.2.0"))),
+        "app",
+        WRONG,
+        "the hash of the own copy: review it",
+    ),
+    "policy incomplete": (
+        lambda place: _policy("allowed-units", [])(place),
+        "policy",
+        WRONG,
+        "does not limit allowed-units",
+    ),
+    "policy against the defaults": (
+        _policy("max-epsilon-per-run", 1.0),
+        "run",
+        NOTE,
+        "worst-case epsilon is [0-9.]+, but this client's max_epsilon_per_run is 1",
+    ),
+    "policy against its command": (
+        _set("run-config", "epsilon=9.0"),
+        "run",
+        WRONG,
+        "run-config: the plan's worst-case epsilon is 1",
+    ),
+    "command misspelt": (
+        _set("run-config", "epsilom=2.0"),
+        "run",
+        WRONG,
+        "no run-config key 'epsilom': did you mean 'epsilon'",
+    ),
+    "no data": (lambda place: (place.root / "rows.csv").unlink(), "data", WRONG, "rows.csv' does not exist"),
+    "empty data": (lambda place: _rows(place, "height,age\n"), "data", WRONG, "no row with a finite number"),
+    "schema's columns": (
+        lambda place: _rows(place, "hight,age\n1,2\n"),
+        "data",
+        WRONG,
+        "no columns named 'height', .*did you mean 'hight'",
+    ),
+    "schema's digest": (
+        lambda place: (place.root / "schema.toml").write_text(SCHEMA.replace("220", "230")),
+        "data",
+        WRONG,
+        "has the digest .* but schema-digest is .*put back",
+    ),
+    "disk": (
+        lambda place: place.patch.setattr(
+            findings.shutil, "disk_usage", lambda there: SimpleNamespace(free=99 * 2**20)
+        ),
+        "disk",
+        WRONG,
+        "has 99 MiB left, but 100 are needed: make room",
+    ),
+    "TLS of another authority": (
+        lambda place: _certificate(place, authority=False),
+        "superlink",
+        WRONG,
+        "not the one that this node knows .*verify failed.*: correct",
+    ),
+    "TLS for another name": (
+        lambda place: _set("superlink", place.superlink.address.replace("127.0.0.1", "localhost"))(place),
+        "superlink",
+        WRONG,
+        "not valid for 'localhost'",
+    ),
+    "TLS expired": (
+        lambda place: _certificate(place, from_days=3, for_days=-1),
+        "superlink",
+        WRONG,
+        "certificate has expired",
+    ),
+    "TLS ends soon": (
+        lambda place: _certificate(place, from_days=355, for_days=10),
+        "superlink",
+        NOTE,
+        "holds from .* so 9 days more: get a new one",
+    ),
+    "authority ends soon": (
+        lambda place: _certificate(place, from_days=355, for_days=10),
+        "connection",
+        NOTE,
+        "ca.crt holds from .* so 9 days more",
+    ),
+    "own port": (
+        _listen,
+        "port",
+        WRONG,
+        "cannot be had .*: unless that is this node, end what listens there, or give another port",
+    ),
+    "closed port": (
+        lambda place: _set("superlink", f"127.0.0.1:{free_ports(1)[0]}")(place),
+        "superlink",
+        WRONG,
+        "does not answer .*refused.*have it started, or correct",
+    ),
+    "port without TLS": (_without_tls, "superlink", WRONG, "not the one that this node knows .*SSL.*: correct"),
+    "key unknown": (
+        lambda place: setattr(place.superlink, "code", UNKNOWN),
+        "superlink",
+        WRONG,
+        "does not know the key .*register its public half",
+    ),
+    "version": (
+        lambda place: place.patch.setattr(node_check, "package_version", "1.40.2"),
+        "flower",
+        WRONG,
+        "Flower 1.40.2 is too old: pip install",
+    ),
+    "version without seams": (
+        lambda place: place.patch.setattr(node_check.app_guard, "missing_seams", lambda: ["install_app"]),
+        "flower",
+        WRONG,
+        "has no install_app for the guard: pip install",
+    ),
+    "ledger damaged": (
+        lambda place: _spent(place).write_text("no entry\n"),
+        "ledger",
+        WRONG,
+        "is damaged at line 1 .*backup",
+    ),
+    "ledger without its head": (
+        lambda place: _spent(place).with_name("ledger.jsonl.head").unlink(),
+        "ledger",
+        WRONG,
+        "counts them, is missing: restore",
+    ),
+    "ledger that cannot be written": (
+        lambda place: (place.root / "ward-7/ledger/ledger.jsonl.head").mkdir(),
+        "ledger",
+        WRONG,
+        "cannot be used .Is a directory.",
+    ),
+    "FLWR_HOME elsewhere": (
+        lambda place: place.patch.setenv("FLWR_HOME", "/elsewhere"),
+        "home",
+        NOTE,
+        "FLWR_HOME is '/elsewhere', but .*: unset it",
+    ),
+    "root": (lambda place: place.patch.setattr(node_check.os, "geteuid", lambda: 0), "user", NOTE, "this is root"),
+    "units": (
+        lambda place: _rows(place, "height,age\n" + "1.7,30\n" * 11 + "170,30\n" * 29),
+        "units",
+        NOTE,
+        "over 25% of height lie outside .*another unit",
+    ),
+}
+
+
+def test_the_sound_folder_has_no_fault(place: Place) -> None:
+    found = place.found()
+    assert [one for one in found.items() if one[1][0] is WRONG] == []
+    assert {item for item, (verdict, _) in found.items() if verdict is NOTE} <= {"user"}  # who may be root
+    assert found["identity"][1].endswith("pinned: ward-7, ward-8, ward-9")
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_planted_fault_is_found(place: Place, fault: str) -> None:
+    plant, item, verdict, words = FAULTS[fault]
+    plant(place)
+    found = place.found()
+    assert found[item][0] is verdict, found[item]
+    assert re.search(words, found[item][1]), found[item]
+
+
+def test_units_are_told_by_a_share_of_rows_and_no_number(place: Place) -> None:
+    _rows(place, "height,age\n" + "1.7,30\n" * 10 + "170,30\n" * 30)
+    assert place.found()["units"][0] is Verdict.OK
+    policy = place.root / "ward-7" / "policy.toml"
+    for rows, verdict in ((11, NOTE), (10, Verdict.OK)):
+        _rows(place, "height,age\n" + "1.7,30\n" * rows + "170,30\n" * 30)
+        place.say("ward-7/node.toml", "columns", ["age", "height"])
+        place.say("ward-7/policy.toml", "allowed-bounds", [[0.0, 100.0], [100.0, 220.0]])
+        text = place.file.read_text()
+        place.file.write_text(re.sub("^schema.*\n", "", text, flags=re.MULTILINE))
+        assert place.found()["units"][0] is verdict, (rows, place.found()["units"])
+    assert policy.exists()
+
+
+def test_without_a_superlink_the_rest_is_looked_at(place: Place) -> None:
+    """And what could not be known is said."""
+    _set("superlink", f"127.0.0.1:{free_ports(1)[0]}")(place)
+    found = place.found()
+    assert found["clock"] == (NOTE, found["clock"][1])
+    assert "not known" in found["clock"][1]
+    assert {item for item, (verdict, _) in found.items() if verdict is WRONG} == {"superlink"}

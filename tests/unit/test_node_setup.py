@@ -1,0 +1,285 @@
+"""`node init`, `pin`, `start` and `status`: a party's folder from an invitation, and what its owner sees of it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import socket
+import sqlite3
+import stat
+from pathlib import Path
+
+import pytest
+from support.apps import app_files, packed
+
+from flwr_dpkmeans.__main__ import main
+from flwr_dpkmeans.flower import node_command, node_setup
+from flwr_dpkmeans.flower.app_guard import digest_of
+from flwr_dpkmeans.flower.node_check import Answer, NodeCheck, UnansweredError
+from flwr_dpkmeans.node.certificates import write_certificates, write_node_key
+from flwr_dpkmeans.node.invitation import Invitation, Party
+from flwr_dpkmeans.node.ledger import FileLedger, LedgerEntry
+from flwr_dpkmeans.node.node_settings import Identity, NodeOptions
+from flwr_dpkmeans.node.policy import DEPLOYED, ClientPolicy
+
+PARTIES = ("ward-7", "ward-8", "ward-9")
+PAGE = Path(__file__).resolve().parents[2] / "simulations" / "deploy" / "README.md"
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = tmp_path_factory.mktemp("ca")
+    write_certificates(folder, ["127.0.0.1"], 30)
+    return (folder / "ca.crt").read_text()
+
+
+@pytest.fixture
+def here(tmp_path: Path, certificate: str, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A party's working folder, with the office's invitation."""
+    monkeypatch.chdir(tmp_path)
+    tmp_path.chmod(0o755)
+    (tmp_path / "app.fab").write_bytes(packed(app_files()))
+    (tmp_path / "rows.csv").write_text("name,age,height\nx,1,2\ny,3,>9\n")
+    invitation = Invitation(
+        federation="wards",
+        superlink="127.0.0.1:8000",
+        app=digest_of((tmp_path / "app.fab").read_bytes()),
+        certificate=certificate,
+        parties={name: Party() for name in PARTIES},
+    )
+    invitation.save(tmp_path / "invitation.toml")
+    return tmp_path
+
+
+def init(*more: str, name: str = "ward-7", data: str = "rows.csv") -> int:
+    return main(["node", "init", name, "--invitation", "invitation.toml", "--data", data, "--app", "app.fab", *more])
+
+
+def join(folder: Path, name: str) -> str:
+    """Another party writes itself into the invitation; its identity."""
+    (folder / name).mkdir()
+    key = write_node_key(folder / name / "key").with_name("key.pub").read_text()
+    identity = Identity.generate().public_key.hex()
+    Invitation.add(folder / "invitation.toml", name, key, identity)
+    return identity
+
+
+def test_a_party_is_complete_strict_and_its_owners_alone(here: Path) -> None:
+    assert init() == 0
+    folder, options = here / "ward-7", NodeOptions.from_toml(here / "ward-7" / "node.toml")
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (folder, *folder.iterdir())}
+    assert {modes[name] for name in ("ward-7", "home", "ledger", "results")} == {0o700}
+    assert {modes[name] for name in ("key", "identity", "policy.toml", "node.toml", "ca.crt")} == {0o600}
+    assert stat.S_IMODE((here / "rows.csv").stat().st_mode) & 0o007 == 0
+    party = Invitation.from_toml(here / "invitation.toml").parties["ward-7"]
+    assert party.identity == Identity.load(folder / "identity").public_key.hex()
+    assert party.key == (folder / "key.pub").read_text().strip()
+    # Columns are those that hold numbers, now and for ever.
+    assert (options.columns, options.header, options.data_name) == (("age", "height"), True, "ward-7")
+    assert (options.ledger, options.data_path) == (folder / "ledger/ledger.jsonl", f"{here}/rows.csv")
+    text = (folder / "node.toml").read_text()
+    assert [line for line in text.splitlines() if line.startswith("# superlink") or "Address of the SuperLink" in line]
+    assert all(f"{field.alias} = " in text for field in NodeOptions.model_fields.values())
+    policy = ClientPolicy.from_toml(options.policy, base=DEPLOYED)
+    policy.require_complete()
+    assert (policy.max_epsilon_total, policy.max_epsilon_per_run, policy.min_cohort) == (20.0, 4.0, 3)
+    assert (policy.allowed_trust, policy.allowed_units) == (("oblivious", "distributed"), ("record",))
+    assert policy.require_secure_noise
+    assert not policy.allow_anything
+
+
+def test_its_policy_allows_the_pages_own_command(here: Path) -> None:
+    init()
+    file = here / "ward-7" / "node.toml"
+    (command,) = re.findall(r'^flwr-dpkmeans run .*--run-config "(.*)"$', PAGE.read_text(), re.MULTILINE)
+    file.write_text(f'run-config = "{command}"\n{file.read_text()}')
+    assert "as run-config says, would be allowed" in NodeCheck(file, NodeOptions.from_toml(file))._run()
+
+
+@pytest.mark.parametrize(
+    ("plant", "more", "words"),
+    [
+        ("app", (), "but the invitation proposes"),
+        ("", ("ward-10",), "names no party 'ward-10'"),
+        ("taken", (), "in the invitation with another key or identity"),
+        ("folder", (), "ward-7 exists and is left alone"),
+        ("data", (), "rows.csv' does not exist"),
+        ("", ("--columns", "age,weight"), "columns has 'weight'"),
+        ("read-only", (), "cannot be changed"),
+    ],
+)
+def test_what_cannot_be_made_leaves_nothing(
+    here: Path, plant: str, more: tuple[str, ...], words: str, capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    name = "ward-7"
+    if plant == "app":
+        (here / "app.fab").write_bytes(packed(app_files("0.2.0")))
+    elif plant == "taken":
+        join(here, "ward-7")
+        (here / "ward-7").rename(here / "elsewhere")
+    elif plant == "folder":
+        (here / "ward-7").mkdir()
+    elif plant == "data":
+        (here / "rows.csv").unlink()
+    elif plant == "read-only":
+        monkeypatch.setattr(Invitation, "save", lambda self, path: (_ for _ in ()).throw(PermissionError(13, "no")))
+    elif more[0] == "ward-10":
+        name, more = "ward-10", ()
+    before = {path: path.stat().st_mode for path in here.rglob("*")}, (here / "invitation.toml").read_text()
+    assert init(*more, name=name) == 1
+    assert words in capsys.readouterr().err
+    assert ({path: path.stat().st_mode for path in here.rglob("*")}, (here / "invitation.toml").read_text()) == before
+
+
+def test_a_database_a_schema_and_a_table_without_names(here: Path) -> None:
+    pytest.importorskip("sqlalchemy")
+    with sqlite3.connect(here / "rows.db") as database:
+        database.execute("CREATE TABLE people (age REAL, name TEXT)")
+        database.execute("INSERT INTO people VALUES (30.0, 'x')")
+    assert init("--query", "SELECT * FROM people", data=f"sqlite:///{here}/rows.db") == 0
+    options = NodeOptions.from_toml(here / "ward-7" / "node.toml")
+    assert (options.columns, options.query, options.data_name) == (("age",), "SELECT * FROM people", "ward-7")
+    (here / "s.toml").write_text('[columns]\nage = { kind = "number", bounds = [0, 9] }\n')
+    assert init("--schema", "s.toml", name="ward-8") == 0
+    options = NodeOptions.from_toml(here / "ward-8" / "node.toml")
+    assert (options.columns, options.table_schema, len(options.schema_digest)) == ((), here / "s.toml", 64)
+    (here / "bare.csv").write_text("1,2\n3,4\n")
+    assert init(name="ward-9", data="bare.csv") == 0
+    options = NodeOptions.from_toml(here / "ward-9" / "node.toml")
+    assert (options.columns, options.header) == (("x0", "x1"), False)
+    assert len(NodeCheck(here, options).table.points) == 2
+
+
+def test_a_port_that_is_taken_is_left_to_whom_it_belongs(here: Path) -> None:
+    """Parties of one machine choose different ones, whatever else runs there."""
+    with contextlib.ExitStack() as stack:
+        free = node_setup._port(0, 3)
+        stack.enter_context(socket.create_server(("127.0.0.1", free)))
+        init()
+        port = NodeOptions.from_toml(here / "ward-7" / "node.toml").port
+        assert port > free
+        assert (port - free) % 3 == 0
+
+
+def test_parties_are_pinned_once_and_another_invitation_is_refused(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    init()
+    others = [join(here, "ward-8")]
+    assert main(["node", "pin", "ward-7"]) == 1
+    assert "is still without ward-9" in capsys.readouterr().err
+    others.append(join(here, "ward-9"))
+    for _ in range(2):  # a second time changes nothing
+        assert main(["node", "pin", "ward-7/node.toml"]) == 0
+        said = capsys.readouterr().out
+        assert [line.split() for line in said.splitlines()[1:3]] == [["ward-8", others[0]], ["ward-9", others[1]]]
+        assert Invitation.from_toml(here / "invitation.toml").fingerprint in said
+    policy = here / "ward-7" / "policy.toml"
+    pinned = dict(ClientPolicy.from_toml(policy, base=DEPLOYED).pinned_peers or ())
+    assert pinned == dict(Invitation.from_toml(here / "invitation.toml").pins)
+    text = (here / "invitation.toml").read_text()
+    other = Identity.generate().public_key.hex()
+    (here / "invitation.toml").write_text(text.replace(others[0], other))
+    before = policy.read_text()
+    assert main(["node", "pin", "ward-7"]) == 1
+    assert f"ward-8 has the identity {other} by the invitation, but {others[0]} by" in capsys.readouterr().err
+    assert policy.read_text() == before
+
+
+def test_start_waits_for_the_others_and_the_superlink_and_says_for_what(
+    here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the order in which they come; then it becomes Flower's program."""
+    happens = [
+        lambda: None,
+        lambda: join(here, "ward-8"),
+        lambda: join(here, "ward-9"),
+        lambda: answers.append(Answer(False, 0.0, ())),
+        lambda: answers.append(Answer(True, 0.0, ())),
+    ]
+    answers: list[Answer] = []
+
+    def ask(options: NodeOptions) -> Answer:
+        if not answers:
+            raise UnansweredError("superlink 127.0.0.1:8000 does not answer: have it started.")
+        return answers[-1]
+
+    def become(program: str, command: list[str], environment: dict[str, str]) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(node_command.time, "sleep", lambda seconds: happens.pop(0)())
+    monkeypatch.setattr(node_command, "ask", ask)
+    monkeypatch.setattr(node_command, "check", lambda path, options, *, apps: [])
+    monkeypatch.setattr(node_command.os, "execve", become)
+    with pytest.raises(KeyboardInterrupt):
+        init("--start")
+    lines = [line for line in capsys.readouterr().err.splitlines() if "waiting" in line or "compare" in line]
+    assert [line.partition(" in /")[0].partition(": ")[0] for line in lines] == [
+        "waiting for ward-8, ward-9",
+        "waiting for ward-9",
+        "compare by telephone, on each party's machine the same",
+        "waiting for superlink 127.0.0.1:8000 does not answer",
+        f"waiting for superlink 127.0.0.1:8000 to register the key {here}/ward-7/key.pub",
+    ]
+    assert happens == []
+
+
+def test_its_owner_sees_what_was_asked_given_and_refused(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    init()
+    join(here, "ward-8"), join(here, "ward-9")
+    main(["node", "pin", "ward-7"])
+    folder = here / "ward-7"
+    for run, epsilon in (("11", 1.25), ("12", 2.0)):
+        entry = LedgerEntry(f"{run}/5", "ward-7", "ab", 1, 0, "sums", epsilon=epsilon, delta=1e-6, unit="record")
+        FileLedger(folder / "ledger" / "ledger.jsonl").charge(entry)
+    refused = "refused: the plan's epsilon is 9, but this client's is 4: lower it."
+    said = {"time": "t2", "level": "WARNING", "logger": "x", "run": "13", "message": refused}
+    lines = ["t1 INFO run 13 node ward-7: asked for: fastlloyd under trust central, 1 rounds", json.dumps(said)]
+    lines += ["t3 INFO run 13 node ward-7 round 1 attempt 0: asked for: lloyd-1 (round 1 of 1)", "no line of ours"]
+    (folder / "results" / "log").write_text("\n".join(lines) + "\n")
+    (folder / "home" / "alerts.log").write_text("t ALERT app refused: SHA-256 ab, run 14\n")
+    capsys.readouterr()
+    assert main(["node", "status", "ward-7", "--json"]) == 0
+    seen = json.loads(capsys.readouterr().out)
+    assert seen["epsilon"] == [{"data set": "ward-7", "unit": "record", "spent": 3.25, "left": 16.75}]
+    assert [(run["run"], run["epsilon"]) for run in seen["given"]] == [("11/5", 1.25), ("12/5", 2.0)]
+    assert [(one["run"], one["message"][:8]) for one in seen["asked"]] == [("13", "asked fo"), ("13", "refused:")]
+    assert sorted(seen["pinned"]) == list(PARTIES)
+    assert main(["node", "status", "ward-7/node.toml"]) == 0
+    text = capsys.readouterr().out
+    for words in ("epsilon 3.25 spent, 16.75 left", "  11  epsilon 1.25", refused, "ALERT app refused", "ward-8"):
+        assert words in text
+    (folder / "ledger" / "ledger.jsonl").write_text("damaged\n")
+    assert main(["node", "status", "ward-7"]) == 1
+    assert "is damaged at line 1" in capsys.readouterr().out
+    assert os.path.exists(folder)
+
+
+def test_a_schema_is_tried_on_the_own_table_before_any_run(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    columns = ['age = { kind = "number", bounds = [0, 100] }']
+    columns += ['"height [cm]" = { kind = "number", bounds = [100, 220] }']
+    columns += ['ward = { kind = "category", values = ["North", "South"] }']
+    columns += ['none = { kind = "date", bounds = ["2020-01-01", "2021-01-01"] }']
+    (here / "s.toml").write_text("\n".join(["[columns]", *columns, ""]))
+    rows = ["ward,age,height [cm],none", "North,30,1.70,", "Nroth,40,180,x", "South,>89,166,", ",50,190,", "West,,150,"]
+    (here / "t.csv").write_text("\n".join(rows) + "\n")
+    assert main(["schema", "check", "s.toml", "t.csv"]) == 1
+    said = capsys.readouterr()
+    cells = [[cell.strip() for cell in line.split("│")[1:-1]] for line in said.out.splitlines() if "│" in line]
+    assert cells == [
+        ["age", "number", "3", "1", "1", "0"],
+        ["height [cm]", "number", "5", "0", "0", "1"],
+        ["ward", "category", "2", "1", "2", "0"],
+        ["none", "date", "0", "4", "1", "0"],
+    ]
+    for words in ("'age' may not hold '>89'", "'Nroth' (did you mean 'North'?)", "'West' (", "not one cell of 'none'"):
+        assert words in said.out
+    assert "another unit" not in said.out
+    (here / "t.csv").write_text("\n".join([rows[0], "North,30,1.7,2020-02-02", "South,40,180,2020-03-03"]) + "\n")
+    assert main(["schema", "check", "s.toml", "t.csv"]) == 1
+    assert "over 25% of 'height [cm]' lie outside (100.0, 220.0): another unit?" in capsys.readouterr().out
+    (here / "t.csv").write_text("\n".join([rows[0], "North,30,170,2020-02-02"]) + "\n")
+    assert main(["schema", "check", "s.toml", "t.csv"]) == 0

@@ -1,0 +1,409 @@
+"""`flwr-dpkmeans server` and `results`: what a folder gets, what is looked at, who is let in and who is listed."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+import stat
+import time
+from contextlib import closing
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import httpx
+import pytest
+from cryptography.hazmat.primitives.serialization import load_ssh_public_key
+from flwr.cli.build import build_fab_from_files
+from flwr.proto.node_pb2 import NodeInfo
+from flwr.supercore.primitives.asymmetric import public_key_to_bytes
+from support.apps import app_files, packed
+from support.node_files import write_node
+
+from flwr_dpkmeans.__main__ import main
+from flwr_dpkmeans.errors import ConfigurationError
+from flwr_dpkmeans.flower import findings, run_command, server_command
+from flwr_dpkmeans.flower.app_guard import digest_of
+from flwr_dpkmeans.flower.findings import Verdict, app_hash
+from flwr_dpkmeans.flower.server_options import ServerOptions
+from flwr_dpkmeans.node.certificates import write_certificates, write_node_key
+from flwr_dpkmeans.node.invitation import Invitation
+from flwr_dpkmeans.privacy.report import PrivacyReport, Provenance
+
+FAB = packed(app_files())
+NAMES = ("ward-7", "ward-8", "ward-9")
+ITEMS = ["file", "flower", "tls", "state", "app", "parties", "port", "address"]
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.fixture
+def office(tmp_path: Path) -> Path:
+    (tmp_path / "app.fab").write_bytes(FAB)
+    words = ["init", str(tmp_path / "office"), "--parties", *NAMES, "--app", str(tmp_path / "app.fab")]
+    assert main(["server", *words, "--port", str(free_port())]) == 0
+    return tmp_path / "office"
+
+
+def join(office: Path, name: str) -> bytes:
+    """What `node init` does; returns the key as Flower has it."""
+    key = write_node_key(office.parent / f"{name}-{len(list(office.parent.iterdir()))}").with_suffix(".pub")
+    Invitation.add(office / "invitation.toml", name, key.read_text(), key.read_bytes().hex()[-64:])
+    public: Any = load_ssh_public_key(key.read_bytes())
+    return public_key_to_bytes(public)
+
+
+def found(office: Path, item: str, *, starting: bool = False) -> tuple[Verdict, str]:
+    findings = server_command.check(office / "server.toml", ServerOptions.load(office), starting=starting)
+    assert [one.item for one in findings] == ITEMS
+    return next((one.verdict, one.says) for one in findings if one.item == item)
+
+
+def test_a_new_folder_is_complete_and_its_owners_alone(office: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    capsys.readouterr()
+    before = {path: path.stat().st_mtime_ns for path in office.rglob("*")}
+    assert main(["server", "check", str(office)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[1].rstrip(":") for line in lines] == ITEMS
+    assert {line.split()[1]: line.split()[0] for line in lines if line.split()[0] != "ok"} == {"parties:": "note"}
+    assert "0 of 3 have written their keys; not yet: ward-7, ward-8, ward-9" in lines[5]
+    assert {path: path.stat().st_mtime_ns for path in office.rglob("*")} == before
+    secrets = [path for path in office.rglob("*") if path.is_file() and "PRIVATE" in path.read_text()]
+    assert secrets == [office / "certificates" / "server.key"]
+    for path, mode in ((office, 0o700), (secrets[0], 0o600), (office / "superlink", 0o700)):
+        assert stat.S_IMODE(path.stat().st_mode) == mode
+    invitation = Invitation.from_toml(office / "invitation.toml")
+    assert (invitation.federation, invitation.missing, invitation.app) == ("office", NAMES, digest_of(FAB))
+    assert invitation.certificate == (office / "certificates" / "ca.crt").read_text()
+    # Every key of the file is there with what it is for, and all of them are read back.
+    text = (office / "server.toml").read_text().splitlines()
+    keys = [line.removeprefix("# ").split(" = ")[0] for line in text if " = " in line]
+    assert keys == list(ServerOptions.model_fields)
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        (["--parties", "a"], "at least 2"),
+        (["--parties", "a", "b", "a"], "one is there twice"),
+        (["--parties", "a", "../b"], r"parties.../b"),
+        (["--address", "nowhere"], "superlink is 'nowhere'"),
+        (["--port", "70000"], "port is 70000"),
+        (["--federation", "two words"], "federation is 'two words'"),
+        (["--app", "none.fab"], "none.fab"),
+        (["--app", "no-app"], "no-app is no Flower app"),
+    ],
+)
+def test_a_folder_is_made_whole_or_not_at_all(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    changes: list[str],
+    sentence: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "app.fab").write_bytes(FAB)
+    (tmp_path / "no-app").mkdir()
+    assert main(["server", "init", "office", "--parties", "a", "b", "--app", "app.fab", *changes]) == 1
+    assert re.search(sentence, capsys.readouterr().err)
+    assert not (tmp_path / "office").exists()
+
+
+def test_nothing_is_overwritten(office: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = {path: path.read_bytes() for path in office.rglob("*") if path.is_file()}
+    app = str(office.parent / "app.fab")
+    assert main(["server", "init", str(office), "--parties", "a", "b", "--app", app]) == 1
+    assert "is there already and left alone" in capsys.readouterr().err
+    assert {path: path.read_bytes() for path in office.rglob("*") if path.is_file()} == before
+
+
+def test_the_certificate_holds_for_the_address_by_name_too(tmp_path: Path) -> None:
+    (tmp_path / "app.fab").write_bytes(FAB)
+    words = ["--app", str(tmp_path / "app.fab"), "--address", "superlink.example.org:443", "--port", str(free_port())]
+    assert main(["server", "init", str(tmp_path / "office"), "--parties", "a", "b", *words]) == 0
+    verdict, says = found(tmp_path / "office", "tls")
+    assert (verdict, "127.0.0.1 and superlink.example.org" in says) == (Verdict.OK, True)
+    # Without a resolver the name is not found; with one, it has no SuperLink.
+    assert found(tmp_path / "office", "address")[0] is not Verdict.OK
+
+
+def rewrite(path: Path, old: str, new: str) -> None:
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+
+
+@pytest.mark.parametrize(
+    ("item", "sentence"),
+    [
+        ("file", "chmod go-w"),
+        ("tls", r"nodes would refuse .*server.pem for '10.1.2.3' \(IP address mismatch"),
+        ("tls another authority", "nodes would refuse .*server.pem"),
+        ("tls another key", "correct the path, its rights or its content|KEY_VALUES_MISMATCH"),
+        ("tls open key", "chmod o-rw"),
+        ("tls expired", "certificate has expired"),
+        ("state", "mode 700"),
+        ("state database", "state.db cannot be used"),
+        ("state disk", "has 10 MiB left"),
+        ("app", "but the invitation proposes"),
+        ("parties", "the key 'partys' is not known"),
+        ("port", "cannot be had"),
+        ("address", "nodes cannot find 'no.such.host.invalid'"),
+    ],
+)
+def test_what_is_wrong_is_found_and_nothing_is_started(
+    office: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, item: str, sentence: str
+) -> None:
+    monkeypatch.setattr(server_command.subprocess, "Popen", None)
+    options, certificates, invitation = ServerOptions.load(office), office / "certificates", office / "invitation.toml"
+    with socket.socket() as other:
+        if item == "file":
+            (office / "server.toml").chmod(0o620)
+        elif item == "tls":
+            rewrite(invitation, "127.0.0.1:", "10.1.2.3:")
+        elif item == "tls open key":
+            (certificates / "server.key").chmod(0o644)
+            certificates.chmod(0o755)
+        elif item.startswith("tls"):
+            new = office / "new"
+            new.mkdir()
+            write_certificates(new, ["127.0.0.1"], 0 if item == "tls expired" else 9)
+            moved = {"tls another key": ["server.key"], "tls another authority": ["server.key", "server.pem"]}
+            for name in moved.get(item, ["server.key", "server.pem", "ca.crt"]):
+                (new / name).replace(certificates / name)
+            if item == "tls expired":
+                Invitation.from_toml(invitation).model_copy(update={"certificate": options.authority.read_text()}).save(
+                    invitation
+                )
+        elif item == "state":
+            options.state.chmod(0o755)
+        elif item == "state database":
+            (options.state / "state.db").write_text("no database" * 100)
+        elif item == "state disk":
+            monkeypatch.setattr(server_command.shutil, "disk_usage", lambda _: SimpleNamespace(free=10 << 20))
+        elif item == "app":
+            (office.parent / "app.fab").write_bytes(packed(app_files(mark="changed")))
+        elif item == "parties":
+            rewrite(invitation, "[parties.ward-7]", "[partys.ward-7]")
+        elif item == "port":
+            other.bind(("127.0.0.1", options.port))
+        elif item == "address":
+            rewrite(invitation, "127.0.0.1:", "no.such.host.invalid:")
+        verdict, says = found(office, item.split()[0])
+        assert (verdict, bool(re.search(sentence, says))) == (Verdict.WRONG, True), says
+        assert main(["server", "start", str(office)]) == 1
+        assert f"wrong {item.split()[0]}" in capsys.readouterr().err
+
+
+def test_a_certificate_that_ends_soon_is_a_note(office: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    later = time.time() + 340 * 86400
+    monkeypatch.setattr(findings.time, "time", lambda: later)
+    verdict, says = found(office, "tls")
+    assert (verdict, "so 24 days more: get a new one before" in says) == (Verdict.NOTE, True)
+
+
+def test_a_dry_run_prints_flowers_own_command_line(office: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    capsys.readouterr()
+    assert main(["server", "start", str(office), "--dry-run"]) == 0
+    words = capsys.readouterr().out.split()
+    assert words[0].endswith("flower-superlink")
+    assert words[words.index("--host") + 1] == "127.0.0.1"
+    assert "--enable-supernode-auth" in words
+    assert words[words.index("--ssl-keyfile") + 1] == str(office / "certificates" / "server.key")
+
+
+def test_a_key_in_server_toml_that_is_not_known_is_told(office: Path) -> None:
+    rewrite(office / "server.toml", "port =", "prot =")
+    with pytest.raises(ConfigurationError, match="the key 'prot' is not known: did you mean 'port'"):
+        ServerOptions.load(office)
+    with pytest.raises(ConfigurationError, match=r"none/server.toml cannot be read"):
+        ServerOptions.load(office / "none")
+
+
+class Register:
+    """A SuperLink's register, as its operator sees it."""
+
+    def __init__(self) -> None:
+        self.nodes_info: list[NodeInfo] = []
+        self.is_up = True
+
+    def ListNodes(self, _: object) -> Register:
+        if not self.is_up:
+            raise httpx.ConnectError("no")
+        return self
+
+    def RegisterNode(self, request: Any) -> None:
+        node = NodeInfo(node_id=10**18 + len(self.nodes_info), public_key=request.public_key, name=request.name)
+        node.status, node.registered_at = "registered", "2026-11-23T08:00:00.123+00:00"
+        self.nodes_info.append(node)
+
+    def close(self) -> None: ...
+
+
+@pytest.fixture
+def register(monkeypatch: pytest.MonkeyPatch) -> Register:
+    one = Register()
+    monkeypatch.setattr(ServerOptions, "client", lambda _: closing(one))
+    monkeypatch.setattr(server_command, "is_healthy", lambda *_: one.is_up)
+    return one
+
+
+def test_parties_are_let_in_once_each_under_their_names(
+    office: Path, register: Register, capsys: pytest.CaptureFixture[str]
+) -> None:
+    capsys.readouterr()
+    options = ServerOptions.load(office)
+    register.is_up = False
+    assert server_command._look(options, 0) == 0
+    register.is_up = True
+    seen = server_command._look(options, 0)
+    key = join(office, "ward-8")
+    again = server_command._look(options, seen)
+    assert again != seen
+    assert server_command._look(options, again) == again
+    assert [(node.name, node.public_key) for node in register.nodes_info] == [("ward-8", key)]
+    # Whom the operator has taken off does not come back by the invitation.
+    register.nodes_info[0].status = "unregistered"
+    join(office, "ward-7")
+    server_command._look(options, again)
+    assert [node.name for node in register.nodes_info] == ["ward-8", "ward-7"]
+    assert capsys.readouterr().out.splitlines() == ["ward-8 is registered", "ward-7 is registered"]
+    (office / "invitation.toml").write_text("nonsense")
+    broken = server_command._look(options, again)
+    (office / "invitation.toml").unlink()
+    assert server_command._look(options, server_command._look(options, broken)) == -1
+    told = capsys.readouterr().err.splitlines()
+    assert ["is not valid TOML" in told[0], "cannot be read" in told[1], len(told)] == [True, True, 2]
+
+
+def test_status_calls_parties_by_their_names_and_tells_why_runs_failed(
+    office: Path, register: Register, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failed = {"run-id": "12", "status": "finished:failed", "pending-at": "2026-11-23 08:00:02Z", "running-at": "N/A"}
+    failed |= {
+        "finished-at": "2026-11-23 08:01:00Z",
+        "status-details": "ServerApp failed with exception: CohortError: few",
+    }
+    running = {"run-id": "11", "status": "running", "pending-at": "2026-11-23 08:00:01Z", "status-details": "N/A"}
+    running |= {"finished-at": "N/A", "running-at": "2026-11-23 08:00:03Z"}
+    monkeypatch.setattr(server_command, "listed_runs", lambda _: [failed, running])
+    join(office, "ward-7")
+    join(office, "ward-8")
+    server_command.let_in(ServerOptions.load(office))
+    register.nodes_info[0].status = "online"
+    register.nodes_info[0].last_activated_at = "2026-11-23T08:00:09.5+00:00"
+    register.nodes_info.append(NodeInfo(node_id=77, public_key=b"stranger", status="online"))
+    capsys.readouterr()
+    assert main(["server", "status", str(office)]) == 0
+    assert [line.split() for line in capsys.readouterr().out.splitlines()[1:]] == [
+        ["ward-7", "online", "since", "2026-11-23T08:00:09"],
+        ["ward-8", "registered", "since", "2026-11-23T08:00:00"],
+        ["ward-9", "has", "not", "written", "its", "keys"],
+        ["77", "(key", "not", "invited)online"],
+        ["11", "2026-11-23", "08:00:03Z", "running"],
+        ["12", "2026-11-23", "08:01:00Z", "finished:failed", "CohortError:", "few"],
+    ]
+    assert main(["server", "status", str(office), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["parties"][0] == {
+        "name": "ward-7",
+        "node": str(10**18),
+        "status": "online",
+        "since": "2026-11-23T08:00:09.5+00:00",
+    }
+    assert told["runs"][1]["why"] == "CohortError: few"
+    register.is_up = False
+    assert main(["server", "status", str(office)]) == 1
+    assert capsys.readouterr().out.splitlines()[1].split() == ["ward-7", "not", "known"]
+
+
+def test_a_run_is_handed_what_the_server_knows_and_no_other_app(
+    office: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    typed: list[list[str]] = []
+
+    def streamed(superlink: str | None, arguments: list[str], environment: dict[str, str]) -> int:
+        assert (superlink, environment["FLWR_HOME"]) == (None, str(office / "superlink" / "home"))
+        typed.append(arguments)
+        return 0
+
+    monkeypatch.setattr(run_command, "_streamed", streamed)
+    join(office, "ward-7")
+    join(office, "ward-9")
+    folder = office.parent / "project"
+    folder.mkdir()
+    for name, text in app_files().items():
+        (folder / name).write_text(text.replace("counted:server", run_command._OWN_APP))
+    config = (run_command.Path(run_command.__file__).parents[2] / "pyproject.toml").read_text()
+    with (folder / "pyproject.toml").open("a") as file:
+        file.write("\n" + config[config.index("[tool.flwr.app.config]") :].partition("\n[tool.ruff")[0])
+    app, given = str(folder), ["--server", str(office)]
+    rewrite(office / "invitation.toml", digest_of(FAB), app_hash(folder))
+    settings = office.parent / "more.toml"
+    stated = "algorithm = 'fastlloyd'\nbounds = '0,1'\nn-clusters = 4\nn-features = 2\nnum-clients = 2\n"
+    settings.write_text(stated + "[fastlloyd]\nalpha = 0.5\n")
+    assert main(["run", app, *given, "--stream", "-c", "n-clusters=3 bounds='0,1'"]) == 0
+    assert main(["run", app, *given, "--run-config", str(settings), "--format", "json"]) == 0
+    output = f"output='{office / 'results'}'"
+    assert typed[0] == [
+        app,
+        "--stream",
+        "--run-config",
+        f"cohort.min-clients=3 num-clients=3 {output} n-clusters=3 bounds='0,1'",
+    ]
+    more = f"cohort.min-clients=2 num-clients=2 {output} algorithm='fastlloyd' bounds='0,1' n-clusters=4"
+    more += " n-features=2 fastlloyd.alpha=0.5"
+    assert typed[1] == [app, "--run-config", more, "--format", "json"]
+    assert capsys.readouterr().err.count(f"{office / 'results'} has the server's report") == 2
+    assert main(["run", app, *given, "-c", "n-clusterz=3"]) == 1
+    assert main(["run", app, *given, "-c", "n-clusters=3 bounds='0,1' epsilon=-1.0"]) == 1
+    assert "epsilon is -1.0" in capsys.readouterr().err
+    (folder / "counted.py").write_text("changed")
+    assert main(["run", app, *given]) == 1
+    assert "but the invitation proposes" in capsys.readouterr().err
+    assert len(typed) == 2
+
+
+def test_folders_of_a_federation_in_the_project_do_not_change_the_app() -> None:
+    project = run_command.Path(run_command.__file__).parents[2]
+    own = {name: (project / name).read_bytes() for name in ("pyproject.toml", "README.md", "LICENSE")}
+    code = {"flwr_dpkmeans/__init__.py": b"", "flwr_dpkmeans/data/bundled.toml": b""}
+    own |= code | {f"flwr_dpkmeans/{name}.toml": b"" for name in ("results/templates", "flower/run_keys")}
+    beside = {f"office/superlink/home/apps/x/{name}": content + b"x" for name, content in own.items()}
+    assert build_fab_from_files(own)[0] == build_fab_from_files(own | beside)[0]
+
+
+def test_results_are_listed_for_a_server_a_node_and_a_folder(
+    office: Path, register: Register, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    costs = {"epsilon": 1.0, "delta": 1e-6, "epsilon_requested": 1.0, "epsilon_worst_case": 1.0, "slack": 0.0}
+    words = dict.fromkeys(("neighbours", "guarantee", "n_examples_source"), "")
+    words |= {"unit": "record", "trust": "oblivious", "algorithm": "fastlloyd", "noise": "secure"}
+    lists: dict[str, Any] = dict.fromkeys(("assumptions", "warnings", "releases"), ())
+    origin = Provenance("5", "server", "", finished="2026-11-23T08:00:00+00:00")
+    numbers: dict[str, Any] = {"n_clients": 3, "n_attempts": 2, "n_examples": None, "is_private": True}
+    report = PrivacyReport(**numbers, **costs, **words, **lists, provenance=origin)
+    node = write_node(office.parent / "node")
+    for folder in (office / "results" / "run-5" / "server", office.parent / "node" / "results" / "run-5" / "client-7"):
+        folder.mkdir(parents=True)
+        (folder / "privacy_report.json").write_text(report.to_json())
+    failed = {"run-id": "4", "status": "finished:failed", "pending-at": "2020-01-01 08:00:02Z", "status-details": "why"}
+    monkeypatch.setattr(server_command, "listed_runs", lambda _: [failed | {"finished-at": "2020-01-01 08:01:00Z"}])
+    capsys.readouterr()
+    assert main(["results", str(office.parent)]) == 0
+    assert capsys.readouterr().out == f"no run has left anything in {office.parent}\n"
+    for place in (office, node, node.parent, node.parent / "results"):
+        assert main(["results", str(place)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "4 2020-01-01 08:01:00Z finished:failed why"
+    told = (
+        "5 2026-11-23 08:00:00Z PRIVATE: epsilon 1 at delta 1e-06 per record; fastlloyd, 3 clients, trust 'oblivious', "
+    )
+    assert lines[1] == f"{told}secure noise {office}/results/run-5/server/report.html"
+    assert lines[2] == lines[3] == lines[4]
+    assert lines[2].endswith("node/results/run-5/client-7/report.html")
