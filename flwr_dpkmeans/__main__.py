@@ -16,8 +16,8 @@ COMMANDS = {
     "identity": "flwr_dpkmeans.node.commands:identity",
     "schema": "flwr_dpkmeans.node.commands:schema",
     "node": "flwr_dpkmeans.flower.node_command:node",
-    "server": "flwr_dpkmeans.flower.server_command:server",
-    "results": "flwr_dpkmeans.flower.server_command:results",
+    "server": "simulations.deploy.server_command:server",
+    "results": "simulations.deploy.server_command:results",
     "options": "flwr_dpkmeans.flower.server_app:list_options",
 }
 """Where each command's function is: it takes the rest of the command line, and returns the process's code."""

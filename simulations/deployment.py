@@ -22,7 +22,7 @@ from pathlib import Path
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.flower.findings import app_hash
 from flwr_dpkmeans.flower.node_command import guarded_environment
-from flwr_dpkmeans.flower.server_command import is_healthy
+from simulations.deploy.server_command import is_healthy
 from simulations.flower_commands import (
     Credentials,
     NodeConfig,

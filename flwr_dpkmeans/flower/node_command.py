@@ -92,7 +92,7 @@ def _ran(given: argparse.Namespace) -> int:
         print(json.dumps(seen, indent=1) if given.json else rendered("status.j2", CONSOLE, **seen))
         return 1 if seen["problems"] else 0
     elif given.command == "dashboard":
-        from flwr_dpkmeans.flower.dashboard import node_metrics, node_page, serve
+        from simulations.deploy.dashboard import node_metrics, node_page, serve
 
         return serve(partial(node_page, path), partial(node_metrics, path), given.port)
     else:

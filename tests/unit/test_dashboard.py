@@ -18,11 +18,11 @@ from support.protocol_federation import grid_parts, make_federation, small_confi
 
 from flwr_dpkmeans.__main__ import main
 from flwr_dpkmeans.errors import DPKMeansError
-from flwr_dpkmeans.flower.dashboard import node_metrics, node_page, server_metrics, server_page, site
 from flwr_dpkmeans.flower.progress import PROGRESS_FILE, Notice, kept
 from flwr_dpkmeans.flower.strategy import PrivateKMeans
 from flwr_dpkmeans.node.ledger import FileLedger, LedgerEntry
 from flwr_dpkmeans.node.policy import ClientPolicy
+from simulations.deploy.dashboard import node_metrics, node_page, server_metrics, server_page, site
 
 ALLOWED = {
     "dpkmeans_runs": {"outcome": {"running", "completed", "stopped", "failed", "died", "unreadable"}},

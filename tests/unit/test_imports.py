@@ -59,14 +59,17 @@ def imports_in(path: Path) -> list[str]:
     return list(imports_of(path.read_text(), module_name(path), is_package=path.name == "__init__.py"))
 
 
+WHEN_ASKED = (("estimator", "simulations.planner"), ("flower.node_command", "simulations.deploy.dashboard"))
+"""Looked up only when a forecast or a page is asked for: before and around a federation, not in it."""
+
+
 def foreign(name: str, imported: list[str]) -> list[str]:
     """Imports of other people's packages that do not belong in a module, as sentences."""
     found = []
     for module in imported:
         top = module.split(".")[0]
-        # Looked up only when a forecast is asked for.
-        plans = name == f"{PACKAGE}.estimator" and module.startswith("simulations.planner")
-        if top in ("simulations", "tests", "support", "hydra", "omegaconf", "ray") and not plans:
+        asked = any(name == f"{PACKAGE}.{one}" and module.startswith(other) for one, other in WHEN_ASKED)
+        if top in ("simulations", "tests", "support", "hydra", "omegaconf", "ray") and not asked:
             found.append(f"{name} imports {module}")
         if top == "matplotlib" and name not in (f"{PACKAGE}.results.picture",):
             found.append(f"{name} imports {module}")

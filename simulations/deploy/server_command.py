@@ -99,7 +99,7 @@ def server(arguments: Sequence[str]) -> int:
         _init(given)
         return 0
     if given.command == "dashboard":
-        from flwr_dpkmeans.flower.dashboard import serve, server_metrics, server_page
+        from simulations.deploy.dashboard import serve, server_metrics, server_page
 
         return serve(partial(server_page, given.folder), partial(server_metrics, given.folder), given.port)
     options = ServerOptions.load(given.folder)
