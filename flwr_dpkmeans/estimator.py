@@ -290,7 +290,7 @@ class _PrivateClustering(
         points = [part[:, : state.centroids.shape[1]] for part in tables.parts]
         local = local_cautions(config, report.delta, box, points) + tables.cautions
         schema = tables.encoded[0].schema if tables.encoded else None
-        figures = () if run is None else read_profile(run.plan, state, schema)
+        figures = read_profile(run.plan, state, schema) if run and schema else ()
         # Not centroids in the caller's units: scaling clips, and without post-processing some lie outside the box.
         known = state.centroids, state.counts, Bounds(*box), report, tables.names, schema, figures
         self.evaluation_ = run and run.evaluation

@@ -45,8 +45,8 @@ def profile_blocks(config: Run, multiplier: float) -> tuple[Block, ...]:
 
 
 def profile_shapes(config: Run) -> Mapping[str, tuple[int, ...]]:
-    """Shapes of the extras that a profile leaves in the state, by name; none without one."""
-    return {one.name: one.shape for one in profile_blocks(config, 1.0)} if config.settings.profile_widths else {}
+    """Shapes of the extras that a profile leaves in the state, by name."""
+    return {one.name: one.shape for one in profile_blocks(config, 1.0)}
 
 
 def profile_round(known: Known) -> PrivateSum:

@@ -210,7 +210,10 @@ class KMeansTask(Task):
     profile_round = staticmethod(cluster_profile.profile_round)
 
     def result_arrays(self, config: Run) -> tuple[str, ...]:
-        return (*measure.result_extras(config), *cluster_profile.profile_shapes(config))
+        return (*measure.result_extras(config), *self._profile_shapes(config))
+
+    def _profile_shapes(self, config: Run) -> Mapping[str, tuple[int, ...]]:
+        return cluster_profile.profile_shapes(config) if config.settings.profile_widths else {}
 
     def preliminary(self, config: Run, delta: float, n_features: int | None) -> tuple[PlannedRound, ...]:
         """None, a private count, or two histograms (without a width: missing), the first with the count."""
@@ -394,7 +397,7 @@ class KMeansTask(Task):
         fits = fits and known - {measure.COST_CURVE} <= set(extras) <= known
         curve = extras.get(measure.COST_CURVE)
         fits = fits and (curve is None or (curve.shape == (self.n_clusters,) and is_on_grid(curve)))
-        shapes = cluster_profile.profile_shapes(plan.config).items()
+        shapes = self._profile_shapes(plan.config).items()
         fits = fits and all(extras[name].shape == shape and is_on_grid(extras[name]) for name, shape in shapes)
         return fits and (plan.settings.evaluation is Evaluation.NONE or measure.admits_evaluation(plan.config, state))
 

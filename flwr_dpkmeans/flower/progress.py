@@ -123,10 +123,11 @@ class Progress(logging.Handler):
         return time.monotonic() - self._start
 
     def tell(self, **news: Any) -> None:
-        """Take news in, and renew the file."""
+        """Take news in, sets of nodes by their names, and renew the file."""
         if self._folder is None:
             return
-        self.known = self.known.model_copy(update=news | {"updated": utc_now()})
+        texts = {what: _texts(nodes) for what, nodes in news.items() if isinstance(nodes, set)}
+        self.known = self.known.model_copy(update=news | texts | {"updated": utc_now()})
         file, new = self._folder / PROGRESS_FILE, self._folder / f".{PROGRESS_FILE}"
         try:
             # Not synced onto the disk: a busy one would slow the run.
@@ -150,7 +151,7 @@ class Progress(logging.Handler):
     def joined(self, nodes: Collection[int]) -> None:
         """Tell who is there."""
         self._joined = set(nodes)
-        self.tell(nodes=_texts(nodes))
+        self.tell(nodes=self._joined)
 
     @contextlib.contextmanager
     def trip(self, server: Server, messages: Sequence[Message]) -> Iterator[Told]:
@@ -158,12 +159,12 @@ class Progress(logging.Handler):
         start, asked, replies = time.monotonic(), set(server.asked), list[Message]()
         index, attempt = server.attempts[-1] if server.attempts else (None, None)
         place = {"stage": server.due.value if server.due else "", "round": index, "attempt": attempt}
-        self.tell(**place, answered=(), late=_texts(asked), missing=_texts(self._joined - asked))
+        self.tell(**place, answered=(), late=asked, missing=self._joined - asked)
 
         def heard(come: Sequence[Message]) -> None:
             replies[:] = come
             answered = {reply.metadata.src_node_id for reply in come} & asked
-            self.tell(answered=_texts(answered), late=_texts(asked - answered))
+            self.tell(answered=answered, late=asked - answered)
 
         yield heard
         self.n_done += 1

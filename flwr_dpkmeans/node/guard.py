@@ -93,17 +93,18 @@ class NodeGuard(Guard):
 
     def name_peers(self, memory: Memory | None, request: Request) -> None:
         """Call nodes by the policy's names: this one, those whose identities are announced now, and the cohort's."""
-        pinned, own = self.pinned or {}, self.identity and self.identity.public_key
+        if not self.pinned:
+            return
+        own = self.identity and self.identity.public_key
         told = {node: found.identity.hex() for node, found in getattr(request.body, "credentials", {}).items()}
         for line in () if memory is None else memory.cohort:
             node, _, digits = line.partition(" identity ")
             told |= {int(node): digits} if digits else {}
         told |= {self.node_id: own.hex()} if own else {}
         names = {
-            node: [name for key, name in pinned.items() if key.hex().startswith(one)] for node, one in told.items()
+            node: [name for key, name in self.pinned.items() if key.hex().startswith(one)] for node, one in told.items()
         }
-        if pinned:
-            name_nodes({node: found[0] for node, found in names.items() if found})
+        name_nodes({node: found[0] for node, found in names.items() if found})
 
     def started(self) -> str:
         return utc_now()

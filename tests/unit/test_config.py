@@ -165,7 +165,7 @@ def test_choice_like_no_other_gets_the_whole_list() -> None:
 @pytest.mark.parametrize("name", ["unit", "noise", "schedule", "packing"])
 def test_only_post_processing_may_be_left_to_the_algorithm(name: str) -> None:
     assert config(algorithm="fastlloyd", post_processing=None).post_processing is None
-    assert sentence(**{name: None}).startswith(f"{name} is None, which is not known: choose one of '")
+    assert sentence(**{name: None}).startswith(f"{name} is None, which is not known: ")
 
 
 def test_choices_are_taken_as_text_or_as_members() -> None:

@@ -57,7 +57,6 @@ PUBLIC = {
     ("data/partition.py", "partition_indices"): "rows of simulated clients",
     ("kmeans/projected.py", "_leading_range"): "the start of a range finder on a noisy matrix",
     ("kmeans/public_points.py", "weighted_kmeans"): "restarts of k-means on the server's points",
-    ("planner/simulate.py", "draw_mixture"): "data of a simulation",
     ("sums/task.py", "Run.unseeded"): "removes the seed",
     ("algorithms/server_points.py", "_client_bounds"): "simulated clients of the server's own points",
     ("sums/neighbours.py", "check_sensitivity"): "tables of a check that no run makes",
@@ -69,6 +68,7 @@ NOT_PRIVATE = {
 ENTROPY = {
     ("baselines/central.py", "_max_cover"): {"secrets.randbits"},
     ("flower/engines.py", "play_inprocess"): {"secrets.randbits"},
+    ("flower/server_options.py", "ServerOptions.write_connection"): {"secrets.token_hex", "secrets.token_hex().encode"},
     ("flower/strategy.py", "first_plan"): {"secrets.randbits"},
     ("results/writer.py", "write_folder"): {"secrets.token_hex"},
     ("results/writer.py", "write_whole"): {"secrets.token_hex"},
