@@ -47,7 +47,9 @@ def run(arguments: Sequence[str]) -> int:
     given, others = _parser().parse_known_intermixed_args(arguments)
     if given.server is None:
         check(given)
-        return _streamed(given.superlink, arguments, os.environ)
+        # Flower looks for its programs by name, also where nobody has activated their environment.
+        path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+        return _streamed(given.superlink, arguments, os.environ | {"PATH": path})
     options = ServerOptions.load(given.server)
     require_proposed(Path(given.app), options.invitation)
     settings = parse_config_args(given.run_config)

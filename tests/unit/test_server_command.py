@@ -374,7 +374,9 @@ def test_folders_of_a_federation_in_the_project_do_not_change_the_app() -> None:
     project = run_command.Path(run_command.__file__).parents[2]
     own = {name: (project / name).read_bytes() for name in ("pyproject.toml", "README.md", "LICENSE")}
     code = {"flwr_dpkmeans/__init__.py": b"", "flwr_dpkmeans/data/bundled.toml": b""}
-    own |= code | {f"flwr_dpkmeans/{name}.toml": b"" for name in ("results/templates", "flower/run_keys", "privacy/report")}
+    own |= code | {
+        f"flwr_dpkmeans/{name}.toml": b"" for name in ("results/templates", "flower/run_keys", "privacy/report")
+    }
     beside = {f"office/superlink/home/apps/x/{name}": content + b"x" for name, content in own.items()}
     assert build_fab_from_files(own)[0] == build_fab_from_files(own | beside)[0]
 
