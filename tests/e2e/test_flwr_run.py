@@ -159,7 +159,8 @@ def test_a_wrong_value_ends_with_one_sentence(superlink: LocalSuperLink, tmp_pat
     completed = superlink.run(f"algorithm='fastloyd' num-clients=2 output='{tmp_path / 'out'}'", nodes=2)
     # Flower tells of the failed run by a traceback of its own, after the sentence.
     assert "did you mean 'fastlloyd'?" in completed.stdout.partition("Traceback")[0]
-    assert not (tmp_path / "out").exists()
+    # Of a run that was refused there is how it ended, and no result.
+    assert {path.name for path in (tmp_path / "out").glob("*/*")} == {"progress.json", "log.jsonl"}
 
 
 def test_the_packages_own_command_tells_how_a_run_ended(superlink: LocalSuperLink) -> None:

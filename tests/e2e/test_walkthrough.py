@@ -120,7 +120,7 @@ def test_six_commands_lead_from_nothing_to_a_result(tmp_path: Path) -> None:
             stack.enter_context(running(words, tmp_path / "office", stdout=log, cwd=project))
         assert "max-iter=3" in run
         said = office.type(run.replace("max-iter=3", "algorithm='fastlloyd' max-iter=1"), project)
-        check, status, results = (line.partition("#")[0] for line in block("Six commands", 1).strip().splitlines())
+        check, status, results, *_ = (line.partition("#")[0] for line in block("Six commands", 1).strip().splitlines())
         looked = office.type(check, project)
         told = json.loads(office.type(f"{status} --json", project))
         (page,) = office.type(results, project).splitlines()

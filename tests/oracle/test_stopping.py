@@ -49,7 +49,7 @@ def signals(plan: Plan) -> list[float]:
 
 def charged(federation: Federation) -> list[float]:
     """What a client's ledger said after each release."""
-    return [entry.epsilon for entry in federation.ledgers[2].entries()]
+    return [entry.epsilon for entry in federation.ledgers[2].entries() if entry.is_release]
 
 
 def released_so_far(plan: Plan) -> list[float]:

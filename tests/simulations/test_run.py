@@ -81,7 +81,12 @@ def test_the_mixture_of_the_paper(tmp_path: Path, capsys: pytest.CaptureFixture[
             ("privacy.unit=client", "engine=direct", "n_clients=20", "trust=central"),
             {"trust.name": "central", "privacy.unit": "client", "n_iterations": 5, "engine.masking": True},
         ),
-        ("sphere_packing", "sphere_packing", ("engine=direct", "algorithm.max_iter=3"), {"n_iterations": 3}),
+        (
+            "sphere_packing",
+            "sphere_packing",
+            ("engine=direct", "algorithm.max_iter=3", "algorithm.packing=bisect"),
+            {"n_iterations": 3},
+        ),
     ],
 )
 def test_the_baselines_and_client_level_on_the_mixture(
