@@ -17,7 +17,7 @@ import difflib
 import itertools
 import math
 import numbers
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
@@ -96,6 +96,10 @@ class BudgetError(DPKMeansError):
     """The plan costs more than the policy or the ledger of this party allows."""
 
 
+Actions = Mapping[str, tuple[str, Mapping[str, Mapping[str, Any]]]]
+"""A command's actions by name: what each does, and its own arguments with how argparse takes them."""
+
+
 class CommandLine(argparse.ArgumentParser):
     """A command's options: one that does not exist is told together with the nearest that does."""
 
@@ -106,6 +110,14 @@ class CommandLine(argparse.ArgumentParser):
             if name.startswith("--") and not any(one.startswith(name) for one in self._option_string_actions):
                 self.error(f"there is no option {name}: {nearest(name, self._option_string_actions)}")
         return super().parse_known_args(args, namespace)
+
+    def add_actions(self, actions: Actions) -> None:
+        """Take the first word as an action."""
+        commands = self.add_subparsers(dest="action", required=True)
+        for name, (text, arguments) in actions.items():
+            command = commands.add_parser(name, help=text, description=text)
+            for argument, how in arguments.items():
+                command.add_argument(argument, **how)
 
     def error(self, message: str) -> NoReturn:
         """One sentence, where to read more, and code 2."""

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from flwr_dpkmeans.errors import ConfigurationError
-from flwr_dpkmeans.flower.findings import app_hash
+from flwr_dpkmeans.flower.findings import app_hash, program
 from flwr_dpkmeans.flower.node_command import guarded_environment
 from simulations.deploy.server_command import is_healthy
 from simulations.flower_commands import (
@@ -38,7 +38,6 @@ from simulations.flower_processes import (
     guarded,
     log_of,
     logged,
-    program,
     running,
     tail,
     wait_until,

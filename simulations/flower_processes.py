@@ -13,6 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from flwr_dpkmeans.errors import PeerError
+from flwr_dpkmeans.flower.findings import search_path
 from simulations import ray_processes
 from simulations.ray_processes import end_marked, is_supported
 from simulations.relay import HOST
@@ -27,11 +28,6 @@ _POLL_SECONDS = 0.1
 
 class DeploymentError(PeerError):
     """A process of the deployment did not start, or ended too early."""
-
-
-def program(name: str) -> str:
-    """A command of the environment that this interpreter is in."""
-    return str(Path(sys.executable).with_name(name))
 
 
 def free_ports(number: int) -> list[int]:
@@ -64,7 +60,7 @@ def environment(home: Path) -> dict[str, str]:
         "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": str(TASK_POLL_SECONDS),
         "FLWR_TELEMETRY_ENABLED": "0",
         "PYTHONUNBUFFERED": "1",
-        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{own.get('PATH', '')}",
+        "PATH": search_path(),
     }
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import flwr_dpkmeans
 from flwr_dpkmeans.errors import ConfigurationError
+from flwr_dpkmeans.flower.findings import search_path
 from simulations.ray_processes import HOME_VARIABLE
 
 Scalar = str | int | float | bool
@@ -186,7 +187,7 @@ def environment(home: Path, backend: RayBackend) -> dict[str, str]:
         HOME_VARIABLE: str(home),
         "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
         "FLWR_DISABLE_UPDATE_CHECK": "1",
-        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{own.get('PATH', os.defpath)}",
+        "PATH": search_path(),
         "PYTHONUNBUFFERED": "1",
         # Another cluster of this user, started by `ray start`, is used only when asked for.
         "RAY_ADDRESS": backend.address or "local",

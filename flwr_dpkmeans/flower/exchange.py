@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import os
 import sys
 import time
@@ -185,11 +186,10 @@ def turn(grid: Grid, *, concurrent: bool) -> Iterator[None]:
         yield
         return
     with (get_flwr_home() / "flwr-dpkmeans.turn").open("a") as file:
-        start = told = time.monotonic() - _REMIND_SECONDS
+        start, told = time.monotonic(), -math.inf
         while not lock(file.fileno(), wait=False):
-            if time.monotonic() - told >= _REMIND_SECONDS:
-                told = time.monotonic()
-                waited = told - start - _REMIND_SECONDS
+            if (now := time.monotonic()) - told >= _REMIND_SECONDS:
+                told, waited = now, now - start
                 logger.info(f"waiting for another run's end, for {waited:.0f} s so far (concurrent=true: not waiting)")
             time.sleep(_JOINING_POLL_SECONDS)
         yield

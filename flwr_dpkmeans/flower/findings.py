@@ -97,6 +97,11 @@ def program(name: str) -> str:
     return str(Path(sys.executable).with_name(name))
 
 
+def search_path() -> str:
+    """PATH with that environment first: Flower looks for its programs by name, also where nobody has activated it."""
+    return os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+
+
 def require_unchangeable(path: Path) -> None:
     """Refuse a file that another user than root could change, or put another one in the place of."""
     for one in (path, path.parent):

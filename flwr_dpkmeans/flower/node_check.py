@@ -172,8 +172,13 @@ class NodeCheck:
             raise ConfigurationError(f"{options.key} is no key on a NIST curve: ssh-keygen -t ecdsa -b 384 makes one.")
         return f"TLS to {options.superlink}, authenticated by {options.key}"
 
+    @cached_property
+    def answer(self) -> Answer:
+        """What the SuperLink says."""
+        return ask(self.options)
+
     def _superlink(self) -> str:
-        address, key, answer = self.options.superlink, self.options.key, ask(self.options)
+        address, key, answer = self.options.superlink, self.options.key, self.answer
         if key and not answer.knows_key:
             mend = "have its operator register its public half, and look at the clock"
             raise ConfigurationError(f"{address} does not know the key {key}: {mend}.")
@@ -184,7 +189,7 @@ class NodeCheck:
     def _clock(self) -> str:
         allowed = "which refuses nodes whose clock is 5 s ahead, or 305 s behind"
         try:
-            ahead = ask(self.options).ahead
+            ahead = self.answer.ahead
         except DPKMeansError:
             raise NoteError(f"not known without an answer of the SuperLink, {allowed}") from None
         if abs(ahead) > MOST_CLOCK_SECONDS:

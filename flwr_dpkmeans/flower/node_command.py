@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from flwr_dpkmeans.errors import CommandLine, ConfigurationError
+from flwr_dpkmeans.errors import Actions, CommandLine, ConfigurationError
 from flwr_dpkmeans.flower import app_guard
 from flwr_dpkmeans.flower.findings import Verdict, app_hash, flower_environment, program
 from flwr_dpkmeans.flower.node_check import MOST_CLOCK_SECONDS, UnansweredError, ask, check
@@ -26,8 +26,9 @@ from flwr_dpkmeans.results.page import CONSOLE, rendered
 SUPERNODE = "flower-supernode"
 _GUARDED = "guarded-programs"
 _FILE: dict[str, Any] = {"file": {"type": Path, "help": "NODE.toml, or its folder"}}
+PAGE_PORT: dict[str, dict[str, Any]] = {"--port": {"type": int, "default": 8400, "help": "0: any that is free"}}
 _APPS = {"--apps": {"action": "store_true", "help": "isolation 'process': the part that runs apps, as its own user"}}
-_COMMANDS: dict[str, tuple[str, dict[str, dict[str, Any]]]] = {
+_ACTIONS: Actions = {
     "init": (
         "make this party's folder NAME with keys and strict files, and write it into the invitation",
         {
@@ -50,10 +51,7 @@ _COMMANDS: dict[str, tuple[str, dict[str, dict[str, Any]]]] = {
         "print what was asked, given and refused, and what is left",
         _FILE | {"--json": {"action": "store_true"}},
     ),
-    "dashboard": (
-        "show the same as a live page on this machine, with numbers for Prometheus",
-        _FILE | {"--port": {"type": int, "default": 8400, "help": "0: any that is free"}},
-    ),
+    "dashboard": ("show the same as a live page on this machine, with numbers for Prometheus", _FILE | PAGE_PORT),
     "hash": (
         "print the hash of a reviewed app, for allowed-apps",
         {"app": {"type": Path, "help": "project or .fab file"}},
@@ -64,11 +62,7 @@ _COMMANDS: dict[str, tuple[str, dict[str, dict[str, Any]]]] = {
 def node(arguments: Sequence[str]) -> int:
     """Run the command: 1 if something is wrong; ``start`` does not return, but becomes Flower's program."""
     parser = CommandLine(prog="python -m flwr_dpkmeans node", description=__doc__)
-    commands = parser.add_subparsers(dest="command", required=True)
-    for name, (text, flags) in _COMMANDS.items():
-        command = commands.add_parser(name, help=text, description=text)
-        for flag, how in flags.items():
-            command.add_argument(flag, **how)
+    parser.add_actions(_ACTIONS)
     given = parser.parse_args(arguments)
     try:
         return _ran(given)
@@ -77,26 +71,26 @@ def node(arguments: Sequence[str]) -> int:
 
 
 def _ran(given: argparse.Namespace) -> int:
-    if given.command == "hash":
+    if given.action == "hash":
         print(app_hash(given.app))
         return 0
-    if given.command == "init":
+    if given.action == "init":
         path = init(given)
         print(f"wrote {path}, and {given.name} into {given.invitation}")
         return _node(path, start=True, apps=False) if given.start else 0
     path = given.file.absolute() / SETTINGS_FILE if given.file.is_dir() else given.file.absolute()
-    if given.command == "pin":
+    if given.action == "pin":
         print("\n".join(pin(NodeOptions.from_toml(path))))
-    elif given.command == "status":
+    elif given.action == "status":
         seen = owner_sees(NodeOptions.from_toml(path))
         print(json.dumps(seen, indent=1) if given.json else rendered("status.j2", CONSOLE, **seen))
         return 1 if seen["problems"] else 0
-    elif given.command == "dashboard":
+    elif given.action == "dashboard":
         from simulations.deploy.dashboard import node_metrics, node_page, serve
 
         return serve(partial(node_page, path), partial(node_metrics, path), given.port)
     else:
-        return _node(path, start=given.command == "start", apps=given.apps)
+        return _node(path, start=given.action == "start", apps=given.apps)
     return 0
 
 

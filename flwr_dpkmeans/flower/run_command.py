@@ -23,6 +23,7 @@ from flwr.cli.constant import LOCAL_SUPERLINK_ADDRESS_MAGIC_VALUE, LOCAL_SUPERLI
 from flwr.cli.flower_config import read_superlink_connection
 from flwr.common.config import get_fused_config_from_dir, get_project_config, parse_config_args
 
+from flwr_dpkmeans.flower.findings import search_path
 from flwr_dpkmeans.flower.node_command import settings_text
 from flwr_dpkmeans.flower.server_app import checked_strategy, require_known
 from flwr_dpkmeans.flower.server_options import ServerOptions, require_proposed
@@ -47,9 +48,7 @@ def run(arguments: Sequence[str]) -> int:
     given, others = _parser().parse_known_intermixed_args(arguments)
     if given.server is None:
         check(given)
-        # Flower looks for its programs by name, also where nobody has activated their environment.
-        path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
-        return _streamed(given.superlink, arguments, os.environ | {"PATH": path})
+        return _streamed(given.superlink, arguments, os.environ | {"PATH": search_path()})
     options = ServerOptions.load(given.server)
     require_proposed(Path(given.app), options.invitation)
     settings = parse_config_args(given.run_config)

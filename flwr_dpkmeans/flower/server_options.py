@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import secrets
-import sys
 from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
@@ -15,7 +13,7 @@ from flwr.supercore.interceptors.http.runtime_version import RuntimeVersionHttpI
 from pydantic import Field
 
 from flwr_dpkmeans.errors import ConfigurationError
-from flwr_dpkmeans.flower.findings import app_hash, flower_environment, program
+from flwr_dpkmeans.flower.findings import app_hash, flower_environment, program, search_path
 from flwr_dpkmeans.node.certificates import write_new
 from flwr_dpkmeans.node.invitation import Invitation
 from flwr_dpkmeans.node.node_settings import LocalPath, SettingsFile
@@ -82,9 +80,8 @@ class ServerOptions(SettingsFile):
     @property
     def environment(self) -> dict[str, str]:
         """That of Flower's programs: what they start is found, and nothing is installed."""
-        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
-        own = {"FLWR_HOME": str(self.home), "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1", "PATH": path}
-        return flower_environment() | own
+        own = {"FLWR_HOME": str(self.home), "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1"}
+        return flower_environment() | own | {"PATH": search_path()}
 
     def write_connection(self) -> None:
         """Say to ``flwr`` where the SuperLink is."""

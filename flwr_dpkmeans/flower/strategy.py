@@ -20,7 +20,7 @@ from flwr.supercore.privacy_accounting import PrivacySpent
 from flwr_dpkmeans.algorithms import algorithm_entry
 from flwr_dpkmeans.algorithms.measure import EvaluationResult, read_evaluation
 from flwr_dpkmeans.algorithms.server_points import hold_points, in_callers_units, resolve_bounds
-from flwr_dpkmeans.errors import CohortError, ConfigurationError, listed, require_positive
+from flwr_dpkmeans.errors import CohortError, ConfigurationError, invalid, listed, require_positive
 from flwr_dpkmeans.flower.exchange import answers_of, exchange, is_deployed, log_size, message_of, turn, wait_for_nodes
 from flwr_dpkmeans.flower.progress import Progress
 from flwr_dpkmeans.log import Place, event, placed, placed_logger
@@ -67,7 +67,7 @@ class Timeouts:
         for name in ("joining", "round", "run"):
             require_positive(f"the {name} timeout in seconds", getattr(self, name))
         if not isinstance(self.concurrent, bool):
-            raise ConfigurationError(f"concurrent is {self.concurrent!r}, but it must be true or false: correct it.")
+            raise invalid("concurrent", self.concurrent, "true or false", "correct it")
 
 
 @dataclass

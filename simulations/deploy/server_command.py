@@ -30,7 +30,7 @@ from flwr.proto.node_pb2 import NodeInfo
 from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 from flwr.supercore.version import package_version
 
-from flwr_dpkmeans.errors import CommandLine, ConfigurationError, DPKMeansError, listed
+from flwr_dpkmeans.errors import Actions, CommandLine, ConfigurationError, DPKMeansError, listed
 from flwr_dpkmeans.flower.app_guard import require_private
 from flwr_dpkmeans.flower.findings import (
     Finding,
@@ -46,6 +46,7 @@ from flwr_dpkmeans.flower.findings import (
     require_unchangeable,
     require_writable,
 )
+from flwr_dpkmeans.flower.node_command import PAGE_PORT
 from flwr_dpkmeans.flower.run_command import listed_runs
 from flwr_dpkmeans.flower.server_options import FILE, HOST, ServerOptions, require_proposed
 from flwr_dpkmeans.log import printable
@@ -67,7 +68,7 @@ _INIT: dict[str, dict[str, Any]] = {
     "--port": {"type": int, "default": 8000, "help": "on this machine (default: 8000)"},
     "--app": {"type": Path, "default": Path(), "help": "project or .fab file (default: here)"},
 }
-_COMMANDS: dict[str, tuple[str, dict[str, dict[str, Any]]]] = {
+_ACTIONS: Actions = {
     "init": ("make a folder: certificates, server.toml, and the invitation that goes around", _INIT),
     "check": ("look at everything, and print a line for each item", {}),
     "start": (
@@ -77,7 +78,7 @@ _COMMANDS: dict[str, tuple[str, dict[str, dict[str, Any]]]] = {
     "status": ("say who is there, and how each run is or ended", {"--json": _SWITCH}),
     "dashboard": (
         "show the runs below a folder as a live page on this machine, with numbers for Prometheus",
-        {"--port": {"type": int, "default": 8400, "help": "0: any that is free"}},
+        PAGE_PORT,
     ),
 }
 
@@ -88,28 +89,23 @@ _COMMANDS: dict[str, tuple[str, dict[str, dict[str, Any]]]] = {
 def server(arguments: Sequence[str]) -> int:
     """Run the command: 1 if something is wrong, or no SuperLink answers; `start` returns the SuperLink's own code."""
     parser = CommandLine(prog="python -m flwr_dpkmeans server", description=__doc__)
-    commands = parser.add_subparsers(dest="command", required=True)
-    for name, (text, flags) in _COMMANDS.items():
-        command = commands.add_parser(name, help=text, description=text)
-        command.add_argument("folder", type=Path)
-        for flag, settings in flags.items():
-            command.add_argument(flag, **settings)
+    parser.add_actions({name: (text, {"folder": {"type": Path}, **flags}) for name, (text, flags) in _ACTIONS.items()})
     given = parser.parse_args(arguments)
-    if given.command == "init":
+    if given.action == "init":
         _init(given)
         return 0
-    if given.command == "dashboard":
+    if given.action == "dashboard":
         from simulations.deploy.dashboard import serve, server_metrics, server_page
 
         return serve(partial(server_page, given.folder), partial(server_metrics, given.folder), given.port)
     options = ServerOptions.load(given.folder)
-    if given.command == "status":
+    if given.action == "status":
         return _show_status(options, as_json=given.json)
-    findings = check(given.folder / FILE, options, starting=given.command == "start")
+    findings = check(given.folder / FILE, options, starting=given.action == "start")
     for one in findings:
-        print(one, file=sys.stderr if given.command == "start" else sys.stdout, flush=True)
+        print(one, file=sys.stderr if given.action == "start" else sys.stdout, flush=True)
     wrong = any(one.verdict is Verdict.WRONG for one in findings)
-    if given.command == "check" or wrong:
+    if given.action == "check" or wrong:
         return int(wrong)
     if given.dry_run:
         print(shlex.join(options.command))
