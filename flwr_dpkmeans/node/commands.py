@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import itertools
 import json
 import math
@@ -151,7 +152,10 @@ def owner_sees(options: NodeOptions) -> dict[str, Any]:
 def _logged(path: Path | None) -> Iterator[dict[str, str]]:
     """What a node's log, as text or as JSON, says of plans: its time, run and words."""
     for line in path.read_text(errors="replace").splitlines() if path and path.exists() else ():
-        said = json.loads(line) if line.startswith("{") else found.groupdict() if (found := _LINE.match(line)) else {}
+        said = found.groupdict() if (found := _LINE.match(line)) else {}
+        if line.startswith("{"):
+            with contextlib.suppress(ValueError):  # a full disk, or a kill, cuts a line off
+                said = json.loads(line)
         if "run" in said and _ON_PLANS.match(said["message"]):
             yield {key: str(said[key]) for key in ("time", "run", "message")}
 
