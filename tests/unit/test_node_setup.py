@@ -238,7 +238,11 @@ def test_its_owner_sees_what_was_asked_given_and_refused(here: Path, capsys: pyt
     refused = "refused: the plan's epsilon is 9, but this client's is 4: lower it."
     said = {"time": "t2", "level": "WARNING", "logger": "x", "run": "13", "message": refused}
     lines = ["t1 INFO run 13 node ward-7: asked for: fastlloyd under trust central, 1 rounds", json.dumps(said)]
-    lines += ["t3 INFO run 13 node ward-7 round 1 attempt 0: asked for: lloyd-1 (round 1 of 1)", "no line of ours", '{"time": "t4", "run": "13", "mess']
+    lines += [
+        "t3 INFO run 13 node ward-7 round 1 attempt 0: asked for: lloyd-1 (round 1 of 1)",
+        "no line of ours",
+        '{"time": "t4", "run": "13", "mess',
+    ]
     (folder / "results" / "log").write_text("\n".join(lines) + "\n")
     (folder / "home" / "alerts.log").write_text("t ALERT app refused: SHA-256 ab, run 14\n")
     capsys.readouterr()
