@@ -297,11 +297,11 @@ class SuLloyd(_OnAbsoluteSums):
         count_part = (4.0 * d * RHO**2) ** (1.0 / 3.0)
         t = self.iterations(epsilon / math.sqrt(SULLOYD_CONSTANT * k**3 / n**2 * (d + count_part) ** 3))
         sum_share, count_share = d / (d + count_part), count_part / (d + count_part)
-        per_iteration = _laplace_epsilon(known, epsilon, [sum_share / t, count_share / t] * t) / t
+        per_iteration = laplace_epsilon(known, epsilon, [sum_share / t, count_share / t] * t) / t
         return self.iterating(known, t, 1.0 / (per_iteration * sum_share), 1.0 / (per_iteration * count_share))
 
 
-def _laplace_epsilon(public: Known, least: float, shares: Sequence[float]) -> float:
+def laplace_epsilon(public: Known, least: float, shares: Sequence[float]) -> float:
     """The largest sum of the iterations' epsilons, of which each array has a share, with which the run costs epsilon.
 
     Where N was counted it is the same however many iterations follow: see `with_joint_pure_release`.

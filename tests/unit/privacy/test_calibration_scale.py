@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from flwr_dpkmeans.algorithms.lloyd_family import _laplace_epsilon
+from flwr_dpkmeans.algorithms.lloyd_family import laplace_epsilon
 from flwr_dpkmeans.errors import LocalMisuseError, PlanError
 from flwr_dpkmeans.privacy import calibration
 from flwr_dpkmeans.privacy.accounting import compose_epsilon
@@ -208,9 +208,9 @@ def test_iterations_get_what_a_count_left_of_epsilon(counted: bool) -> None:
         settings=SimpleNamespace(epsilon=1.0),
         delta=1e-6,
     )
-    assert _laplace_epsilon(public, 0.5, [0.25] * 4) == pytest.approx(0.8, rel=1e-3)
+    assert laplace_epsilon(public, 0.5, [0.25] * 4) == pytest.approx(0.8, rel=1e-3)
     public.released_events = list
-    assert _laplace_epsilon(public, 0.5, [0.25] * 4) == 0.5
+    assert laplace_epsilon(public, 0.5, [0.25] * 4) == 0.5
 
 
 def test_a_start_that_is_right_is_confirmed_by_looking_just_below() -> None:
