@@ -34,6 +34,7 @@ from flwr_dpkmeans.algorithms.kmeans_task import (
 )
 from flwr_dpkmeans.algorithms.lloyd_family import counts_sensitivity, require_packable
 from flwr_dpkmeans.algorithms.measure import COST_CURVE
+from flwr_dpkmeans.algorithms.noise_budget import SCHEDULES, NoiseSchedule
 from flwr_dpkmeans.algorithms.server_points import facts_without_server
 from flwr_dpkmeans.errors import ConfigurationError, PlanError
 from flwr_dpkmeans.kmeans import projected
@@ -131,6 +132,7 @@ class FedDPKMeansOptions(ChooseKOptions):
     indicators_bound: float | None = _clip_bound("10.0", "norm of a client's list of clusters")
     sums_bound: float | None = _clip_bound("400.0", "norm of a client's cluster sums")
     counts_bound: float | None = _clip_bound("30.0", "norm of a client's rows by cluster")
+    noise_schedule: NoiseSchedule = choice(NoiseSchedule, NoiseSchedule.EQUAL, SCHEDULES)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -147,6 +149,7 @@ class ServerKMeansPlusPlusOptions(ClippedOptions):
     max_iter: int | None = whole(None, 0, 5, f"Lloyd rounds; automatic: {DEFAULT_ROUNDS}", most=1_000)
     sums_bound: float | None = _clip_bound("400.0", "norm of a client's cluster sums")
     counts_bound: float | None = _clip_bound("30.0", "norm of a client's rows by cluster")
+    noise_schedule: NoiseSchedule = choice(NoiseSchedule, NoiseSchedule.EQUAL, SCHEDULES)
 
 
 @dataclass(frozen=True)
@@ -455,7 +458,7 @@ def centers_round(known: Known, facts: ServerFacts, sums_share: float, counts_sh
 def lloyd_rounds(known: Known, facts: ServerFacts, total: float, n_rounds: int) -> list[noise_budget.PlannedSum]:
     """FedDP-Lloyd (Algorithm 2): as step 3, with distances in the space of the data; clients send sums and counts.
 
-    The T equal rounds take `total` of the budget together, split as the centers round is.
+    The T rounds take `total` of the budget together, each split as the centers round is.
     """
     if n_rounds == 0:
         return []
@@ -467,10 +470,13 @@ def lloyd_rounds(known: Known, facts: ServerFacts, total: float, n_rounds: int) 
     def advance(state: State, released: ReleasedSum) -> State:
         return stepped(state, *_new_centroids(state, released, facts))
 
-    shares = noise_budget.shared(budget_shares(known)[2:], total / n_rounds, known.options.noise_kind)
-    parts, statistic = _cluster_sums(known, facts, shares, labels_of)
-    numbers = range(1, n_rounds + 1)
-    return [(parts, PrivateSum(f"lloyd-{index}", (), statistic, advance, facts.data_radius)) for index in numbers]
+    def one_round(index: int, part: float) -> noise_budget.PlannedSum:
+        shares = noise_budget.shared(budget_shares(known)[2:], part * total / n_rounds, known.options.noise_kind)
+        parts, statistic = _cluster_sums(known, facts, shares, labels_of)
+        return parts, PrivateSum(f"lloyd-{index}", (), statistic, advance, facts.data_radius)
+
+    scheduled = enumerate(known.options.noise_schedule.parts(n_rounds), start=1)
+    return [one_round(index, part) for index, part in scheduled]
 
 
 def _cluster_sums(

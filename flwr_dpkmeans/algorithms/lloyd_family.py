@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 import numpy as np
 
 from flwr_dpkmeans.algorithms.kmeans_task import MAX_ITERATIONS, KMeansTask, cluster_state, stepped
-from flwr_dpkmeans.algorithms.noise_budget import root_at_least
+from flwr_dpkmeans.algorithms.noise_budget import SCHEDULES, NoiseSchedule, root_at_least
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.kmeans.lloyd import (
     PostProcessing,
@@ -53,6 +53,7 @@ class PackedOptions(Options):
     post_processing: PostProcessing | None = choice(
         PostProcessing, None, "what happens to centroids that leave the box; automatic: the algorithm's own"
     )
+    noise_schedule: NoiseSchedule = choice(NoiseSchedule, NoiseSchedule.EQUAL, SCHEDULES)
 
 
 class _Packed(KMeansTask):
@@ -85,7 +86,8 @@ class _Packed(KMeansTask):
         def closeness_at(sigma: float) -> Closeness:
             t = self.iterations(estimate(sigma))
             sums, counts = split(sigma * math.sqrt(t), d)
-            unit = 2.0**known.fraction_bits
+            # As if every round had the least noise of all.
+            unit = 2.0**known.fraction_bits / math.sqrt(max(self.options.noise_schedule.parts(t)))
             arrays = [(sums * bound, k * d), (counts, k)]
             return joint_closeness([discrete_gaussian_closeness(max(1.0, std * unit), n) for std, n in arrays] * t)
 
@@ -120,6 +122,19 @@ class _Packed(KMeansTask):
             return stepped(state, moved, released["counts"])
 
         return PrivateSum(f"lloyd-{index}", (sums, counts), statistic, advance, radius)
+
+    def scheduled(self, known: Known, rounds: Sequence[PrivateSum]) -> Algorithm:
+        """The rounds, which were planned with equal noise, with each its part of the budget."""
+        parts = self.options.noise_schedule.parts(len(rounds))
+        power = 1.0 if self.noise is NoiseShape.LAPLACE else 0.5
+
+        def with_part(planned: PrivateSum, part: float) -> PrivateSum:
+            # A little more than due, so that rounding costs nothing; equal parts are 1, exactly.
+            factor = 1.0 if part == 1.0 else (1.0 + 1e-12) * part**-power
+            own = [replace(block, noise_multiplier=block.noise_multiplier * factor) for block in planned.blocks]
+            return replace(planned, blocks=tuple(own))
+
+        return Algorithm(self.name, tuple(map(with_part, rounds, parts)), self.packed_state(known))
 
 
 def require_packable(n_clusters: int, n_features: int) -> None:
@@ -177,7 +192,7 @@ class FastLloyd(_Packed):
         multipliers = split_multiplier(sigma, d)
         radii = (first,) + (eta,) * (t - 1)
         rounds = [self._iteration(d, index, radius, multipliers, t) for index, radius in enumerate(radii, start=1)]
-        return Algorithm(self.name, tuple(rounds), self.packed_state(known))
+        return self.scheduled(known, rounds)
 
     def _iteration(
         self, n_features: int, index: int, radius: float, multipliers: tuple[float, float], n_iterations: int
@@ -235,7 +250,7 @@ class _OnAbsoluteSums(_Packed):
 
         numbers = range(1, n_iterations + 1)
         rounds = [self.lloyd_round(index, block, counts_multiplier, statistic, update) for index in numbers]
-        return Algorithm(self.name, tuple(rounds), self.packed_state(known))
+        return self.scheduled(known, rounds)
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,26 @@ class NoiseFamily(Enum):
     PAPER = "paper"
 
 
+class NoiseSchedule(Enum):
+    """How the budget grows from one Lloyd round to the next: centroids that are nearly right gain from less noise."""
+
+    EQUAL = "equal"
+    GROWING = "growing"
+    GEOMETRIC = "geometric"
+
+    def parts(self, n_rounds: int) -> list[float]:
+        """Each round's part of the budget (of its square under joint Gaussian accounting), 1 on average."""
+        sizes = {
+            NoiseSchedule.EQUAL: [1.0] * n_rounds,
+            NoiseSchedule.GROWING: [1.0 + index for index in range(n_rounds)],
+            NoiseSchedule.GEOMETRIC: [2.0**index for index in range(n_rounds)],
+        }[self]
+        return [size * n_rounds / sum(sizes) for size in sizes]
+
+
+SCHEDULES = "budget of the Lloyd rounds: equal, growing as 1, 2, 3, ... or geometric as 1, 2, 4, ..."
+
+
 @dataclass(frozen=True)
 class ReleasePart:
     """One array of one round before its noise is known; `allocate` makes a `Block` of it.

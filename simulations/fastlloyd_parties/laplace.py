@@ -38,7 +38,7 @@ class LaplaceFastLloyd(FastLloyd):
         sums, counts = (1.0 / (each * share) for share in shares)
         radii = (first,) + (radius,) * (n_iterations - 1)
         rounds = [self._with_laplace(d, index, one, sums, counts) for index, one in enumerate(radii, start=1)]
-        return Algorithm(self.name, tuple(rounds), self.packed_state(known))
+        return self.scheduled(known, rounds)
 
     def _with_laplace(self, n_features: int, index: int, radius: float, sums: float, counts: float) -> PrivateSum:
         bound = math.nextafter(radius * math.sqrt(n_features), math.inf)
