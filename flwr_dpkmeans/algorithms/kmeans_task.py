@@ -464,6 +464,16 @@ class Optimal(InOnePlace):
     options: OptimalOptions = OptimalOptions()
 
 
+@dataclass(frozen=True)
+class MaxCoverOptions(Options):
+    """Options of max cover."""
+
+    n_components: int | None = whole(
+        None, 1, 5, "dimensions that rows are projected to; automatic: log(N) / 2", most=60
+    )
+    n_levels: int = whole(7, 1, 7, "grids, each half as fine as the one before", most=60)
+
+
 @dataclass(frozen=True, kw_only=True)
 class MaxCover(InOnePlace):
     """Central differentially private k-means."""
@@ -471,6 +481,7 @@ class MaxCover(InOnePlace):
     name = "max_cover"
     title = "central k-means by maximum cover (Nguyen, Chaturvedi, Xu 2021): private, on all rows in one place"
     noise = NoiseShape.GAUSSIAN
+    options: MaxCoverOptions = MaxCoverOptions()
 
 
 NOT_FEDERATED: Mapping[str, type[InOnePlace]] = MappingProxyType(

@@ -104,6 +104,8 @@ def _max_cover(config: Run, parts: Sequence[Array], delta: float) -> _Found:
         source=source,
         generator=np.random.default_rng([seed, 1]),
         n_examples=config.n_examples,
+        n_components=config.n_components,
+        n_levels=config.n_levels,
     )
     warnings = ("The noise comes from a seeded generator: whoever knows the seed can subtract it.",) if seeded else ()
     report = _report(config, parts, delta, found.lines, warnings)

@@ -13,16 +13,15 @@ What differs from the paper, and why:
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from flwr_dpkmeans.errors import LocalMisuseError, PlanError, require_delta, require_positive
+from flwr_dpkmeans.errors import ConfigurationError, LocalMisuseError, require_delta, require_positive
 from flwr_dpkmeans.kmeans.lloyd import largest_kept_square, nearest_centroids, round_to_grid, truncate
-from flwr_dpkmeans.privacy.accounting import compose_epsilon
-from flwr_dpkmeans.privacy.calibration import calibrate_gaussian
+from flwr_dpkmeans.privacy.calibration import calibrate_scale, gaussian_noise_multiplier
 from flwr_dpkmeans.privacy.noise import Closeness, NoiseSource, discrete_gaussian_closeness, joint_closeness
 from flwr_dpkmeans.privacy.release import (
     Event,
@@ -34,10 +33,16 @@ from flwr_dpkmeans.privacy.release import (
     product_at_least,
 )
 from simulations.baselines.pooled import FloatArray, require_count, require_enough, require_points, run_kmeans
-from simulations.baselines.selection import SELECTION_SLACK, CoverageSampler, byte_source, cover_centres, selection_rate
+from simulations.baselines.selection import (
+    LARGEST_NUMBER_OF_CANDIDATES,
+    SELECTION_SLACK,
+    CoverageSampler,
+    byte_source,
+    cover_centres,
+    selection_rate,
+)
 
 _RESTARTS = 10
-_LEVELS = 7  # with 8 dimensions at most, (2^7 + 1)^8 grid points are below `LARGEST_NUMBER_OF_CANDIDATES`
 _MATRIX_BITS, _POINT_BITS = 20, 16
 # A random direction sees a vector of length R as a normal variable of standard deviation R / sqrt(d).
 _DEVIATIONS_IN_BOX = 3.0
@@ -106,7 +111,6 @@ def draft_budget(
     them; a budget that is too small for discrete noise and failing selections is a PlanError.
     """
     epsilon, delta = require_positive("epsilon", epsilon), require_delta(delta)
-    pure = _SELECTION_SHARE * epsilon
     n_choices = n_clusters * n_levels
     failure = _SELECTION_DELTA_SHARE * delta * math.exp(-epsilon)
     selections = Closeness(additive=min(1.0, failure + n_choices * SELECTION_SLACK))
@@ -118,36 +122,31 @@ def draft_budget(
         "Lloyd counts": n_clusters,
     }
     sensitivities = {name: _sensitivity(name, radius) for name in sizes}
+    # What basic composition would leave to each; a common scale below 1 then uses what exact composition saves.
+    pure = _SELECTION_SHARE * epsilon
+    entire = gaussian_noise_multiplier(epsilon - pure, delta)
 
-    def stds_at(multiplier: float) -> dict[str, float]:
+    def priced_at(scale: float) -> dict[str, float]:
+        return {name: scale * entire / math.sqrt(_WEIGHTS[name]) for name in sizes}
+
+    def stds_at(scale: float) -> dict[str, float]:
         # Never below the multiplier that is priced times the bound, not even in the last digit.
-        priced = {name: multiplier / math.sqrt(_WEIGHTS[name]) for name in sizes}
-        return {name: product_at_least(priced[name], sensitivities[name].bound) for name in sizes}
+        return {name: product_at_least(one, sensitivities[name].bound) for name, one in priced_at(scale).items()}
 
-    def closeness_at(multiplier: float) -> dict[str, Closeness]:
-        stds = {name: std * 2.0**NOISE_BITS for name, std in stds_at(multiplier).items()}
-        closeness = {name: discrete_gaussian_closeness(stds[name], size) for name, size in sizes.items()}
-        return closeness | {"cover counts": joint_closeness([closeness["cover counts"], selections])}
+    def events_at(scale: float) -> tuple[Event, ...]:
+        stds = stds_at(scale)
+        closeness = {
+            name: discrete_gaussian_closeness(max(1.0, stds[name] * 2.0**NOISE_BITS), size)
+            for name, size in sizes.items()
+        }
+        closeness["cover counts"] = joint_closeness([closeness["cover counts"], selections])
+        gaussians = (GaussianRelease(name, one, closeness[name]) for name, one in priced_at(scale).items())
+        return (PureRelease("grid set cover", pure / scale), *gaussians)
 
-    def events_at(multiplier: float) -> tuple[Event, ...]:
-        closeness = closeness_at(multiplier)
-        gaussians = (GaussianRelease(name, multiplier / math.sqrt(_WEIGHTS[name]), closeness[name]) for name in sizes)
-        return (PureRelease("grid set cover", pure), *gaussians)
-
-    def joint_closeness_at(multiplier: float) -> Closeness:
-        joint = joint_closeness(closeness_at(multiplier).values())
-        # It is paid for at the total epsilon, which is `pure` above the Gaussian part: hence the factor.
-        return replace(joint, additive=min(1.0, math.exp(min(pure, 700.0)) * joint.additive))
-
-    multiplier = calibrate_gaussian(epsilon - pure, delta, joint_closeness_at)
-    rate, events = selection_rate(pure, failure), events_at(multiplier)
-    total = compose_epsilon(events, delta)
-    if total > epsilon:
-        raise PlanError(
-            f"the releases cost epsilon = {total}, but {epsilon} was asked for: give a slightly larger delta."
-        )
+    scale = calibrate_scale(events_at, epsilon, delta)
+    rate, events = selection_rate(pure / scale, failure), events_at(scale)
     selected, *noisy = events
-    lines, stds = [CentralLine(selected, 1.0, 1.0 / rate, _SELECTION_THEOREM)], stds_at(multiplier)
+    lines, stds = [CentralLine(selected, 1.0, 1.0 / rate, _SELECTION_THEOREM)], stds_at(scale)
     for event in noisy:
         sensitivity = sensitivities[event.name]
         lines.append(CentralLine(event, sensitivity.bound, stds[event.name], _theorem(sensitivity)))
@@ -190,13 +189,16 @@ def max_cover(
     source: NoiseSource,
     generator: np.random.Generator,
     n_examples: int | None = None,
+    n_components: int | None = None,
+    n_levels: int = 7,
 ) -> MaxCoverResult:
     """Cluster points, (n_points, n_features), in one place by max cover, noisy averages, and one private Lloyd step.
 
     Points are scaled to [-1, 1], and clipped to it. The number of records, `n_examples`, is public; by default it is
-    thereby declared public. About ``log(n_examples) / 2`` dimensions are projected to; the finest of 7 grids there has
-    spacing 2^-6. With a private source the selections draw from the operating system's entropy, too;
-    else from the generator, which also draws the projection and the starts of k-means, which protect nothing.
+    thereby declared public. Points are projected to `n_components` dimensions, by default about
+    ``log(n_examples) / 2``; the finest of `n_levels` grids there has spacing 2^-(n_levels - 1). With a private source
+    the selections draw from the operating system's entropy, too; else from the generator, which also draws the
+    projection and the starts of k-means, which protect nothing.
     The result's events cost at most `epsilon` at `delta` under the add-or-remove-one-record relation.
 
     Every label and every cell is a function of one record and of earlier releases, to the last bit; so are clipped
@@ -218,18 +220,25 @@ def max_cover(
     n_examples = len(table) if n_examples is None else require_count("n_examples", n_examples)
     require_enough(n_examples, n_clusters)
     n_features = table.shape[1]
-    n_components = default_components(n_examples, n_features)
+    n_components = min(n_components or default_components(n_examples, n_features), n_features)
+    if (2**n_levels + 1) ** n_components > LARGEST_NUMBER_OF_CANDIDATES:
+        raise ConfigurationError(
+            f"n_levels is {n_levels} and n_components {n_components}, but grids may have at most 2^62 points: choose "
+            "fewer of either."
+        )
     if not isinstance(generator, np.random.Generator):
         raise LocalMisuseError(
             f"generator is of type {type(generator).__name__!r}, but it must be a numpy Generator: "
             "give numpy.random.default_rng(seed)."
         )
     radius = math.nextafter(math.sqrt(n_features), math.inf)
-    budget = draft_budget(epsilon, delta, radius=radius, n_clusters=n_clusters, n_features=n_features, n_levels=_LEVELS)
+    budget = draft_budget(
+        epsilon, delta, radius=radius, n_clusters=n_clusters, n_features=n_features, n_levels=n_levels
+    )
     clipped = clip_to_ball(table, radius)
     projected = project_to_box(clipped, radius, n_components, generator)
     sampler = CoverageSampler(budget.rate, byte_source(source, generator))
-    cover = cover_centres(projected, n_clusters, _LEVELS, sampler)
+    cover = cover_centres(projected, n_clusters, n_levels, sampler)
     proxies = _proxy_centres(projected, cover, n_clusters, budget, source, generator)
     return _average_twice(clipped, projected, proxies, budget, source)
 

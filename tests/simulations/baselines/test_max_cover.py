@@ -112,7 +112,25 @@ def test_the_number_of_examples_is_public_and_may_be_declared() -> None:
 
 def test_the_finest_grid_has_keys_for_all_its_points() -> None:
     most_components = max(default_components(n, 10**6) for n in (1, 10**3, 10**9, 10**18))
-    assert (2**module._LEVELS + 1) ** most_components <= LARGEST_NUMBER_OF_CANDIDATES
+    assert (2**7 + 1) ** most_components <= LARGEST_NUMBER_OF_CANDIDATES
+    run(mixture(2, 9, 50), 2, n_components=1, n_levels=60)
+    with pytest.raises(ConfigurationError, match="n_levels is 8 and n_components 8, but grids may"):
+        run(mixture(2, 9, 50), 2, n_components=8, n_levels=8)
+
+
+def test_options_of_the_grids_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[int, int]] = []
+    covered = module.cover_centres
+
+    def recorded(points: FloatArray, n_clusters: int, n_levels: int, sampler: Any) -> FloatArray:
+        seen.append((points.shape[1], n_levels))
+        return covered(points, n_clusters, n_levels, sampler)
+
+    monkeypatch.setattr(module, "cover_centres", recorded)
+    run(mixture(2, 9, 50), 2, n_components=3, n_levels=4)
+    run(mixture(2, 2, 50), 2, n_components=3)  # no more than there are
+    run(mixture(2, 9, 500), 2)
+    assert seen == [(3, 4), (2, 7), (round(math.log(1000) / 2), 7)]
 
 
 def test_equal_seeds_give_equal_results_and_others_do_not() -> None:
