@@ -51,6 +51,8 @@ class Case:
         Milliseconds of an iteration as printed: mean and 95% confidence.
     paper_bytes : int
         As printed.
+    moh_ms, moh_bytes : float, optional
+        MohLloyd's (Mohassel, Rosulek, Trieu 2020), as the paper prints them; no noise is in it.
     file : str
         In the folder of data sets; empty for drawn points.
     """
@@ -63,6 +65,8 @@ class Case:
     paper_ms_half_width: float
     paper_bytes: int
     file: str = ""
+    moh_ms: float | None = None
+    moh_bytes: float | None = None
 
     @property
     def label(self) -> str:
@@ -71,16 +75,16 @@ class Case:
 
 
 CASES = (
-    Case("TimeSynth", 10_000, 2, 2, 3.03, 0.02, 192),
+    Case("TimeSynth", 10_000, 2, 2, 3.03, 0.02, 192, moh_ms=10_500, moh_bytes=2.557e8),
     Case("TimeSynth", 10_000, 2, 5, 3.24, 0.01, 384),
-    Case("TimeSynth", 10_000, 5, 2, 4.32, 0.02, 480),
+    Case("TimeSynth", 10_000, 5, 2, 4.32, 0.02, 480, moh_ms=34_050, moh_bytes=9.746e8),
     Case("TimeSynth", 10_000, 5, 5, 4.95, 0.04, 960),
-    Case("TimeSynth", 100_000, 2, 2, 12.57, 0.02, 192),
+    Case("TimeSynth", 100_000, 2, 2, 12.57, 0.02, 192, moh_ms=105_120, moh_bytes=2.467e9),
     Case("TimeSynth", 100_000, 2, 5, 13.17, 0.03, 384),
-    Case("TimeSynth", 100_000, 5, 2, 22.05, 0.03, 480),
+    Case("TimeSynth", 100_000, 5, 2, 22.05, 0.03, 480, moh_ms=347_250, moh_bytes=9.535e9),
     Case("TimeSynth", 100_000, 5, 5, 22.56, 0.02, 960),
-    Case("lsun", 400, 3, 2, 2.6, 0.04, 288, "lsun.npz"),
-    Case("s1", 5_000, 15, 2, 5.81, 0.08, 1440, "s1.npz"),
+    Case("lsun", 400, 3, 2, 2.6, 0.04, 288, "lsun.npz", moh_ms=1_481),
+    Case("s1", 5_000, 15, 2, 5.81, 0.08, 1440, "s1.npz", moh_ms=49_087),
 )
 """FastLloyd, Table 3."""
 

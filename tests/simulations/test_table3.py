@@ -135,6 +135,8 @@ def test_the_command_writes_table_and_page(tmp_path: Path, capsys: pytest.Captur
     written = (tmp_path / "table3.md").read_text()
     assert "3.03 ± 0.02" in written
     assert "over 2 runs" in written
+    assert "| 10.5 |" in written  # MohLloyd's seconds
+    assert "| 255.7 |" in written
     assert "SuperLink" not in written
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         "table3.md",
