@@ -11,7 +11,7 @@ from flwr_dpkmeans.errors import DPKMeansError, nearest
 COMMANDS = {
     "plan": "simulations.planner.cli:main",
     "predict": "flwr_dpkmeans.results.model:predict",
-    "run": "flwr_dpkmeans.flower.run_command:run",
+    "run": "simulations.deploy.run_command:run",
     "ledger": "flwr_dpkmeans.node.commands:ledger",
     "identity": "flwr_dpkmeans.node.commands:identity",
     "schema": "flwr_dpkmeans.node.commands:schema",

@@ -20,8 +20,9 @@ from flwr_dpkmeans.algorithms.proxy_plan import ProxyOptions
 from flwr_dpkmeans.errors import ConfigurationError, DataError, nearest
 from simulations.ablation_figure import draw_ratios
 from simulations.ablation_runs import ALL, FASTLLOYD, MIXTURE, VARIANTS, DataSet, Job, optimum, points_of, run_job
+from simulations.clustering_metrics import area_under
 from simulations.mixture_runs import encoded_tables, exit_code, require_seeds, run_jobs, wide_console, write_files
-from simulations.utility import EPSILONS, area_under, find_source
+from simulations.utility import EPSILONS, find_source
 
 NAME = "ablation"
 _SMALLEST_EXCESS = 1e-9

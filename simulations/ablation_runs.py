@@ -193,8 +193,9 @@ def run_job(job: Job) -> list[float]:
     points = points_of(job.data)
     name = "fastlloyd" if job.variant == FASTLLOYD else "proxy_lloyd"
     public = public_of(points, job.data.n_clusters, name, job.epsilon)
+    zeroed: tuple[str, ...] = ()
     if job.variant == FASTLLOYD:
-        algorithm, zeroed = public.config.task.build(public), ()
+        algorithm = public.config.task.build(public)
     else:
         variant = VARIANTS[job.variant]
         algorithm, zeroed = proxy_rounds.build(public, variant.options), variant.zeroed

@@ -20,7 +20,7 @@ from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordD
 from flwr.client import NumPyClient
 from flwr.client.mod import secaggplus_mod
 from flwr.clientapp import ClientApp
-from flwr.common import ndarrays_to_parameters
+from flwr.common import Scalar, ndarrays_to_parameters
 from flwr.common.serde import recorddict_from_proto, recorddict_to_proto
 from flwr.proto.recorddict_pb2 import RecordDict as ProtoRecordDict
 from flwr.server import LegacyContext, ServerConfig
@@ -112,7 +112,7 @@ def secure_sum(updates: Updates, n_rounds: int, dropout: str) -> tuple[CountingG
 
         @app.train()
         def train(message: Message, context: Context) -> Message:
-            moved = message.content["arrays"]["model"].numpy() + update
+            moved = message.content.array_records["arrays"]["model"].numpy() + update
             metrics = MetricRecord({"num-examples": weight})
             return Message(RecordDict({"a": ArrayRecord({"model": Array(moved)}), "m": metrics}), reply_to=message)
 
@@ -139,7 +139,7 @@ def secagg_plus(updates: Updates, n_rounds: int) -> tuple[CountingGrid, Callable
 
     def node(update: Vector, weight: int) -> Node:
         class Client(NumPyClient):
-            def fit(self, parameters: list[Vector], config: object) -> tuple[list[Vector], int, dict[str, float]]:
+            def fit(self, parameters: list[Vector], config: object) -> tuple[list[Vector], int, dict[str, Scalar]]:
                 return [parameters[0] + update], weight, {}
 
         return Node(ClientApp(client_fn=lambda context: Client().to_client(), mods=[secaggplus_mod]))

@@ -17,7 +17,10 @@ from pathlib import Path
 
 from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError
 from flwr_dpkmeans.flower.app_guard import GuardError, digest_of
+from flwr_dpkmeans.node.invitation import Invitation
 
+HOST = "127.0.0.1"
+"""The SuperLink serves everybody who reaches its port, so that it is this machine's alone."""
 LEAST_DAYS = 30
 """Of a certificate, below which its owner is told to get a new one."""
 LEAST_FREE = 100 * 2**20
@@ -156,3 +159,14 @@ def require_room(*folders: Path) -> str:
                 "room, since one that is full in the middle of a run ends it after it was charged."
             )
     return f"over {LEAST_FREE / 2**20:.0f} MiB are free"
+
+
+def require_proposed(app: Path, invitation: Path) -> str:
+    """Refuse another app than the invitation's: nodes would refuse it only after a while."""
+    proposed, own = Invitation.from_toml(invitation).app, app_hash(app)
+    if own != proposed:
+        raise ConfigurationError(
+            f"{app} has the hash {own}, but the invitation proposes {proposed}: run that version, or have every "
+            "party approve the new one and write its hash into the invitation."
+        )
+    return f"{app} is the app of the invitation, {own}"

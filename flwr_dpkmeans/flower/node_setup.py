@@ -15,9 +15,8 @@ import numpy as np
 from flwr_dpkmeans.data.readers import open_table
 from flwr_dpkmeans.data.schema import Schema
 from flwr_dpkmeans.errors import ConfigurationError, listed
-from flwr_dpkmeans.flower.findings import require_free
+from flwr_dpkmeans.flower.findings import HOST, require_free, require_proposed
 from flwr_dpkmeans.flower.node_check import NodeCheck
-from flwr_dpkmeans.flower.server_options import HOST, require_proposed
 from flwr_dpkmeans.node import policy as policy_module
 from flwr_dpkmeans.node.certificates import write_new, write_node_key
 from flwr_dpkmeans.node.invitation import Invitation

@@ -33,6 +33,7 @@ from flwr.supercore.version import package_version
 from flwr_dpkmeans.errors import Actions, CommandLine, ConfigurationError, DPKMeansError, listed
 from flwr_dpkmeans.flower.app_guard import require_private
 from flwr_dpkmeans.flower.findings import (
+    HOST,
     Finding,
     NoteError,
     Verdict,
@@ -41,14 +42,13 @@ from flwr_dpkmeans.flower.findings import (
     program,
     require_days,
     require_free,
+    require_proposed,
     require_room,
     require_secret,
     require_unchangeable,
     require_writable,
 )
 from flwr_dpkmeans.flower.node_command import PAGE_PORT
-from flwr_dpkmeans.flower.run_command import listed_runs
-from flwr_dpkmeans.flower.server_options import FILE, HOST, ServerOptions, require_proposed
 from flwr_dpkmeans.log import printable
 from flwr_dpkmeans.node.certificates import write_certificates, write_new
 from flwr_dpkmeans.node.invitation import Invitation, Party
@@ -56,6 +56,8 @@ from flwr_dpkmeans.node.ledger import lock
 from flwr_dpkmeans.node.node_settings import NodeOptions
 from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.results.writer import PAGE_FILE, REPORT_FILE
+from simulations.deploy.run_command import listed_runs
+from simulations.deploy.server_options import FILE, ServerOptions
 
 _VALID_DAYS = 365
 _TRIED = ("1.41", "1.42")

@@ -196,7 +196,7 @@ class Server(LocalRun):
             **options,
         )
         seed = secrets.randbits(31) if params.seed is None else params.seed
-        shape = {"n_clients": params.num_clients, "n_features": params.dim}
+        shape: dict[str, Any] = {"n_clients": params.num_clients, "n_features": params.dim}
         plan = draft_plan(config, run_id=secrets.randbits(62), seed=seed, **shape)
         super().__init__(plan, [client.values for client in clients])
         self.node_ids = tuple(self.clients)

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from flwr_dpkmeans.__main__ import main
-from flwr_dpkmeans.flower import client_app, run_command, server_app
+from flwr_dpkmeans.flower import client_app, server_app
+from simulations.deploy import run_command
 
 PROJECT = Path(__file__).parents[2]
 FLOWER = """

@@ -23,14 +23,14 @@ from support.node_files import write_node
 
 from flwr_dpkmeans.__main__ import main
 from flwr_dpkmeans.errors import ConfigurationError
-from flwr_dpkmeans.flower import findings, run_command
+from flwr_dpkmeans.flower import findings
 from flwr_dpkmeans.flower.app_guard import digest_of
 from flwr_dpkmeans.flower.findings import Verdict, app_hash
-from flwr_dpkmeans.flower.server_options import ServerOptions
 from flwr_dpkmeans.node.certificates import write_certificates, write_node_key
 from flwr_dpkmeans.node.invitation import Invitation
 from flwr_dpkmeans.privacy.report import PrivacyReport, Provenance
-from simulations.deploy import server_command
+from simulations.deploy import run_command, server_command
+from simulations.deploy.server_options import ServerOptions
 
 FAB = packed(app_files())
 NAMES = ("ward-7", "ward-8", "ward-9")

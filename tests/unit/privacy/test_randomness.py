@@ -68,7 +68,6 @@ NOT_PRIVATE = {
 ENTROPY = {
     ("baselines/central.py", "_max_cover"): {"secrets.randbits"},
     ("flower/engines.py", "play_inprocess"): {"secrets.randbits"},
-    ("flower/server_options.py", "ServerOptions.write_connection"): {"secrets.token_hex", "secrets.token_hex().encode"},
     ("flower/strategy.py", "first_plan"): {"secrets.randbits"},
     ("results/writer.py", "write_folder"): {"secrets.token_hex"},
     ("results/writer.py", "write_whole"): {"secrets.token_hex"},

@@ -12,14 +12,11 @@ from flwr.supercore.control import ControlHttpClient
 from flwr.supercore.interceptors.http.runtime_version import RuntimeVersionHttpInterceptor
 from pydantic import Field
 
-from flwr_dpkmeans.errors import ConfigurationError
-from flwr_dpkmeans.flower.findings import app_hash, flower_environment, program, search_path
+from flwr_dpkmeans.flower.findings import HOST, flower_environment, program, search_path
 from flwr_dpkmeans.node.certificates import write_new
 from flwr_dpkmeans.node.invitation import Invitation
 from flwr_dpkmeans.node.node_settings import LocalPath, SettingsFile
 
-HOST = "127.0.0.1"
-"""The SuperLink serves everybody who reaches its port, so that it is this machine's alone."""
 FILE = "server.toml"
 LEAST_PARTIES = 3
 """In a sum, unless the run's configuration says it: what a party's first policy asks for."""
@@ -109,14 +106,3 @@ class ServerOptions(SettingsFile):
         interceptor = RuntimeVersionHttpInterceptor(component_name="flwr CLI")
         authority = self.authority.read_bytes()
         return closing(ControlHttpClient.from_server_address(f"{HOST}:{self.port}", False, authority, [interceptor]))
-
-
-def require_proposed(app: Path, invitation: Path) -> str:
-    """Refuse another app than the invitation's: nodes would refuse it only after a while."""
-    proposed, own = Invitation.from_toml(invitation).app, app_hash(app)
-    if own != proposed:
-        raise ConfigurationError(
-            f"{app} has the hash {own}, but the invitation proposes {proposed}: run that version, or have every "
-            "party approve the new one and write its hash into the invitation."
-        )
-    return f"{app} is the app of the invitation, {own}"
