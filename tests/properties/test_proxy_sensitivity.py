@@ -197,8 +197,11 @@ SIZES = ("nothing", "noise", "large", "vast", "negative", "positive", "equal")
 # -- states that follow from releases -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize(("d", "k", "n"), PLANS)
+# Every size where it is quick, and those that go furthest where there is a projection.
+@pytest.mark.parametrize(
+    ("d", "k", "n", "size"),
+    [(*plan, size) for plan in PLANS for size in (SIZES if plan[0] < 8 else ("nothing", "noise", "vast"))],
+)
 def test_one_row_never_moves_a_vector_beyond_its_bound_whatever_was_released(d: int, k: int, n: int, size: str) -> None:
     generator = np.random.default_rng(17 * d + k)
     plan = plan_of(d, k, n)

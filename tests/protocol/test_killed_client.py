@@ -173,7 +173,7 @@ def price(plan: Plan, releases: list[tuple[int, int]]) -> float:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("n_runs", "values"),
-    [(25, {"n_examples": 1000}), (25, {"n_examples": None, "trust": "distributed"})],
+    [(16, {"n_examples": 1000}), (16, {"n_examples": None, "trust": "distributed"})],
     ids=["oblivious", "preliminary and distributed"],
 )
 def test_what_a_killed_client_gave_stands_in_its_ledger_once(

@@ -50,7 +50,7 @@ def test_death_at_any_point_of_a_charge(tmp_path: Path, task: str, stride: int, 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("n_trials", "n_clients"), [(200, 1), (50, 2)])
+@pytest.mark.parametrize(("n_trials", "n_clients"), [(100, 1), (50, 2)])
 def test_death_at_a_random_instant(tmp_path: Path, n_trials: int, n_clients: int) -> None:
     """Real disk, real fsync; the restarted clients go on with the same ledger."""
     found = crashes(tmp_path, "kills", n_trials, n_clients, 20_250_131)
