@@ -144,7 +144,6 @@ class _PrivateClustering(
         Distances are those of `transform`, so this is minus the cost that the clustering minimises. `X` is a table or,
         as a search over parties gives them, a list of tables.
         """
-        del y
         tables = X if isinstance(X, list) and X and np.ndim(X[0]) == 2 else [X]
         cost = 0.0
         for own in tables:

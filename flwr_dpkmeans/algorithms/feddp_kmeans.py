@@ -29,7 +29,6 @@ from flwr_dpkmeans.algorithms.kmeans_task import (
     is_table,
     seed_of,
     seeded_state,
-    state_extra,
     stepped,
 )
 from flwr_dpkmeans.algorithms.lloyd_family import counts_sensitivity, require_packable
@@ -348,7 +347,7 @@ def outer_product_round(known: Known, facts: ServerFacts, share: float) -> noise
     def advance(state: State, released: ReleasedSum) -> State:
         noise = released.blocks[0].noise_scale
         matrix = projected.symmetric_from_triangle(released["outer_product"], known.n_features)
-        server_points = state_extra(state, SERVER_POINTS)
+        server_points = state[SERVER_POINTS]
         if known.options.server_prior:
             matrix, _ = projected.shrink_to_server(matrix, clip_rows(server_points, radius), noise)
         # Directions of noise would hide the elbow, and where k is to be chosen there are more of them than clusters.
@@ -387,7 +386,7 @@ def weights_round(known: Known, facts: ServerFacts, share: float) -> noise_budge
         moved = Sensitivity(norm, 1.0, PrivacyUnit.RECORD, nearest, nonnegative=True)
 
     def statistic(points: Array, state: State) -> Sequence[Array]:
-        projection, projected_points = state_extra(state, PROJECTION), state_extra(state, PROJECTED_POINTS)
+        projection, projected_points = state[PROJECTION], state[PROJECTED_POINTS]
 
         def counted(part: slice) -> Sequence[Array]:
             labels = nearest_projected(centred(points[part], facts, facts.data_radius), projection, projected_points)
@@ -399,9 +398,9 @@ def weights_round(known: Known, facts: ServerFacts, share: float) -> noise_budge
     def advance(state: State, released: ReleasedSum) -> State:
         least = known.options.weight_threshold * released.blocks[0].standard_deviation
         weights = _without_noise_weights(released["weights"], least)
-        centers, curve = clustered(config, state_extra(state, PROJECTED_POINTS), weights, seed_of(state))
+        centers, curve = clustered(config, state[PROJECTED_POINTS], weights, seed_of(state))
         # In the space of the data: the best guess before step 3.
-        lifted = round_to_grid(truncate(centers @ state_extra(state, PROJECTION).T + np.asarray(facts.centre)))
+        lifted = round_to_grid(truncate(centers @ state[PROJECTION].T + np.asarray(facts.centre)))
         return state.changed(centroids=lifted, counts=np.zeros(len(lifted)), **curve, **{PROJECTED_CENTERS: centers})
 
     def admits(state: State) -> bool:
@@ -438,7 +437,7 @@ def centers_round(known: Known, facts: ServerFacts, sums_share: float, counts_sh
     margin = known.options.margin
 
     def labels_of(rows: Array, state: State) -> LabelArray:
-        return clear_labels(rows, state_extra(state, PROJECTION), state_extra(state, PROJECTED_CENTERS), margin)
+        return clear_labels(rows, state[PROJECTION], state[PROJECTED_CENTERS], margin)
 
     def advance(state: State, released: ReleasedSum) -> State:
         centroids, counts = _new_centroids(state, released, facts)

@@ -65,16 +65,9 @@ def stepped(state: State, centroids: Array, counts: Array) -> State:
     return replace(state.changed(centroids=centroids, counts=counts), movements=(*state.movements, longest))
 
 
-def state_extra(state: State, name: str) -> Array:
-    """An array that an earlier step, or the server, must have put into the state."""
-    if name not in state.arrays:
-        raise PlanError(f"the state has no {name.replace('_', ' ')}: run the step that makes it first.")
-    return state.arrays[name]
-
-
 def seed_of(state: State) -> int:
     """The run's public seed."""
-    return int(state_extra(state, SEED)[0])
+    return int(state[SEED][0])
 
 
 def has_exact_centroids(state: State) -> bool:

@@ -222,9 +222,12 @@ class _OnAbsoluteSums(_Packed):
 
     def iterating(self, known: Known, n_iterations: int, sums_multiplier: float, counts_multiplier: float) -> Algorithm:
         k, d = self.n_clusters, known.n_features
-        norm = Norm.L1 if self.noise is NoiseShape.LAPLACE else Norm.L2
+        norm, bound, because = Norm.L2, root_at_least(d), "S3: one row of [-1, 1]^d has L2 norm at most sqrt(d)"
+        if self.noise is NoiseShape.LAPLACE:
+            norm, bound, because = Norm.L1, float(d), "S4: one row of [-1, 1]^d has L1 norm at most d"
         # A row's own coordinates are summed, so one entry moves by at most 1, the box's half width.
-        block = Block("sums", (k, d), _box_sensitivity(norm, d), self.noise, sums_multiplier, 1.0)
+        moved = Sensitivity(norm, bound, PrivacyUnit.RECORD, because)
+        block = Block("sums", (k, d), moved, self.noise, sums_multiplier, 1.0)
         post_processing = self.options.post_processing or PostProcessing.TRUNCATE
 
         def statistic(points: Array, state: State) -> Sequence[Array]:
@@ -335,11 +338,3 @@ class Lloyd(_OnAbsoluteSums):
 
     def build(self, known: Known) -> Algorithm:
         return self.iterating(known, self.iterations(MAX_ITERATIONS), 0.0, 0.0)
-
-
-def _box_sensitivity(norm: Norm, n_features: int) -> Sensitivity:
-    if norm is Norm.L1:
-        bound, because = float(n_features), "S4: one row of [-1, 1]^d has L1 norm at most d"
-    else:
-        bound, because = root_at_least(n_features), "S3: one row of [-1, 1]^d has L2 norm at most sqrt(d)"
-    return Sensitivity(norm, bound, PrivacyUnit.RECORD, because)

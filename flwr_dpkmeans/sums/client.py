@@ -92,7 +92,7 @@ class Memory:
     def digest(self) -> bytes:
         """What the tag of a reply covers: the clustering state, or before there is one what has been found."""
         if self.clusters is not None:
-            return self.clusters.digest()
+            return self.clusters.digest
         return b"" if self.found == Found() else self.found.digest()
 
     def pack(self) -> dict[str, Any]:
