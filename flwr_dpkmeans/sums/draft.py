@@ -21,7 +21,7 @@ from flwr_dpkmeans.privacy.accounting import compose_epsilon
 from flwr_dpkmeans.privacy.calibration import calibrate_scale, gaussian_noise_multiplier
 from flwr_dpkmeans.privacy.noise import SAME, joint_closeness
 from flwr_dpkmeans.privacy.release import Block, NoiseShape, PrivacyUnit, ReleasedSum, round_events
-from flwr_dpkmeans.secagg.keys import FRACTION_BITS, require_no_wrap
+from flwr_dpkmeans.secagg.keys import require_no_wrap
 from flwr_dpkmeans.sums.plan import COUNT, Plan, PlannedRound, PublicPoints, columns_digest, price_or_infinity
 from flwr_dpkmeans.sums.round import Algorithm, Array, PrivateSum, State
 from flwr_dpkmeans.sums.settings import Box, Evaluation
@@ -500,11 +500,6 @@ def verify_plan(plan: Plan) -> None:
 
     Differences in the last digits are accepted; the plan's own numbers are then used by everybody.
     """
-    if plan.version != Plan.version or plan.fraction_bits != FRACTION_BITS:
-        raise ProtocolError(
-            f"the plan has format {plan.version} with {plan.fraction_bits} fractional bits, but this client speaks "
-            f"format {Plan.version} with {FRACTION_BITS}: install the same version of flwr-dpkmeans everywhere."
-        )
     # It is printed, and compared with own digests: nothing but a digest may come this way.
     for what, digest in (("columns", plan.columns_digest), ("its schema", plan.settings.schema_digest)):
         if digest and not re.fullmatch("[0-9a-f]{64}", digest):
