@@ -239,8 +239,8 @@ def require_ranges(lower: Sequence[float], upper: Sequence[float], names: Sequen
         if not (math.isfinite(low) and math.isfinite(high)):
             problem = "both must be finite: give the public range of the feature"
         elif low >= high:
-            mend = "exchange the two" if low > high else "widen the range around a constant value, or leave it out"
-            problem = f"the lower one must be smaller: {mend}"
+            constant = "widen the range around a constant value, or leave the feature out"
+            problem = f"the lower one must be smaller: {'exchange the two' if low > high else constant}"
         unnamed = f"feature {index}" if len(lower) > 1 else "every feature"
         who = f"feature {names[index]!r}" if names else unnamed
         raise ConfigurationError(f"{who} has lower bound {low} and upper bound {high}, but {problem}.")
