@@ -159,6 +159,7 @@ def location_round(setting: Setting) -> PlannedSum:
         expected = clip**2 / d
 
     def statistic(points: Array, state: State) -> Sequence[Array]:
+        del state
         found = residual_sums(points, np.zeros(len(points), dtype=np.int32), middle[None, :], clip, 1)
         return setting.sent([found.sums[0], found.squares], len(points), parts)
 
