@@ -289,10 +289,10 @@ class KMeansTask(Task):
 
         Bounds are declared, or the box has another width, no extent, or reaches beyond the public domain.
         """
+        if not config.settings.private_bounds:
+            super().require_box(config, box, n_features)
         if box is None:
             return
-        if not config.settings.private_bounds:
-            raise PlanError("the plan has a box besides its declared bounds: stop the run and check the server.")
         if (
             n_features is None
             or {len(box[0]), len(box[1])} != {n_features}
