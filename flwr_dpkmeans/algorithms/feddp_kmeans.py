@@ -48,7 +48,7 @@ from flwr_dpkmeans.kmeans.public_points import PackingMethod, cost_curve, elbow,
 from flwr_dpkmeans.privacy.release import Norm, PrivacyUnit, ReleasedSum, Sensitivity
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import Algorithm, Array, PrivateSum, State
-from flwr_dpkmeans.sums.settings import Options, as_numbers, choice, flag, is_finite, option, real, whole
+from flwr_dpkmeans.sums.settings import Options, as_numbers, choice, flag, option, real, whole
 from flwr_dpkmeans.sums.task import Known, Run, ServerData, ServerFacts
 
 PROJECTION = "projection"
@@ -70,8 +70,8 @@ _ROUNDING = 1.05 * 2.0**-16
 
 def _require_shares(name: str, shares: object) -> None:
     """One sentence for budget shares that are not four positive numbers."""
-    usable = isinstance(shares, tuple) and len(shares) == 4 and all(is_finite(s) and s > 0.0 for s in shares)
-    if not usable:
+    four = shares if isinstance(shares, tuple) and len(shares) == 4 else (None,)
+    if not all(isinstance(share, float) and 0.0 < share < math.inf for share in four):
         raise ConfigurationError(
             f"{name} are {shares!r}, but they must be four positive numbers (outer product, weights, sums, "
             "counts): give (0.2, 0.2, 0.45, 0.15)."
@@ -195,10 +195,9 @@ class _OnServerPoints(KMeansTask):
 
 @dataclass(frozen=True, kw_only=True)
 class FedDPKMeans(_OnServerPoints):
-    """FedDP-KMeans as 3 + T private sums."""
+    """FedDP-KMeans (Scott, Lampert, Saulpic 2025), from server data: 3 + T private sums."""
 
     name = "feddp_kmeans"
-    title = "FedDP-KMeans (Scott, Lampert, Saulpic 2025): start from server data"
     chooses = starts_private = True
     options: FedDPKMeansOptions = FedDPKMeansOptions()
 
@@ -220,7 +219,6 @@ class FedDPChooseK(_OnServerPoints):
     """The first two rounds alone, on the whole budget: the cost curve over k and its elbow (appendix H.3)."""
 
     name = "feddp_choose_k"
-    title = "FedDP-KMeans' first two steps: the cost curve over k"
     chooses = starts_private = True
     options: ChooseKOptions = ChooseKOptions()
 
@@ -265,10 +263,9 @@ class PublicStart(_OnServerPoints):
 
 @dataclass(frozen=True, kw_only=True)
 class ServerKMeansPlusPlus(PublicStart):
-    """Start from k-means++ seeding of the server's points."""
+    """k-means++ on the server's points, then DP-Lloyd."""
 
     name = "server_kmeans++"
-    title = "k-means++ on server data, then DP-Lloyd"
 
     def start(self, known: Known, seed: int, points: Array) -> Array:
         from sklearn.cluster import kmeans_plusplus
@@ -279,10 +276,9 @@ class ServerKMeansPlusPlus(PublicStart):
 
 @dataclass(frozen=True, kw_only=True)
 class ServerLloyd(PublicStart):
-    """Start from a whole k-means of the server's points, with restarts."""
+    """k-means of the server's points, with restarts, then DP-Lloyd."""
 
     name = "server_lloyd"
-    title = "k-means of server data, then DP-Lloyd"
     options: ServerLloydOptions = ServerLloydOptions()
 
     def start(self, known: Known, seed: int, points: Array) -> Array:
@@ -292,10 +288,9 @@ class ServerLloyd(PublicStart):
 
 @dataclass(frozen=True, kw_only=True)
 class SpherePacking(PublicStart):
-    """Start from a sphere packing (appendix G.3), without server points; if there are any they set the clip bounds."""
+    """Sphere packing (appendix G.3), then DP-Lloyd on clipped sums; server points, if any, set the clip bounds."""
 
     name = "sphere_packing"
-    title = "sphere packing, then DP-Lloyd on clipped sums"
     server_data = ServerData.BOUNDS
     options: SpherePackingOptions = SpherePackingOptions()
 

@@ -442,27 +442,24 @@ class OptimalOptions(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class KFed(InOnePlace):
-    """One-shot federated k-means."""
+    """One-shot federated k-means from each client's own centres; not private."""
 
     name = "k_fed"
-    title = "one-shot federated k-means from each client's own centres; not private"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Optimal(InOnePlace):
-    """Central k-means."""
+    """k-means on all rows in one place; not private."""
 
     name = "optimal"
-    title = "k-means on all rows in one place; not private"
     options: OptimalOptions = OptimalOptions()
 
 
 @dataclass(frozen=True, kw_only=True)
 class MaxCover(InOnePlace):
-    """Central differentially private k-means."""
+    """Private k-means by maximum cover (Nguyen, Chaturvedi, Xu 2021), on all rows in one place."""
 
     name = "max_cover"
-    title = "central k-means by maximum cover (Nguyen, Chaturvedi, Xu 2021): private, on all rows in one place"
     noise = NoiseShape.GAUSSIAN
 
 

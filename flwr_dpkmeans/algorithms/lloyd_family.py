@@ -155,10 +155,9 @@ class FastLloydOptions(PackedOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class FastLloyd(_Packed):
-    """Relative sums of the points within a radius, Gaussian noise."""
+    """FastLloyd (Diaa, Humphries, Kerschbaum 2025): relative sums of the points within a radius, Gaussian noise."""
 
     name = "fastlloyd"
-    title = "FastLloyd (Diaa, Humphries, Kerschbaum 2025)"
     needs_n_examples = True
     options: FastLloydOptions = FastLloydOptions()
 
@@ -248,10 +247,9 @@ class GLloydOptions(PackedOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class GLloyd(_OnAbsoluteSums):
-    """Sums with L2 sensitivity sqrt(d), counts with 1, Gaussian noise (FastLloyd paper, appendix B.1)."""
+    """DP-Lloyd, Gaussian noise: sums with L2 sensitivity sqrt(d), counts with 1 (FastLloyd paper, appendix B.1)."""
 
     name = "glloyd"
-    title = "GLloyd: DP-Lloyd with Gaussian noise"
     needs_n_examples = True
     options: GLloydOptions = GLloydOptions()
 
@@ -279,7 +277,7 @@ class SuLloydOptions(PackedOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class SuLloyd(_OnAbsoluteSums):
-    """Sums with L1 sensitivity d, counts with 1, Laplace noise, epsilon/T per iteration.
+    """DP-Lloyd, Laplace noise (Su et al.): sums with L1 sensitivity d, counts with 1, epsilon/T per iteration.
 
     Other releases (private count, histograms, evaluation) are Gaussian and have a share of epsilon of their own; a
     mixture costs less than the sum of its parts, so that the iterations get more than the rest of epsilon: the same
@@ -287,7 +285,6 @@ class SuLloyd(_OnAbsoluteSums):
     """
 
     name = "sulloyd"
-    title = "SuLloyd: DP-Lloyd with Laplace noise (Su et al.)"
     noise = NoiseShape.LAPLACE
     needs_n_examples = True
     options: SuLloydOptions = SuLloydOptions()
@@ -332,7 +329,6 @@ class Lloyd(_OnAbsoluteSums):
     """Lloyd's algorithm without noise: not private, for comparison."""
 
     name = "lloyd"
-    title = "Lloyd: no noise, not private, for comparison"
     noise = NoiseShape.NONE
     options: LloydOptions = LloydOptions()
 

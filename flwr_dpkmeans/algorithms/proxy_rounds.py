@@ -86,10 +86,9 @@ class ProxyLloydOptions(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class ProxyLloyd(KMeansTask):
-    """ProxyLloyd as 4 + L + T private sums, or 2 + L + T where looks would see nothing."""
+    """A private start from proxies, then shrunk Lloyd steps: 4 + L + T private sums, 2 + L + T if looks see nothing."""
 
     name = "proxy_lloyd"
-    title = "ProxyLloyd: a private start from weighted proxies, then shrunk Lloyd steps on clipped residuals"
     units = tuple(PrivacyUnit)
     needs_n_examples = weighs_clients_alike = True
     server_data = ServerData.OPTIONAL

@@ -92,11 +92,6 @@ def require_bounds(bounds: object) -> None:
     require_ranges(*sides)
 
 
-def is_finite(value: object) -> bool:
-    """Whether a bound is a number at all, and a finite one."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-
-
 # -- one option ---------------------------------------------------------------------------------------------------
 
 
