@@ -24,7 +24,7 @@ CLOSING_ROUNDS = (PROFILE_ROUND, EVALUATION_ROUND)
 """Names of the rounds that describe and measure the result instead of changing it, in their order."""
 COUNT_DEVIATIONS = 3.0
 """A count that is fewer noise scales above zero is called mostly noise."""
-_COSTS = ("epsilon", "epsilon_worst_case", "epsilon_so_far")
+_COSTS = ("epsilon", "epsilon_worst_case")
 _COUNTS = ("counts", "indicators", "Lloyd counts")
 
 
@@ -131,10 +131,13 @@ class PrivacyReport:
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> PrivacyReport:
         """Undo `to_dict`."""
-        lines = tuple([ReleaseLine(**_restored(line)) for line in values["releases"]])
+        exact = {"epsilon_so_far": math.inf}
+        lines = [
+            ReleaseLine(**(line | exact if line["epsilon_so_far"] is None else line)) for line in values["releases"]
+        ]
         provenance = values.get("provenance")
         origin = None if provenance is None else Provenance.from_dict(provenance)
-        return cls(**_restored(values) | {"releases": lines, "provenance": origin})
+        return cls(**_restored(values) | {"releases": tuple(lines), "provenance": origin})
 
     def to_json(self) -> str:
         """Indented JSON of `to_dict`."""
