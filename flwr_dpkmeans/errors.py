@@ -221,3 +221,26 @@ def require_whole(name: str, value: object, least: int, mend: str = "", most: in
         bound = f"of at least {least}" if most is None else f"from {least} to {most}"
         raise invalid(name, value, f"an integer {bound}", mend or f"give for example {least}")
     return whole
+
+
+def require_ranges(lower: Sequence[float], upper: Sequence[float], names: Sequence[str] = ()) -> None:
+    """Refuse lengths that differ, and the first range that is not finite, reversed or empty."""
+    if len(lower) != len(upper):
+        raise ConfigurationError(
+            f"the bounds have {len(lower)} lower and {len(upper)} upper values, but each feature needs one of both: "
+            "give two sequences of the same length."
+        )
+    if not lower:
+        raise ConfigurationError("the bounds have 0 ranges, but at least 1 is needed: give a pair such as (0, 100).")
+    for index, (low, high) in enumerate(zip(lower, upper, strict=True)):
+        if low < high and math.isfinite(high - low):
+            continue
+        problem = "their distance must be a finite number: give a narrower range"
+        if not (math.isfinite(low) and math.isfinite(high)):
+            problem = "both must be finite: give the public range of the feature"
+        elif low >= high:
+            constant = "widen the range around a constant value, or leave the feature out"
+            problem = f"the lower one must be smaller: {'exchange the two' if low > high else constant}"
+        unnamed = f"feature {index}" if len(lower) > 1 else "every feature"
+        who = f"feature {names[index]!r}" if names else unnamed
+        raise ConfigurationError(f"{who} has lower bound {low} and upper bound {high}, but {problem}.")

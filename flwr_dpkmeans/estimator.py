@@ -144,7 +144,6 @@ class _PrivateClustering(
         Distances are those of `transform`, so this is minus the cost that the clustering minimises. `X` is a table or,
         as a search over parties gives them, a list of tables.
         """
-        del y
         tables = X if isinstance(X, list) and X and np.ndim(X[0]) == 2 else [X]
         cost = 0.0
         for own in tables:
@@ -249,7 +248,9 @@ class _PrivateClustering(
 
     def _config(self, given: Mapping[str, Any], tables: Tables) -> tuple[Run, Array | None]:
         """The validated configuration of this fit, and the server's points."""
-        algorithm, k, takes_total = given["algorithm"], given["n_clusters"], _takes_total(given)
+        algorithm, k, declared = given["algorithm"], given["n_clusters"], given["n_examples"]
+        # Not at client level, where even an error would tell of a client.
+        takes_total = declared is None and given["unit"] != "client" and not is_private(given["bounds"])
         if takes_total and isinstance(k, int) and not isinstance(k, bool) and tables.total < k:
             raise DataError(
                 f"all tables together have {tables.total} rows, but {k} clusters need at least as many: choose fewer "
@@ -258,7 +259,6 @@ class _PrivateClustering(
         ENGINES.find(self.engine)
         has_server_data = self.server_data is not None
         require_server_data(task_kind(algorithm), has_server_data=has_server_data)
-        declared = given["n_examples"]
         if isinstance(declared, str) and not is_private(declared):
             raise ConfigurationError(
                 f"n_examples is {declared!r}, but it must be a number or 'private': give 1000, or leave it out."
@@ -676,11 +676,6 @@ def _warn(report: PrivacyReport) -> None:
 def warn_once(sentence: str) -> None:
     """Warn the caller of `fit` once in a process: scikit-learn empties Python's own memory of that in each fit."""
     warnings.warn(sentence, PrivacyWarning, stacklevel=4)
-
-
-def _takes_total(given: Mapping[str, Any]) -> bool:
-    """Whether the total of the parts is public; not at client level, where even an error would tell of a client."""
-    return given["n_examples"] is None and given["unit"] != "client" and not is_private(given["bounds"])
 
 
 @dataclass(eq=False, repr=False)

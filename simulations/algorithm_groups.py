@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from collections.abc import Iterator
 from dataclasses import fields
@@ -35,8 +36,8 @@ def _text(kind: Any) -> str:
     """Name, number of rounds, and what else the algorithm has."""
     held = [kind.option_class(), *((Auto,) if kind.chooses else ())]
     held += [ClientLevel] if PrivacyUnit.CLIENT in kind.units else []
-    title = (f"# {kind.title}",) if kind.title else ()
-    lines = (_HEAD, *title, f"name: {kind.name}", *(line for options in held for line in _lines(options)))
+    about = f"# {inspect.getdoc(kind)}".partition("\n")[0]
+    lines = (_HEAD, about, f"name: {kind.name}", *(line for options in held for line in _lines(options)))
     return "\n".join(lines) + "\n"
 
 

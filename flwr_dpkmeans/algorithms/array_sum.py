@@ -33,7 +33,6 @@ class ArraySum(Task):
     """Sums of arrays, each client's part clipped and hidden as a whole; see `flower.strategy.SecureSum`."""
 
     name = "array_sum"
-    title = "private sums of arrays"
     units = (PrivacyUnit.CLIENT,)
     trust = "distributed"
     arrays: tuple[tuple[str, tuple[int, ...]], ...] = ()
@@ -114,5 +113,4 @@ class ExactArraySum(ArraySum):
     """The same without noise: not private."""
 
     name = "exact_array_sum"
-    title = "sums of arrays without noise, not private"
     noise = NoiseShape.NONE

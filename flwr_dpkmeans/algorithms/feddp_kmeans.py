@@ -29,7 +29,6 @@ from flwr_dpkmeans.algorithms.kmeans_task import (
     is_table,
     seed_of,
     seeded_state,
-    state_extra,
     stepped,
 )
 from flwr_dpkmeans.algorithms.lloyd_family import counts_sensitivity, require_packable
@@ -50,7 +49,7 @@ from flwr_dpkmeans.kmeans.public_points import PackingMethod, cost_curve, elbow,
 from flwr_dpkmeans.privacy.release import Norm, PrivacyUnit, ReleasedSum, Sensitivity
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import Algorithm, Array, PrivateSum, State
-from flwr_dpkmeans.sums.settings import Options, as_numbers, choice, flag, is_finite, option, real, whole
+from flwr_dpkmeans.sums.settings import Options, as_numbers, choice, flag, option, real, whole
 from flwr_dpkmeans.sums.task import Known, Run, ServerData, ServerFacts
 
 PROJECTION = "projection"
@@ -72,8 +71,8 @@ _ROUNDING = 1.05 * 2.0**-16
 
 def _require_shares(name: str, shares: object) -> None:
     """One sentence for budget shares that are not four positive numbers."""
-    usable = isinstance(shares, tuple) and len(shares) == 4 and all(is_finite(s) and s > 0.0 for s in shares)
-    if not usable:
+    four = shares if isinstance(shares, tuple) and len(shares) == 4 else (None,)
+    if not all(isinstance(share, float) and 0.0 < share < math.inf for share in four):
         raise ConfigurationError(
             f"{name} are {shares!r}, but they must be four positive numbers (outer product, weights, sums, "
             "counts): give (0.2, 0.2, 0.45, 0.15)."
@@ -199,10 +198,9 @@ class _OnServerPoints(KMeansTask):
 
 @dataclass(frozen=True, kw_only=True)
 class FedDPKMeans(_OnServerPoints):
-    """FedDP-KMeans as 3 + T private sums."""
+    """FedDP-KMeans (Scott, Lampert, Saulpic 2025), from server data: 3 + T private sums."""
 
     name = "feddp_kmeans"
-    title = "FedDP-KMeans (Scott, Lampert, Saulpic 2025): start from server data"
     chooses = starts_private = True
     options: FedDPKMeansOptions = FedDPKMeansOptions()
 
@@ -224,7 +222,6 @@ class FedDPChooseK(_OnServerPoints):
     """The first two rounds alone, on the whole budget: the cost curve over k and its elbow (appendix H.3)."""
 
     name = "feddp_choose_k"
-    title = "FedDP-KMeans' first two steps: the cost curve over k"
     chooses = starts_private = True
     options: ChooseKOptions = ChooseKOptions()
 
@@ -269,10 +266,9 @@ class PublicStart(_OnServerPoints):
 
 @dataclass(frozen=True, kw_only=True)
 class ServerKMeansPlusPlus(PublicStart):
-    """Start from k-means++ seeding of the server's points."""
+    """k-means++ on the server's points, then DP-Lloyd."""
 
     name = "server_kmeans++"
-    title = "k-means++ on server data, then DP-Lloyd"
 
     def start(self, known: Known, seed: int, points: Array) -> Array:
         from sklearn.cluster import kmeans_plusplus
@@ -283,10 +279,9 @@ class ServerKMeansPlusPlus(PublicStart):
 
 @dataclass(frozen=True, kw_only=True)
 class ServerLloyd(PublicStart):
-    """Start from a whole k-means of the server's points, with restarts."""
+    """k-means of the server's points, with restarts, then DP-Lloyd."""
 
     name = "server_lloyd"
-    title = "k-means of server data, then DP-Lloyd"
     options: ServerLloydOptions = ServerLloydOptions()
 
     def start(self, known: Known, seed: int, points: Array) -> Array:
@@ -296,10 +291,9 @@ class ServerLloyd(PublicStart):
 
 @dataclass(frozen=True, kw_only=True)
 class SpherePacking(PublicStart):
-    """Start from a sphere packing (appendix G.3), without server points; if there are any they set the clip bounds."""
+    """Sphere packing (appendix G.3), then DP-Lloyd on clipped sums; server points, if any, set the clip bounds."""
 
     name = "sphere_packing"
-    title = "sphere packing, then DP-Lloyd on clipped sums"
     server_data = ServerData.BOUNDS
     options: SpherePackingOptions = SpherePackingOptions()
 
@@ -351,7 +345,7 @@ def outer_product_round(known: Known, facts: ServerFacts, share: float) -> noise
     def advance(state: State, released: ReleasedSum) -> State:
         noise = released.blocks[0].noise_scale
         matrix = projected.symmetric_from_triangle(released["outer_product"], known.n_features)
-        server_points = state_extra(state, SERVER_POINTS)
+        server_points = state[SERVER_POINTS]
         if known.options.server_prior:
             matrix, _ = projected.shrink_to_server(matrix, clip_rows(server_points, radius), noise)
         # Directions of noise would hide the elbow, and where k is to be chosen there are more of them than clusters.
@@ -390,7 +384,7 @@ def weights_round(known: Known, facts: ServerFacts, share: float) -> noise_budge
         moved = Sensitivity(norm, 1.0, PrivacyUnit.RECORD, nearest, nonnegative=True)
 
     def statistic(points: Array, state: State) -> Sequence[Array]:
-        projection, projected_points = state_extra(state, PROJECTION), state_extra(state, PROJECTED_POINTS)
+        projection, projected_points = state[PROJECTION], state[PROJECTED_POINTS]
 
         def counted(part: slice) -> Sequence[Array]:
             labels = nearest_projected(centred(points[part], facts, facts.data_radius), projection, projected_points)
@@ -402,9 +396,9 @@ def weights_round(known: Known, facts: ServerFacts, share: float) -> noise_budge
     def advance(state: State, released: ReleasedSum) -> State:
         least = known.options.weight_threshold * released.blocks[0].standard_deviation
         weights = _without_noise_weights(released["weights"], least)
-        centers, curve = clustered(config, state_extra(state, PROJECTED_POINTS), weights, seed_of(state))
+        centers, curve = clustered(config, state[PROJECTED_POINTS], weights, seed_of(state))
         # In the space of the data: the best guess before step 3.
-        lifted = round_to_grid(truncate(centers @ state_extra(state, PROJECTION).T + np.asarray(facts.centre)))
+        lifted = round_to_grid(truncate(centers @ state[PROJECTION].T + np.asarray(facts.centre)))
         return state.changed(centroids=lifted, counts=np.zeros(len(lifted)), **curve, **{PROJECTED_CENTERS: centers})
 
     def admits(state: State) -> bool:
@@ -441,7 +435,7 @@ def centers_round(known: Known, facts: ServerFacts, sums_share: float, counts_sh
     margin = known.options.margin
 
     def labels_of(rows: Array, state: State) -> LabelArray:
-        return clear_labels(rows, state_extra(state, PROJECTION), state_extra(state, PROJECTED_CENTERS), margin)
+        return clear_labels(rows, state[PROJECTION], state[PROJECTED_CENTERS], margin)
 
     def advance(state: State, released: ReleasedSum) -> State:
         centroids, counts = _new_centroids(state, released, facts)

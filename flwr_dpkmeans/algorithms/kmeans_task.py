@@ -65,16 +65,9 @@ def stepped(state: State, centroids: Array, counts: Array) -> State:
     return replace(state.changed(centroids=centroids, counts=counts), movements=(*state.movements, longest))
 
 
-def state_extra(state: State, name: str) -> Array:
-    """An array that an earlier step, or the server, must have put into the state."""
-    if name not in state.arrays:
-        raise PlanError(f"the state has no {name.replace('_', ' ')}: run the step that makes it first.")
-    return state.arrays[name]
-
-
 def seed_of(state: State) -> int:
     """The run's public seed."""
-    return int(state_extra(state, SEED)[0])
+    return int(state[SEED][0])
 
 
 def has_exact_centroids(state: State) -> bool:
@@ -296,10 +289,10 @@ class KMeansTask(Task):
 
         Bounds are declared, or the box has another width, no extent, or reaches beyond the public domain.
         """
+        if not config.settings.private_bounds:
+            super().require_box(config, box, n_features)
         if box is None:
             return
-        if not config.settings.private_bounds:
-            raise PlanError("the plan has a box besides its declared bounds: stop the run and check the server.")
         if (
             n_features is None
             or {len(box[0]), len(box[1])} != {n_features}
@@ -449,18 +442,16 @@ class OptimalOptions(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class KFed(InOnePlace):
-    """One-shot federated k-means."""
+    """One-shot federated k-means from each client's own centres; not private."""
 
     name = "k_fed"
-    title = "one-shot federated k-means from each client's own centres; not private"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Optimal(InOnePlace):
-    """Central k-means."""
+    """k-means on all rows in one place; not private."""
 
     name = "optimal"
-    title = "k-means on all rows in one place; not private"
     options: OptimalOptions = OptimalOptions()
 
 
@@ -476,10 +467,9 @@ class MaxCoverOptions(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class MaxCover(InOnePlace):
-    """Central differentially private k-means."""
+    """Private k-means by maximum cover (Nguyen, Chaturvedi, Xu 2021), on all rows in one place."""
 
     name = "max_cover"
-    title = "central k-means by maximum cover (Nguyen, Chaturvedi, Xu 2021): private, on all rows in one place"
     noise = NoiseShape.GAUSSIAN
     options: MaxCoverOptions = MaxCoverOptions()
 

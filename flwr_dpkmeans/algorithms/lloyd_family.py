@@ -170,10 +170,9 @@ class FastLloydOptions(PackedOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class FastLloyd(_Packed):
-    """Relative sums of the points within a radius, Gaussian noise."""
+    """FastLloyd (Diaa, Humphries, Kerschbaum 2025): relative sums of the points within a radius, Gaussian noise."""
 
     name = "fastlloyd"
-    title = "FastLloyd (Diaa, Humphries, Kerschbaum 2025)"
     needs_n_examples = True
     options: FastLloydOptions = FastLloydOptions()
 
@@ -237,9 +236,12 @@ class _OnAbsoluteSums(_Packed):
 
     def iterating(self, known: Known, n_iterations: int, sums_multiplier: float, counts_multiplier: float) -> Algorithm:
         k, d = self.n_clusters, known.n_features
-        norm = Norm.L1 if self.noise is NoiseShape.LAPLACE else Norm.L2
+        norm, bound, because = Norm.L2, root_at_least(d), "S3: one row of [-1, 1]^d has L2 norm at most sqrt(d)"
+        if self.noise is NoiseShape.LAPLACE:
+            norm, bound, because = Norm.L1, float(d), "S4: one row of [-1, 1]^d has L1 norm at most d"
         # A row's own coordinates are summed, so one entry moves by at most 1, the box's half width.
-        block = Block("sums", (k, d), _box_sensitivity(norm, d), self.noise, sums_multiplier, 1.0)
+        moved = Sensitivity(norm, bound, PrivacyUnit.RECORD, because)
+        block = Block("sums", (k, d), moved, self.noise, sums_multiplier, 1.0)
         post_processing = self.options.post_processing or PostProcessing.TRUNCATE
 
         def statistic(points: Array, state: State) -> Sequence[Array]:
@@ -260,10 +262,9 @@ class GLloydOptions(PackedOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class GLloyd(_OnAbsoluteSums):
-    """Sums with L2 sensitivity sqrt(d), counts with 1, Gaussian noise (FastLloyd paper, appendix B.1)."""
+    """DP-Lloyd, Gaussian noise: sums with L2 sensitivity sqrt(d), counts with 1 (FastLloyd paper, appendix B.1)."""
 
     name = "glloyd"
-    title = "GLloyd: DP-Lloyd with Gaussian noise"
     needs_n_examples = True
     options: GLloydOptions = GLloydOptions()
 
@@ -291,7 +292,7 @@ class SuLloydOptions(PackedOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class SuLloyd(_OnAbsoluteSums):
-    """Sums with L1 sensitivity d, counts with 1, Laplace noise, epsilon/T per iteration.
+    """DP-Lloyd, Laplace noise (Su et al.): sums with L1 sensitivity d, counts with 1, epsilon/T per iteration.
 
     Other releases (private count, histograms, evaluation) are Gaussian and have a share of epsilon of their own; a
     mixture costs less than the sum of its parts, so that the iterations get more than the rest of epsilon: the same
@@ -299,7 +300,6 @@ class SuLloyd(_OnAbsoluteSums):
     """
 
     name = "sulloyd"
-    title = "SuLloyd: DP-Lloyd with Laplace noise (Su et al.)"
     noise = NoiseShape.LAPLACE
     needs_n_examples = True
     options: SuLloydOptions = SuLloydOptions()
@@ -344,17 +344,8 @@ class Lloyd(_OnAbsoluteSums):
     """Lloyd's algorithm without noise: not private, for comparison."""
 
     name = "lloyd"
-    title = "Lloyd: no noise, not private, for comparison"
     noise = NoiseShape.NONE
     options: LloydOptions = LloydOptions()
 
     def build(self, known: Known) -> Algorithm:
         return self.iterating(known, self.iterations(MAX_ITERATIONS), 0.0, 0.0)
-
-
-def _box_sensitivity(norm: Norm, n_features: int) -> Sensitivity:
-    if norm is Norm.L1:
-        bound, because = float(n_features), "S4: one row of [-1, 1]^d has L1 norm at most d"
-    else:
-        bound, because = root_at_least(n_features), "S3: one row of [-1, 1]^d has L2 norm at most sqrt(d)"
-    return Sensitivity(norm, bound, PrivacyUnit.RECORD, because)

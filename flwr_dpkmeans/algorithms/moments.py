@@ -119,7 +119,6 @@ class Moments(OneRound):
     """Mean and standard deviation of every column, and the number of rows."""
 
     name = "moments"
-    title = "private means and standard deviations"
 
     def planned(self, known: Known) -> PlannedSum:
         def statistic(points: Array, state: State) -> Sequence[Array]:
@@ -154,7 +153,6 @@ class Histograms(OneRound):
     """Noisy counts of every column's values in bins."""
 
     name = "histograms"
-    title = "private histograms of columns"
     options: HistogramsOptions = HistogramsOptions()
 
     def planned(self, known: Known) -> PlannedSum:
@@ -223,7 +221,6 @@ class Radii(OneRound):
     """Root mean square distance of the rows of each cluster from its center: ``radii`` in the box, and ``rows``."""
 
     name = "radii"
-    title = "private radii of clusters"
     options: RadiiOptions = RadiiOptions()
 
     def planned(self, known: Known) -> PlannedSum:

@@ -74,7 +74,6 @@ class NaiveBayes(moments.OneRound):
     """
 
     name = "naive_bayes"
-    title = "private naive Bayes"
     options: NaiveBayesOptions = NaiveBayesOptions()
 
     def n_classes(self, settings: Settings) -> int:

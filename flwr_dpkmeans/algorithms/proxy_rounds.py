@@ -20,7 +20,6 @@ from flwr_dpkmeans.algorithms.kmeans_task import (
     KMeansTask,
     seed_of,
     seeded_state,
-    state_extra,
     stepped,
 )
 from flwr_dpkmeans.algorithms.measure import COST_CURVE
@@ -87,10 +86,9 @@ class ProxyLloydOptions(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class ProxyLloyd(KMeansTask):
-    """ProxyLloyd as 4 + L + T private sums, or 2 + L + T where looks would see nothing."""
+    """A private start from proxies, then shrunk Lloyd steps: 4 + L + T private sums, 2 + L + T if looks see nothing."""
 
     name = "proxy_lloyd"
-    title = "ProxyLloyd: a private start from weighted proxies, then shrunk Lloyd steps on clipped residuals"
     units = tuple(PrivacyUnit)
     needs_n_examples = weighs_clients_alike = True
     server_data = ServerData.OPTIONAL
@@ -145,7 +143,7 @@ def build(public: Known, options: ProxyOptions = ProxyOptions()) -> Algorithm:  
 
 
 def _length(state: State, name: str) -> float:
-    return float(state_extra(state, name)[0])
+    return float(state[name][0])
 
 
 def location_round(setting: Setting) -> PlannedSum:
@@ -200,7 +198,7 @@ def look_round(setting: Setting, index: int) -> PlannedSum:
     edges = numerics.squared_edges(d)
 
     def statistic(points: Array, state: State) -> Sequence[Array]:
-        centre, clip = state_extra(state, CENTRE), _length(state, CLIP)
+        centre, clip = state[CENTRE], _length(state, CLIP)
 
         def summed(part: slice) -> Sequence[Array]:
             rows = points[part]
@@ -215,7 +213,7 @@ def look_round(setting: Setting, index: int) -> PlannedSum:
         error = mean_noise * clip / n
         offset = numerics.shrunk_centre(released["row_sums"] * (clip / n), error)
         moved = math.sqrt(math.fsum(np.square(offset)))
-        averages, looks = state_extra(state, DISTANCES)
+        averages, looks = state[DISTANCES]
         averages = round_to_grid(averages + (released["row_distances"] - averages) / (looks + 1.0))
         noise = bin_noise / np.sqrt(looks + 1.0)
         first = numerics.farthest_heard(averages / noise, options.heard)
@@ -238,7 +236,7 @@ def look_round(setting: Setting, index: int) -> PlannedSum:
         looks = np.where(edges > (_SAME_PLACE * moved) ** 2, looks + 1.0, 0.0)
         return state.changed(
             **{
-                CENTRE: truncate(state_extra(state, CENTRE) + offset),
+                CENTRE: truncate(state[CENTRE] + offset),
                 CLIP: as_length(min(clip, options.next_clip * spread + 2.0 * error * math.sqrt(d))),
                 SPREAD: as_length(spread),
                 EXTENT: as_length(min(math.sqrt(float(edges[first])) + moved, setting.farthest)),
@@ -257,7 +255,7 @@ def covariance_round(setting: Setting) -> PlannedSum:
     d, n, factor = setting.n_features, setting.public.n_units, setting.options.covariance_clip
 
     def statistic(points: Array, state: State) -> Sequence[Array]:
-        centre, clip = state_extra(state, CENTRE), factor * _length(state, SPREAD)
+        centre, clip = state[CENTRE], factor * _length(state, SPREAD)
         triangle = outer_product_triangle(points, lambda rows: unit_residuals(rows - centre, clip))
         sent = setting.sent([triangle], len(points), parts)
         return sent if setting.per_client else [round_to_grid(sent[0])]
@@ -267,7 +265,7 @@ def covariance_round(setting: Setting) -> PlannedSum:
         clip = factor * spread
         matrix = symmetric_from_triangle(released["unit_outer_product"], d) / n
         if SERVER_POINTS in state.arrays:
-            rows = unit_residuals(state[SERVER_POINTS] - state_extra(state, CENTRE), clip)
+            rows = unit_residuals(state[SERVER_POINTS] - state[CENTRE], clip)
             matrix, noise = shrink_to_server(matrix, rows, noise)
         found = numerics.ellipsoid_of(matrix * clip**2, noise * clip**2, spread**2 / d)
         start = _first_proxies if setting.plan.n_passes else _without_proxies
@@ -280,7 +278,7 @@ def covariance_round(setting: Setting) -> PlannedSum:
 def _first_proxies(setting: Setting, state: State, found: numerics.Ellipsoid) -> State:
     """Spread the first proxies over the ellipsoid, and half of them over the server's points if there are any."""
     plan, d, generator = setting.plan, setting.n_features, setting.generator(state, 0)
-    centre, extent = state_extra(state, CENTRE), min(_length(state, EXTENT), _FEW_BEYOND * found.spread)
+    centre, extent = state[CENTRE], min(_length(state, EXTENT), _FEW_BEYOND * found.spread)
     if plan.n_components is None:
         cover = extent if plan.cover_box else None
         samples = numerics.box_samples(centre, found.variances, found.axes, plan.n_proxies, generator, cover=cover)
@@ -318,8 +316,8 @@ def _heard_weights(setting: Setting, state: State, counts: Array, noise: float) 
     """Weights of proxies from their noisy counts alone; where hardly a row may be, only what is surely heard."""
     options, weights = setting.options, numerics.proxy_weights(counts, noise, setting.options.weight_threshold)
     if not setting.in_subspace:
-        proxies = state_extra(state, PROXIES)
-        beyond = np.abs(proxies - state_extra(state, CENTRE)).max(axis=1) > _length(state, EXTENT)
+        proxies = state[PROXIES]
+        beyond = np.abs(proxies - state[CENTRE]).max(axis=1) > _length(state, EXTENT)
         far = numerics.far_weights(counts[beyond], noise, alone=options.far_heard, together=options.heard)
         weights[beyond] = far
     return weights
@@ -333,7 +331,7 @@ def _with_known_points(
     A proxy's noisy count is averaged by precision with the number of rows that the server's points stand for, which is
     worth as much as it agrees with all counts; its points share it, and move as the proxy does.
     """
-    proxies = state_extra(state, PROXIES)
+    proxies = state[PROXIES]
     known = in_proxy_space(state[SERVER_POINTS], state)
     labels = nearest_centroids(known, proxies)[0]
     n_known = np.bincount(labels, minlength=len(proxies))
@@ -355,7 +353,7 @@ def _without_proxies(setting: Setting, state: State, found: numerics.Ellipsoid) 
         points, n_init = state[SERVER_POINTS], setting.public.options.n_init
         centers, _ = weighted_kmeans(points, np.ones(len(points)), k, n_init=n_init, seed=seed_of(state))
         return _started(setting, state, truncate(centers))
-    centre = state_extra(state, CENTRE)
+    centre = state[CENTRE]
     samples = numerics.box_samples(centre, found.variances, found.axes, k, generator, cover=None)
     return _started(setting, state, truncate(numerics.tessellation(samples, k, generator)))
 
@@ -366,7 +364,7 @@ def proxy_round(setting: Setting, index: int) -> PlannedSum:
     n_proxies, options = setting.plan.n_proxies, setting.options
 
     def statistic(points: Array, state: State) -> Sequence[Array]:
-        proxies, radius = state_extra(state, PROXIES), _length(state, PROXY_RADIUS)
+        proxies, radius = state[PROXIES], _length(state, PROXY_RADIUS)
 
         def summed(part: slice) -> Sequence[Array]:
             rows = in_proxy_space(points[part], state)
@@ -377,7 +375,7 @@ def proxy_round(setting: Setting, index: int) -> PlannedSum:
         return setting.sent(sum_over_blocks(summed, len(points), setting.n_features), len(points), parts)
 
     def advance(state: State, released: ReleasedSum) -> State:
-        proxies, radius = state_extra(state, PROXIES), _length(state, PROXY_RADIUS)
+        proxies, radius = state[PROXIES], _length(state, PROXY_RADIUS)
         sums_noise, counts_noise = (setting.noise(block) for block in released.blocks)
         width = proxies.shape[1]
         steps = shrunk_steps(
@@ -411,7 +409,7 @@ def in_proxy_space(points: Array, state: State) -> Array:
     """Rows as the proxies see them: projected onto the private axes, or as they are."""
     if AXES not in state.arrays:
         return points
-    return project(points - state_extra(state, CENTRE), state_extra(state, AXES))
+    return project(points - state[CENTRE], state[AXES])
 
 
 def _inside(points: Array, state: State) -> Array:
@@ -461,7 +459,7 @@ def refinement_round(setting: Setting, index: int) -> PlannedSum:
     projects = index == 1 and setting.plan.n_passes > 0 and setting.in_subspace
 
     def statistic(points: Array, state: State) -> Sequence[Array]:
-        centers = state_extra(state, PROJECTED_CENTERS) if projects else state.centroids
+        centers = state[PROJECTED_CENTERS] if projects else state.centroids
         radius = _length(state, RADIUS)
 
         def summed(part: slice) -> Sequence[Array]:

@@ -122,7 +122,6 @@ def load_source_once(source: str, **options: Any) -> Table:
 @lru_cache(maxsize=MOST_TABLES)
 def _parsed(source: str, state: tuple[str, int, int] | None, **options: Any) -> Table:
     """Parse; which file it is and in which state is a part of the key only."""
-    del state
     table = load_source(source, **options)
     for array in (table.points, table.partition_values, table.labels):
         if array is not None:

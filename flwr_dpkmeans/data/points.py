@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.data.readers import UNREADABLE, reader_of
-from flwr_dpkmeans.errors import ConfigurationError, DataError, nearest
+from flwr_dpkmeans.errors import ConfigurationError, DataError, nearest, require_ranges
 
 
 def validate_points(points: object) -> NDArray[np.float64]:
@@ -196,7 +196,7 @@ class Bounds:
     def __post_init__(self) -> None:
         object.__setattr__(self, "lower", to_floats(self.lower, "lower"))
         object.__setattr__(self, "upper", to_floats(self.upper, "upper"))
-        check_ranges(self.lower, self.upper)
+        require_ranges(self.lower, self.upper)
 
     def for_features(self, n_features: int) -> Bounds:
         """Return bounds with one range per feature; ConfigurationError if there are several, but not `n_features`."""
@@ -328,32 +328,6 @@ def _to_float(cell: object, side: str) -> float:
         return math.inf if plain > 0 else -math.inf
 
 
-def check_ranges(lower: Sequence[float], upper: Sequence[float], names: Sequence[str] = ()) -> None:
-    """Refuse lengths that differ, and the first range that is not finite, reversed or empty."""
-    if len(lower) != len(upper):
-        raise ConfigurationError(
-            f"the bounds have {len(lower)} lower and {len(upper)} upper values, but each feature needs one of both: "
-            "give two sequences of the same length."
-        )
-    if not lower:
-        raise ConfigurationError("the bounds have 0 ranges, but at least 1 is needed: give a pair such as (0, 100).")
-    for index, (low, high) in enumerate(zip(lower, upper, strict=True)):
-        if not (low < high and math.isfinite(high - low)):
-            unnamed = f"feature {index}" if len(lower) > 1 else "every feature"
-            who = f"feature {names[index]!r}" if names else unnamed
-            raise ConfigurationError(f"{who} has lower bound {low} and upper bound {high}, but {_problem(low, high)}.")
-
-
-def _problem(low: float, high: float) -> str:
-    if not (math.isfinite(low) and math.isfinite(high)):
-        return "both must be finite: give the public range of the feature"
-    if low == high:
-        return "the lower one must be smaller: widen the range around a constant value, or leave the feature out"
-    if low > high:
-        return "the lower one must be smaller: exchange the two"
-    return "their distance must be a finite number: give a narrower range"
-
-
 @dataclass(frozen=True)
 class NamedRanges:
     """Ranges in the order of a file, with the names of their features where the file has some."""
@@ -377,7 +351,7 @@ class NamedRanges:
             places = [names.index(name) for name in feature_names]
             lower, upper = (tuple([side[place] for place in places]) for side in (lower, upper))
             names = tuple(feature_names)
-        check_ranges(lower, upper, names)
+        require_ranges(lower, upper, names)
         return Bounds(lower, upper)
 
 

@@ -126,7 +126,8 @@ class Progress(logging.Handler):
         """Take news in, sets of nodes by their names, and renew the file."""
         if self._folder is None:
             return
-        texts = {what: _texts(nodes) for what, nodes in news.items() if isinstance(nodes, set)}
+        sets = {what: sorted(nodes) for what, nodes in news.items() if isinstance(nodes, set)}
+        texts = {what: tuple([named(str(node)) for node in nodes]) for what, nodes in sets.items()}
         self.known = self.known.model_copy(update=news | texts | {"updated": utc_now()})
         file, new = self._folder / PROGRESS_FILE, self._folder / f".{PROGRESS_FILE}"
         try:
@@ -190,10 +191,6 @@ class Progress(logging.Handler):
             return f"{self.n_done} round trips done, {so_far:.0f} s so far"
         left = so_far / max(1, self.n_done) * n_left
         return f"round trip {self.n_done} of {self.n_done + n_left}, {so_far:.0f} s so far, about {left:.0f} s to go"
-
-
-def _texts(nodes: Collection[int]) -> tuple[str, ...]:
-    return tuple([named(str(node)) for node in sorted(nodes)])
 
 
 @contextlib.contextmanager

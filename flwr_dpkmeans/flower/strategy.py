@@ -232,14 +232,12 @@ class PrivateKMeans(Strategy):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> list[Message]:
         """What is due in a round: requests for masked vectors, or for what comes before or after them."""
-        del server_round, arrays, config, grid
         return [message_of(node, replace(request, wait=self._wait)) for node, request in self.run.requests()]
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Take the answers in; ``(None, None)`` means that the sum is not complete yet."""
-        del server_round
         server = self.run
         step = server.take(answers_of(replies))
         if step is None:
@@ -259,7 +257,6 @@ class PrivateKMeans(Strategy):
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """Check that all clients ended with the same state."""
-        del server_round
         self.run.take(answers_of(replies))
         return MetricRecord({"clients-confirmed": len(self.run.confirmed)})
 
@@ -298,7 +295,6 @@ class PrivateKMeans(Strategy):
         DPKMeansError
             One sentence; before the key phase nothing has been sent.
         """
-        del train_config, evaluate_config
         if initial_arrays is not None and len(initial_arrays):
             raise ConfigurationError(
                 "initial_arrays were given, but every algorithm makes its own start: leave them out."

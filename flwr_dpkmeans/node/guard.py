@@ -128,7 +128,6 @@ class NodeGuard(Guard):
             )
 
     def require_approved(self, plan: Plan, digest: bytes) -> None:
-        """Recompute a plan, hold it against the policy and what its data set has cost already, and log it."""
         plan_came(plan, digest)
         if not plan.settings.masking:
             raise RefusalError("the plan turns masks off, which no client of a Flower run accepts: leave masking on.")
@@ -185,7 +184,6 @@ class NodeGuard(Guard):
             raise RefusalError(str(error)) from error
 
     def require_new_run(self) -> None:
-        """Refuse a run whose releases could not be charged, or that has been charged before."""
         ledger = self.settings.ledger
         if ledger.attempts(self.entry_run):
             raise ProtocolError(
@@ -220,7 +218,6 @@ class NodeGuard(Guard):
             logger.info("the own table has no column names: its columns are matched by position")
 
     def require_open(self, memory: Memory, request: SumRequest) -> None:
-        """Refuse what stands in the ledger, a run that it knows differently, and a plan that is no longer allowed."""
         _log_asked(memory.plan, request, memory.n_recognised)
         entries = self.settings.ledger.attempts(self.entry_run)
         index, attempt = request.asked
@@ -233,7 +230,6 @@ class NodeGuard(Guard):
         self.require_allowed(memory.plan)
 
     def require_same_history(self, memory: Memory, entries: frozenset[tuple[int, int]] | None = None) -> None:
-        """Refuse to go on where ledger and memory know different releases of the run: one of them is an older copy."""
         entries = self.settings.ledger.attempts(self.entry_run) if entries is None else entries
         charged, remembered = {entry for entry in entries if entry[1] < SHARES_GIVEN}, set(memory.attempts)
         if not charged >= remembered:

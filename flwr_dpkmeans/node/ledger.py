@@ -329,7 +329,7 @@ def append_head(path: Path, checksums: Sequence[str]) -> None:
     finally:
         os.close(descriptor)
     if not complete:
-        _sync_folder(place.parent)
+        sync_folder(place.parent)
 
 
 def read_all(descriptor: int) -> bytes:
@@ -372,7 +372,7 @@ def locked(path: Path, *, exclusive: bool) -> Iterator[int]:
             os.close(descriptor)  # this unlocks it too
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     """Make names as durable as what is in the files; Windows can neither do this nor needs it."""
     if sys.platform == "win32":
         return

@@ -146,20 +146,12 @@ class Block:
             return ExactRelease(self.name)
         if self.noise is NoiseShape.LAPLACE:
             return PureRelease(self.name, 1.0 / self.noise_multiplier)
-        known = self._events.get((fraction_bits, n_shares))
-        if known is None:
-            std = self.noise_scale * 2.0**fraction_bits
-            closeness = discrete_gaussian_closeness(std, self.size)
-            if n_shares > 1:
-                sum_log_ratio = discrete_gaussian_sum_log_ratio(std / math.sqrt(n_shares), n_shares, self.size)
-                closeness = closeness.widened(sum_log_ratio)
-            known = self._events[fraction_bits, n_shares] = GaussianRelease(self.name, self.noise_multiplier, closeness)
-        return known
-
-    @cached_property
-    def _events(self) -> dict[tuple[int, int], GaussianRelease]:
-        """What this array's release was described as so far: plan, price and report ask again and again."""
-        return {}
+        std = self.noise_scale * 2.0**fraction_bits
+        closeness = discrete_gaussian_closeness(std, self.size)
+        if n_shares > 1:
+            sum_log_ratio = discrete_gaussian_sum_log_ratio(std / math.sqrt(n_shares), n_shares, self.size)
+            closeness = closeness.widened(sum_log_ratio)
+        return GaussianRelease(self.name, self.noise_multiplier, closeness)
 
 
 def round_events(

@@ -21,6 +21,7 @@ from flwr_dpkmeans.algorithms.measure import COST_CURVE, EvaluationResult
 from flwr_dpkmeans.algorithms.proxy_plan import RADIUS
 from flwr_dpkmeans.algorithms.server_points import squared_unit
 from flwr_dpkmeans.errors import LocalMisuseError
+from flwr_dpkmeans.node.ledger import sync_folder
 from flwr_dpkmeans.privacy.report import CLOSING_ROUNDS, PrivacyReport
 from flwr_dpkmeans.results.page import HTML, MARKDOWN, page, registry_record
 from flwr_dpkmeans.results.profile import as_frame
@@ -233,11 +234,7 @@ def _renamed(temporary: Path, folder: Path) -> Path:
             if error.errno not in (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR):
                 raise
             continue
-        descriptor = os.open(place.parent, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        sync_folder(place.parent)
         return place
     raise AssertionError(folder)
 

@@ -92,7 +92,7 @@ class Memory:
     def digest(self) -> bytes:
         """What the tag of a reply covers: the clustering state, or before there is one what has been found."""
         if self.clusters is not None:
-            return self.clusters.digest()
+            return self.clusters.digest
         return b"" if self.found == Found() else self.found.digest()
 
     def pack(self) -> dict[str, Any]:
@@ -211,7 +211,12 @@ class Client:
         if request.stage is not Stage.FINISH:  # A result is welcome at any time, and costs nothing.
             # What nobody takes in any more must not cost anything.
             guard.require_in_time(request.wait)
-        return _TRANSITIONS[request.stage](self, request)
+        if request.stage is Stage.KEYS:
+            return self._agree(request)
+        if self._memory is None:
+            lost = "(it may have restarted): leave it out or start a new run."
+            raise ProtocolError(f"run {guard.run_id} is unknown to this client {lost}")
+        return _TRANSITIONS[request.stage](self, self._memory, request)
 
     def _agree(self, request: Request) -> tuple[Memory, KeysReply]:
         """Check the plan, look at the own table, and answer with a fresh public key."""
@@ -249,9 +254,9 @@ class Client:
             signature = guard.identity.sign_keys(plan.run_id, guard.node_id, agreed, public_key)
         return memory, KeysReply(public_key, agreed, n_features, identity, signature, guard.marks(), columns)
 
-    def _share(self, request: Request) -> tuple[Memory, messages.ShareReply]:
+    def _share(self, memory: Memory, request: Request) -> tuple[Memory, messages.ShareReply]:
         """Share the keys of all aggregations; nothing of the data is in it, so nothing is charged."""
-        memory, asked = self._remembered, request.body
+        asked = request.body
         self._guard.require_same_history(memory)
         _require_size(memory.plan, asked.roster)
         n_recognised = self._recognised(memory, asked)
@@ -267,9 +272,9 @@ class Client:
         self._guard.shared(memory, len(party.neighbours), party.graph.threshold)
         return memory, reply
 
-    def _sum(self, request: Request) -> tuple[Memory, messages.SumReply]:
+    def _sum(self, memory: Memory, request: Request) -> tuple[Memory, messages.SumReply]:
         """Take the last release in, compute the next statistic, charge the ledger, mask and answer."""
-        memory, asked = self._remembered, request.body
+        asked = request.body
         now_at(*asked.asked)
         _require_planned(memory.plan, asked)
         news: dict[str, Any] = {"n_recognised": self._recognised(memory, asked)}
@@ -343,9 +348,9 @@ class Client:
             encoded = encode(flat * coin, plan.fraction_bits)
         return encoded
 
-    def _unmask(self, request: Request) -> tuple[Memory, messages.UnmaskReply]:
+    def _unmask(self, memory: Memory, request: Request) -> tuple[Memory, messages.UnmaskReply]:
         """Give a share for each neighbour, and sign what survivors this client was told of."""
-        memory, asked, guard = self._remembered, request.body, self._guard
+        asked, guard = request.body, self._guard
         now_at(*asked.asked)
         party, reply = memory.protocol.unmask(asked)
         if guard.identity is not None:
@@ -357,9 +362,9 @@ class Client:
         guard.give_shares(memory, asked)
         return changed(memory, protocol=party), reply
 
-    def _finish(self, request: Request) -> tuple[Memory, messages.FinishReply]:
+    def _finish(self, memory: Memory, request: Request) -> tuple[Memory, messages.FinishReply]:
         """Take the last release in, hand the result on and tag the state."""
-        memory, asked = self._remembered, request.body
+        asked = request.body
         index = asked.release.round_index
         now_at(*asked.release.asked)
         self._require_confirmed(memory, asked.confirmations)
@@ -395,15 +400,6 @@ class Client:
         report = replace(report, provenance=provenance)
         guard.finished(memory, report)
         return report
-
-    @property
-    def _remembered(self) -> Memory:
-        if self._memory is None:
-            raise ProtocolError(
-                f"run {self._guard.run_id} is unknown to this client (it may have restarted): leave it out or start a "
-                "new run."
-            )
-        return self._memory
 
     def _recognised(self, memory: Memory, request: messages.SumRequest | messages.ShareRequest) -> int:
         """Hold the first roster of a run against the identities that the policy pins: no server invents clients.
@@ -458,14 +454,8 @@ class Client:
         return changed(memory, protocol=party, plan_blob=blob, plan=plan, clusters=_initial_clusters(plan))
 
 
-_TRANSITIONS: Mapping[Stage, Callable[[Client, Request], tuple[Memory, Any]]] = MappingProxyType(
-    {
-        Stage.KEYS: Client._agree,
-        Stage.SHARE: Client._share,
-        Stage.SUM: Client._sum,
-        Stage.UNMASK: Client._unmask,
-        Stage.FINISH: Client._finish,
-    }
+_TRANSITIONS: Mapping[Stage, Callable[[Client, Memory, Request], tuple[Memory, Any]]] = MappingProxyType(
+    {Stage.SHARE: Client._share, Stage.SUM: Client._sum, Stage.UNMASK: Client._unmask, Stage.FINISH: Client._finish}
 )
 
 

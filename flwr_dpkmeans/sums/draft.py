@@ -21,7 +21,7 @@ from flwr_dpkmeans.privacy.accounting import compose_epsilon
 from flwr_dpkmeans.privacy.calibration import calibrate_scale, gaussian_noise_multiplier
 from flwr_dpkmeans.privacy.noise import SAME, joint_closeness
 from flwr_dpkmeans.privacy.release import Block, NoiseShape, PrivacyUnit, ReleasedSum, round_events
-from flwr_dpkmeans.secagg.keys import FRACTION_BITS, require_no_wrap
+from flwr_dpkmeans.secagg.keys import require_no_wrap
 from flwr_dpkmeans.sums.plan import COUNT, Plan, PlannedRound, PublicPoints, columns_digest, price_or_infinity
 from flwr_dpkmeans.sums.round import Algorithm, Array, PrivateSum, State
 from flwr_dpkmeans.sums.settings import Box, Evaluation
@@ -260,13 +260,15 @@ def _known(plan: Plan) -> Known:
     """The public values that an algorithm's rounds follow from."""
     if plan.n_features is None:
         raise PlanError("the number of features is not known yet: wait for the clients' answers.")
-    evaluation, profile, profiled = _evaluation(plan), tuple[Block, ...](), plan.settings.profile_widths
-    if profiled:
-        profile = plan.task.profile(plan.config, _multiplier_of(plan, plan.settings.profile_share))
+    settings, evaluation, profile = plan.settings, tuple[Block, ...](), tuple[Block, ...]()
+    if settings.profile_widths:
+        profile = plan.task.profile(plan.config, _multiplier_of(plan, settings.profile_share))
+    if settings.evaluation is not Evaluation.NONE:
+        evaluation = plan.task.evaluation(plan.config, _multiplier_of(plan, settings.evaluation_share))
     n_shares = plan.model.counted_shares(plan.shares)
     others = plan.events(range(plan.first_round, 1))
-    for blocks in filter(None, (profile, evaluation if plan.settings.evaluation is Evaluation.PRIVATE else ())):
-        others += round_events(blocks, plan.fraction_bits, n_shares, plan.settings.client_sampling_rate)
+    for blocks in filter(None, (profile, evaluation if settings.evaluation is Evaluation.PRIVATE else ())):
+        others += round_events(blocks, plan.fraction_bits, n_shares, settings.client_sampling_rate)
     released = [event for event in others if isinstance(event, release.GaussianRelease) and event.sampling_rate == 1.0]
     squares = math.fsum(event.noise_multiplier**-2 for event in released)
     return Known(
@@ -284,15 +286,6 @@ def _known(plan: Plan) -> Known:
         profile=profile,
         sampled=tuple(e for e in others if isinstance(e, release.GaussianRelease) and e.sampling_rate < 1.0),
     )
-
-
-def _evaluation(plan: Plan) -> tuple[Block, ...]:
-    settings = plan.settings
-    if settings.evaluation is Evaluation.NONE:
-        return ()
-    if settings.evaluation is Evaluation.EXACT:
-        return plan.task.evaluation(plan.config, 0.0)
-    return plan.task.evaluation(plan.config, _multiplier_of(plan, settings.evaluation_share))
 
 
 def _multiplier_of(plan: Plan, share: float) -> float:
@@ -507,11 +500,6 @@ def verify_plan(plan: Plan) -> None:
 
     Differences in the last digits are accepted; the plan's own numbers are then used by everybody.
     """
-    if plan.version != Plan.version or plan.fraction_bits != FRACTION_BITS:
-        raise ProtocolError(
-            f"the plan has format {plan.version} with {plan.fraction_bits} fractional bits, but this client speaks "
-            f"format {Plan.version} with {FRACTION_BITS}: install the same version of flwr-dpkmeans everywhere."
-        )
     # It is printed, and compared with own digests: nothing but a digest may come this way.
     for what, digest in (("columns", plan.columns_digest), ("its schema", plan.settings.schema_digest)):
         if digest and not re.fullmatch("[0-9a-f]{64}", digest):

@@ -272,17 +272,9 @@ class Plan:
         return _ByIndex(zip(indices, map(self._round_events, indices), strict=True))
 
     def _round_events(self, index: int) -> tuple[Event, ...]:
-        planned, rate, described = self.round_at(index), self.rates[index], self._described
-        kind = (planned.trust, planned.blocks, rate)
-        if kind not in described:
-            n_shares = planned.model.counted_shares(self.shares)
-            described[kind] = release.round_events(planned.blocks, self.fraction_bits, n_shares, rate)
-        return described[kind]
-
-    @cached_property
-    def _described(self) -> dict[object, tuple[Event, ...]]:
-        """Events so far by what is released: most rounds of a plan release the same arrays."""
-        return {}
+        planned = self.round_at(index)
+        n_shares = planned.model.counted_shares(self.shares)
+        return _described(planned.blocks, self.fraction_bits, n_shares, self.rates[index])
 
     @cached_property
     def rates(self) -> Mapping[int, float]:
@@ -333,6 +325,10 @@ class Plan:
             return cost * (1.0 + 1e-6) if sampled else cost
         # Pure releases add up, so that the dearest one stands for each retry here as well.
         return max(price_or_infinity(self.events(base + [index] * retries), self.delta) for index in distinct.values())
+
+
+_described = lru_cache(maxsize=256)(release.round_events)
+"""Most rounds of a plan release the same arrays; plan, price and report ask again and again."""
 
 
 @lru_cache(maxsize=1024)

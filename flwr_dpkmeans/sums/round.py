@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.errors import ProtocolError
+from flwr_dpkmeans.errors import PlanError, ProtocolError
 from flwr_dpkmeans.privacy.release import Block, ReleasedSum
 
 Array = NDArray[np.float64]
@@ -45,6 +45,9 @@ class State:
     """How far each iteration so far moved the result."""
 
     def __getitem__(self, name: str) -> Array:
+        """An array that an earlier step, or the server, must have put into the state."""
+        if name not in self.arrays:
+            raise PlanError(f"the state has no {name.replace('_', ' ')}: run the step that makes it first.")
         return self.arrays[name]
 
     @property
@@ -66,13 +69,9 @@ class State:
         """The same with other arrays under some names."""
         return replace(self, arrays={**self.arrays, **arrays})
 
+    @cached_property
     def digest(self) -> bytes:
         """SHA-256 of names, shapes and grid values, equal on all machines whose states are equal."""
-        return self._digest
-
-    @cached_property
-    def _digest(self) -> bytes:
-        """Computed once, since all virtual clients of one process may share a state."""
         names = sorted(self.arrays)
         shapes = [size for name in names for size in (self.arrays[name].ndim, *self.arrays[name].shape)]
         grid = [np.rint(self.arrays[name] * _GRID).astype("<i8").tobytes() for name in names]
@@ -86,7 +85,7 @@ class State:
         --------
         >>> state = State({"sums": np.zeros((2, 3)), "counts": np.ones(2)}, (0.5,))
         >>> again = unpack_state(state.packed)
-        >>> again.digest() == state.digest(), again.movements
+        >>> again.digest == state.digest, again.movements
         (True, (0.5,))
         """
         shapes = {name: list(array.shape) for name, array in self.arrays.items()}

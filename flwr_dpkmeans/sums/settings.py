@@ -15,7 +15,7 @@ from enum import Enum
 from functools import cached_property, lru_cache, partial
 from typing import Any, ClassVar, TypeVar
 
-from flwr_dpkmeans.errors import ConfigurationError, invalid, member, nearest, require_whole
+from flwr_dpkmeans.errors import ConfigurationError, invalid, member, nearest, require_ranges, require_whole
 from flwr_dpkmeans.privacy.noise import NoiseKind
 from flwr_dpkmeans.privacy.release import PrivacyUnit
 
@@ -85,25 +85,11 @@ def as_numbers(value: Any) -> Any:
 
 
 def require_bounds(bounds: object) -> None:
-    """One sentence for bounds that are missing, reversed, not finite or of the wrong number."""
-    if not isinstance(bounds, tuple) or len(bounds) != 2 or not all(isinstance(b, tuple) for b in bounds):
+    """One sentence for bounds that are missing, no numbers, reversed, not finite or of the wrong number."""
+    sides = bounds if isinstance(bounds, tuple) and len(bounds) == 2 else (None,)
+    if not all(isinstance(side, tuple) and None not in map(_as_float, side) for side in sides):
         raise ConfigurationError(f"bounds are {bounds!r}, but they must be a pair (lower, upper): give (-1.0, 1.0).")
-    lower, upper = bounds
-    if len(lower) != len(upper) or not lower:
-        raise ConfigurationError(
-            f"there are {len(lower)} lower and {len(upper)} upper bounds, but each feature needs one of both."
-        )
-    for feature, (low, high) in enumerate(zip(lower, upper, strict=True)):
-        if not (is_finite(low) and is_finite(high) and low < high):
-            raise ConfigurationError(
-                f"feature {feature} has lower bound {low!r} and upper bound {high!r}, but the lower one must be finite "
-                "and below the upper one: swap or widen them, and leave out a constant column."
-            )
-
-
-def is_finite(value: object) -> bool:
-    """Whether a bound is a number at all, and a finite one."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    require_ranges(*sides)
 
 
 # -- one option ---------------------------------------------------------------------------------------------------

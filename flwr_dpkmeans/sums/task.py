@@ -256,8 +256,6 @@ class Task(Options, ABC):
 
     name: ClassVar[str]
     """Registered name."""
-    title: ClassVar[str] = ""
-    """One line for logs and reports."""
     noise: ClassVar[NoiseShape] = NoiseShape.GAUSSIAN
     """Its noise; NONE for a non-private baseline."""
     units: ClassVar[tuple[PrivacyUnit, ...]] = (PrivacyUnit.RECORD,)

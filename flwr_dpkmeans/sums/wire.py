@@ -83,11 +83,6 @@ class Packet:
         except ValueError as error:
             raise ProtocolError(f"field {name!r} has an unknown value: message discarded.") from error
 
-    @property
-    def stage(self) -> Stage:
-        """The phase that a request belongs to."""
-        return self.choice("stage", Stage)
-
     def integer(self, name: str) -> int:
         """An integer of the header."""
         value = self.header.get(name)
@@ -463,7 +458,7 @@ def encode_request(request: Request) -> Packet:
 
 def decode_request(packet: Packet) -> Request:
     """Undo `encode_request`."""
-    stage, header = packet.stage, packet.header
+    stage, header = packet.choice("stage", Stage), packet.header
     form, _ = _FORMS[stage]
     plan = packet.blob("plan") if "plan" in packet.fields else b""
     versions = stated_versions(header) if form is None else None

@@ -33,7 +33,7 @@ for d, k, n, epsilon, seed in ((30, 5, 50, 0.1, 0), (9, 4, 20_000, 2.0, 1)):
         # Whole grid steps that do not depend on the last digits of the scale.
         steps = generator.integers(-1100, 1200, scale.shape) * np.rint(scale * 2**10).astype(np.int64) // 2**4
         state = step.advance(state, as_released(steps.view(np.uint64), step.blocks, 16))
-        print(d, step.name, state.digest().hex())
+        print(d, step.name, state.digest.hex())
 """
 MACHINES = {
     "own": {"OPENBLAS_NUM_THREADS": "2"},

@@ -45,7 +45,7 @@ def test_watching_changes_nothing() -> None:
     (case,) = build_cases("glloyd", "central", "record", "edge", {"noise": "seeded"})
     parts = case.candidates[0].present
     watched = run_watched(case.plan, parts, watch=lambda _: None)
-    assert watched.state.digest() == run_direct(case.plan, parts).state.digest()
+    assert watched.state.digest == run_direct(case.plan, parts).state.digest
 
 
 def residuals_of(view: View, truth: Truth) -> list[NDArray[np.float64]]:

@@ -96,7 +96,7 @@ def stage_of(content: RecordDict) -> Stage | None:
     """Phase of a message; None if it is not of this protocol."""
     if RECORD not in content:
         return None
-    return packet_of(content).stage
+    return packet_of(content).choice("stage", Stage)
 
 
 def header_of(content: RecordDict) -> Mapping[str, Any]:

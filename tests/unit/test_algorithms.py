@@ -299,10 +299,10 @@ def test_start_depends_on_the_seed_only(name: str) -> None:
 
 def test_states_with_equal_values_have_equal_digests() -> None:
     state = state_of([[0.5, -0.25]])
-    assert state.digest() == state_of([[0.5, -0.25]]).digest()
-    assert state.digest() != state_of([[0.5, -0.25 + 1 / GRID]]).digest()
-    assert state.digest() != state_of([[0.5], [-0.25]]).digest()
-    assert state.digest() != cluster_state(state.centroids, np.array([1 / GRID])).digest()
+    assert state.digest == state_of([[0.5, -0.25]]).digest
+    assert state.digest != state_of([[0.5, -0.25 + 1 / GRID]]).digest
+    assert state.digest != state_of([[0.5], [-0.25]]).digest
+    assert state.digest != cluster_state(state.centroids, np.array([1 / GRID])).digest
 
 
 def test_unknown_algorithm_gets_the_nearest_name() -> None:

@@ -49,7 +49,6 @@ class Votes(KMeansTask):
     """Rows vote for the nearest centroid and pull it by the signs of their differences."""
 
     name = "votes"
-    title = "votes of rows"
     units = tuple(PrivacyUnit)
     trust = "notary"
     options: VotesOptions = VotesOptions()

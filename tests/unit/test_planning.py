@@ -815,6 +815,6 @@ def test_start_is_public_and_shared_read_only() -> None:
 def test_start_of_proxy_lloyd_is_empty_and_follows_from_the_seed() -> None:
     first, again = initial_state(plan_of()), initial_state(plan_of(epsilon=0.5))
     assert not first.centroids.any()
-    assert first.digest() == again.digest()
-    assert first.digest() != initial_state(replace(plan_of(), seed=8)).digest()
+    assert first.digest == again.digest
+    assert first.digest != initial_state(replace(plan_of(), seed=8)).digest
     assert not any(array.flags.writeable for array in (first.centroids, *first.extras.values()))

@@ -26,9 +26,9 @@ def test_a_state_survives_the_wire() -> None:
     assert again.movements == state.movements
     assert list(again.extras) == ["projection", "seed"]
     assert np.array_equal(again.extras["projection"], np.eye(3, 2))
-    assert again.digest() == state.digest()
+    assert again.digest == state.digest
     empty = cluster_state(np.zeros((1, 1)), np.zeros(1))
-    assert unpack_state(empty.packed).digest() == empty.digest()
+    assert unpack_state(empty.packed).digest == empty.digest
 
 
 def test_what_came_over_the_wire_cannot_be_changed() -> None:
@@ -51,16 +51,16 @@ def test_every_value_name_and_shape_counts_in_the_digest() -> None:
         with_extras(state, {"projected": np.eye(3, 2), "seed": np.array([5.0])}),
         with_extras(state, {"projection": np.eye(3, 2), "seed": np.array([6.0])}),
     ]
-    assert len({other.digest() for other in (state, *others)}) == len(others) + 1
+    assert len({other.digest for other in (state, *others)}) == len(others) + 1
     swapped = replace(state, arrays=dict(reversed(list(state.arrays.items()))))
-    assert swapped.digest() == state.digest()
+    assert swapped.digest == state.digest
 
 
 def test_a_state_needs_no_centroids() -> None:
     state = State({"histogram": np.array([1.0, 2.0])})
     again = unpack_state(state.packed)
     assert again["histogram"].tolist() == [1.0, 2.0]
-    assert again.digest() == state.digest() != State({"histogram": np.array([1.0, 3.0])}).digest()
+    assert again.digest == state.digest != State({"histogram": np.array([1.0, 3.0])}).digest
     assert state.changed(histogram=np.zeros(2), means=np.zeros(1)).view(("means",)).arrays.keys() == {"means"}
 
 

@@ -290,7 +290,7 @@ def test_equal_releases_give_equal_states_to_the_last_bit(d: int, k: int, n: int
     one = states(plan_of(d, k, n), points, 1.0)
     two = states(plan_of.__wrapped__(d, k, n), np.asfortranarray(points), 1.0)
     for first, second in zip(one, two, strict=True):
-        assert first.digest() == second.digest()
+        assert first.digest == second.digest
         assert first.movements == second.movements
 
 
@@ -307,7 +307,7 @@ def test_the_last_digits_of_the_planned_noise_change_no_state(d: int, k: int, n:
     for private_sum, theirs, state in zip(algorithm.rounds, other.rounds, path, strict=False):
         scales = np.concatenate([np.full(block.size, block.noise_scale) for block in private_sum.blocks])
         values = exact(private_sum, points, state) + scales * generator.normal(size=scales.shape)
-        after = [s.advance(state, released(s, values)).digest() for s in (private_sum, theirs)]
+        after = [s.advance(state, released(s, values)).digest for s in (private_sum, theirs)]
         assert after[0] == after[1], private_sum.name
 
 
