@@ -81,9 +81,7 @@ def app_hash(app: Path) -> str:
     try:
         return digest_of(build_fab_from_disk(app) if app.is_dir() else app.read_bytes())
     except (GuardError, ValueError) as error:
-        raise ConfigurationError(
-            f"{app} is no Flower app ({error}): give a project's folder or a .fab file (--app)."
-        ) from error
+        raise ConfigurationError(f"{app} is no Flower app ({error}): --app is a project or .fab file.") from error
 
 
 def flower_environment() -> dict[str, str]:
@@ -137,16 +135,15 @@ def require_days(what: str, begins: datetime.datetime, ends: datetime.datetime) 
         raise NoteError(f"{what} holds from {span}, so {left} days more: get a new one before")
 
 
-def require_free(host: str, port: int, mend: str = "give another port") -> str:
+def require_free(host: str, port: int) -> str:
     """Refuse a port that something listens on."""
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((host, port))
         except OSError as error:
-            raise ConfigurationError(
-                f"{host}:{port} cannot be had ({error.strerror}): end what listens there, or {mend}."
-            ) from error
+            mend = "give another port, or end what listens there, unless that is what is started here"
+            raise ConfigurationError(f"{host}:{port} cannot be had ({error.strerror}): {mend}.") from error
     return f"{host}:{port} is free"
 
 

@@ -155,7 +155,7 @@ class NodeCheck:
         return f"the guard stands before the installation of apps of Flower {package_version}; a SuperLink names none"
 
     def _port(self) -> str:
-        return require_free(self.options.host, self.options.port, "give another port, unless that is this node")
+        return require_free(self.options.host, self.options.port)
 
     def _connection(self) -> str:
         options = self.options
@@ -183,9 +183,10 @@ class NodeCheck:
 
     def _superlink(self) -> str:
         address, key, answer = self.options.superlink, self.options.key, self.answer
+        if abs(answer.ahead) > MOST_CLOCK_SECONDS:
+            raise NoteError(f"{address} answers, and knows no key by this clock")
         if key and not answer.knows_key:
-            mend = "have its operator register its public half, and look at the clock"
-            raise ConfigurationError(f"{address} does not know the key {key}: {mend}.")
+            raise ConfigurationError(f"{address} does not know the key {key}: have its operator register {key}.pub.")
         if answer.certificate:
             require_days(f"the certificate of {address}", *answer.certificate)
         return f"{address} answers" + (", with a certificate that holds" if answer.certificate else "")

@@ -100,8 +100,7 @@ def _settings(given: argparse.Namespace, invitation: Invitation) -> dict[str, An
     table = open_table(given.data, query=given.query)
     # Without names of its own a table has made-up ones, which must be those of all of its columns.
     held = [one.name for one in table.columns if not table.named or np.isfinite(one.numbers()).any()]
-    if held:
-        print(f"clustered are {listed(held)}, since nothing else is said: --columns or --schema say it")
+    print(f"clustered are {listed(held)}, since nothing else is said: --columns or --schema say it")
     settings["columns"] = held
     return settings | ({} if table.named else {"header": False})
 

@@ -415,11 +415,7 @@ class PrivateKMeans(Strategy):
             option = "round-timeout" if timeout == self.timeouts.round else "run-timeout"
             # The SuperLink answers in the place of nodes that it has given up, so that none is waited for any longer.
             waited = timeout if len(replies) < len(messages) else time.monotonic() - start
-            try:
-                server.require_answers(server.asked, heard, waited, option)
-            except CohortError:
-                list(answers_of(replies))  # logs why
-                raise
+            server.require_answers(server.asked, heard, waited, option)
         return replies
 
     def _arrays(self) -> ArrayRecord | None:

@@ -337,7 +337,7 @@ def _port(options: ServerOptions, *, starting: bool) -> str:
         if starting:
             raise ConfigurationError(f"the SuperLink at {HOST}:{options.port} runs already: it needs no other one.")
         return f"our SuperLink answers at {HOST}:{options.port}"
-    return require_free(HOST, options.port, "give another port, in server.toml and as superlink in the invitation")
+    return require_free(HOST, options.port)
 
 
 def _address(options: ServerOptions) -> str:

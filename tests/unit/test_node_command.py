@@ -263,7 +263,7 @@ def test_start_becomes_flowers_supernode_with_guarded_programs_only(
     command, environment = started["command"], started["environment"]
     assert isinstance(command, list)
     assert isinstance(environment, dict)
-    assert started["program"] == str(Path(sys.executable).with_name("flower-supernode"))
+    assert started["program"] == sys.executable
     assert "--insecure" in command
     assert "allow-runtime-dependency-installation" not in str(command)
     assert f"policy='{tmp_path / 'policy.toml'}'" in command[-1]

@@ -327,7 +327,7 @@ FAULTS: dict[str, tuple[Callable[[Place], object], str, Verdict, str]] = {
         _listen,
         "port",
         WRONG,
-        "cannot be had .*: end what listens there, or give another port, unless that is this node",
+        "cannot be had .*: give another port, or end what listens there, unless that is what is started here",
     ),
     "closed port": (
         lambda place: _set("superlink", f"127.0.0.1:{free_ports(1)[0]}")(place),
@@ -340,7 +340,7 @@ FAULTS: dict[str, tuple[Callable[[Place], object], str, Verdict, str]] = {
         lambda place: setattr(place.superlink, "code", UNKNOWN),
         "superlink",
         WRONG,
-        "does not know the key .*register its public half",
+        "does not know the key .*key: have its operator register .*key.pub",
     ),
     "version": (
         lambda place: place.patch.setattr(node_check, "package_version", "1.40.2"),
