@@ -342,6 +342,12 @@ FAULTS: dict[str, tuple[Callable[[Place], object], str, Verdict, str]] = {
         WRONG,
         "does not know the key .*key: have its operator register .*key.pub",
     ),
+    "clock by which no key is known": (
+        lambda place: (_clock(place, -3600), setattr(place.superlink, "code", UNKNOWN)),
+        "superlink",
+        NOTE,
+        "knows no key by this clock",
+    ),
     "version": (
         lambda place: place.patch.setattr(node_check, "package_version", "1.40.2"),
         "flower",

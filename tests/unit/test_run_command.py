@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -162,6 +164,16 @@ if answer is None:
 ended = {{"status": answer, "status-details": "No heartbeat received from the task" if "f" in answer else "N/A"}}
 print(json.dumps({{"success": True, "runs": [ended]}} if answer else {{"success": False}}))
 """
+
+
+def test_a_run_that_was_stopped_says_what_that_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Flower has no words of its own for it; those of a run that goes on or has failed stay."""
+    told = [("finished:stopped", "N/A"), ("running", "N/A"), ("finished:completed", "N/A"), ("finished:failed", "why")]
+    runs = json.dumps({"runs": [{"status": status, "status-details": details} for status, details in told]})
+    monkeypatch.setattr(run_command.subprocess, "run", lambda *_, **__: SimpleNamespace(stdout=runs))
+    said = [run["status-details"] for run in run_command.listed_runs({})]
+    assert said[0].startswith("its ServerApp was ended from outside, such as with the SuperLink or by 'flwr stop'")
+    assert said[1:] == ["N/A", "N/A", "why"]
 
 
 def test_a_run_whose_stream_breaks_off_is_waited_for(
