@@ -37,7 +37,7 @@ def test_rounds_that_follow_from_a_count_are_left_open(caplog: pytest.LogCapture
     assert "each of 3 round trips and of the rounds that follow" in caplog.text
 
 
-def test_a_supernode_asks_each_second(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_supernode_looks_three_times_as_often_as_flower_does(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where Flower asks each three: it still waits there, and by nothing but the module's own clock."""
     slept: list[float] = []
     waits = start_client_internal.start_client_internal.__code__
