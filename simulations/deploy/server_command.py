@@ -30,6 +30,7 @@ from flwr.proto.control_pb2 import ListNodesRequest, RegisterNodeRequest
 from flwr.proto.node_pb2 import NodeInfo
 from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 from flwr.supercore.version import package_version
+from pydantic import TypeAdapter, ValidationError
 
 from flwr_dpkmeans.errors import Actions, CommandLine, ConfigurationError, DPKMeansError, listed
 from flwr_dpkmeans.flower.app_guard import require_private
@@ -52,7 +53,7 @@ from flwr_dpkmeans.flower.run_command import listed_runs
 from flwr_dpkmeans.flower.server_options import FILE, HOST, ServerOptions, require_proposed
 from flwr_dpkmeans.log import printable
 from flwr_dpkmeans.node.certificates import write_certificates, write_new
-from flwr_dpkmeans.node.invitation import Invitation, Party
+from flwr_dpkmeans.node.invitation import Invitation, Name, Party
 from flwr_dpkmeans.node.ledger import lock
 from flwr_dpkmeans.node.node_settings import NodeOptions
 from flwr_dpkmeans.privacy.report import PrivacyReport
@@ -130,6 +131,14 @@ def _init(given: argparse.Namespace) -> None:
     address = given.address or f"{HOST}:{port}"
     if folder.exists():
         raise ConfigurationError(f"{folder} is there already and left alone: choose another folder.")
+    for name in parties:
+        try:
+            TypeAdapter(Name).validate_python(name)
+        except ValidationError as error:
+            raise ConfigurationError(
+                f"parties has {name!r}: a name has letters, digits, '-' and '_', at most 60, and begins with one of the "
+                "first two."
+            ) from error
     if len({*parties}) < len(parties):
         raise ConfigurationError(f"the parties are {', '.join(parties)}, of which one is there twice: name each once.")
     made = {"federation": given.federation or folder.name, "superlink": address, "app": app_hash(given.app)}

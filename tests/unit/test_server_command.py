@@ -95,7 +95,7 @@ def test_a_new_folder_is_complete_and_its_owners_alone(office: Path, capsys: pyt
     [
         (["--parties", "a"], "at least 2"),
         (["--parties", "a", "b", "a"], "one is there twice"),
-        (["--parties", "a", "../b"], r"parties.../b"),
+        (["--parties", "a", "../b"], r"parties has '../b': a name has letters, digits"),
         (["--address", "nowhere"], "superlink is 'nowhere'"),
         (["--port", "70000"], "port is 70000"),
         (["--federation", "two words"], "federation is 'two words'"),
