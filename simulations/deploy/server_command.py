@@ -6,6 +6,7 @@ import argparse
 import ctypes
 import json
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -131,17 +132,19 @@ def _init(given: argparse.Namespace) -> None:
     address = given.address or f"{HOST}:{port}"
     if folder.exists():
         raise ConfigurationError(f"{folder} is there already and left alone: choose another folder.")
+    require_writable(folder)
     for name in parties:
         try:
             TypeAdapter(Name).validate_python(name)
         except ValidationError as error:
             raise ConfigurationError(
-                f"parties has {name!r}: a name has letters, digits, '-' and '_', at most 60, and begins with one of the "
-                "first two."
+                f"parties has {name!r}: a name has letters, digits, '-' and '_', at most 60, and begins with one of "
+                "the first two."
             ) from error
     if len({*parties}) < len(parties):
         raise ConfigurationError(f"the parties are {', '.join(parties)}, of which one is there twice: name each once.")
-    made = {"federation": given.federation or folder.name, "superlink": address, "app": app_hash(given.app)}
+    federation = given.federation or re.sub("[^A-Za-z0-9]+", "-", folder.name).strip("-")
+    made = {"federation": federation, "superlink": address, "app": app_hash(given.app)}
     try:
         (folder / "certificates").mkdir(mode=0o700, parents=True)
         folder.chmod(0o700)
@@ -157,8 +160,8 @@ def _init(given: argparse.Namespace) -> None:
         shutil.rmtree(folder, ignore_errors=True)
         raise
     print(f"{folder} is made, for a SuperLink at {address}. Each party types, in its own copy of the project:")
-    print(f"  flwr-dpkmeans node init NAME --invitation {options.invitation} --data FILE --start")
-    print(f"and this machine: flwr-dpkmeans server start {given.folder} --background")
+    print(f"  flwr-dpkmeans node init NAME --invitation {shlex.quote(str(options.invitation))} --data FILE --start")
+    print(f"and this machine: flwr-dpkmeans server start {shlex.quote(str(given.folder))} --background")
 
 
 def _free_port() -> int:
