@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,7 +42,7 @@ def supernode_command(
     node: NodeConfig, superlink_port: int, own_port: int, credentials: Credentials | None, key: Path | None
 ) -> list[str]:
     """A SuperNode's command line."""
-    command = [program("flower-supernode"), "--superlink", f"{HOST}:{superlink_port}"]
+    command = [sys.executable, "-I", "-m", "flwr_dpkmeans.flower.supernode", "--superlink", f"{HOST}:{superlink_port}"]
     if credentials is None:
         command += ["--insecure"]
     else:

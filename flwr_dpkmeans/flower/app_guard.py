@@ -82,8 +82,12 @@ class Guard:
         except GuardError as error:
             raise self._refusal(digest, str(error)) from error
         target = Path(tempfile.mkdtemp(prefix=f"{digest}-", dir=self.folder))
-        with zipfile.ZipFile(io.BytesIO(content)) as archive:
-            archive.extractall(target)
+        try:
+            with zipfile.ZipFile(io.BytesIO(content)) as archive:
+                archive.extractall(target)
+        except OSError as error:
+            shutil.rmtree(target, ignore_errors=True)
+            raise GuardError(f"{target} cannot be written ({error.strerror}): make room on its disk.") from error
         return target
 
     def _refusal(self, digest: str, reason: str) -> GuardError:

@@ -84,7 +84,7 @@ def app_hash(app: Path) -> str:
     try:
         return digest_of(build_fab_from_disk(app) if app.is_dir() else app.read_bytes())
     except (GuardError, ValueError) as error:
-        raise ConfigurationError(f"{app} is no Flower app ({error}): give a project or a .fab file.") from error
+        raise ConfigurationError(f"{app} is no Flower app ({error}): --app is a project or .fab file.") from error
 
 
 def flower_environment() -> dict[str, str]:
@@ -145,7 +145,7 @@ def require_free(host: str, port: int) -> str:
         try:
             probe.bind((host, port))
         except OSError as error:
-            mend = "unless that is this node, end what listens there, or give another port"
+            mend = "give another port, or end what listens there, unless that is what is started here"
             raise ConfigurationError(f"{host}:{port} cannot be had ({error.strerror}): {mend}.") from error
     return f"{host}:{port} is free"
 

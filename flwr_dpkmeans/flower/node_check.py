@@ -20,7 +20,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key
 from flwr.common.config import parse_config_args
-from flwr.proto.fleet_pb2 import ActivateNodeRequest
+from flwr.proto.fleet_pb2 import ActivateNodeRequest, DeactivateNodeRequest
 from flwr.supercore.error import ApiErrorCode, FlowerError
 from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 from flwr.supercore.version import package_version
@@ -74,20 +74,24 @@ class Answer:
     """From when to when it holds; empty without TLS."""
 
 
-def ask(options: NodeOptions) -> Answer:
+def ask(options: NodeOptions, *, heartbeat: float = 0.0) -> Answer:
     """Ask for what a SuperLink refuses even to nodes that it knows, so that nothing changes there.
 
-    An `UnansweredError` if nobody is there yet, a ConfigurationError if it is not the one that the node knows.
+    An `UnansweredError` if nobody is there yet, a ConfigurationError if it is not the one that the node knows. With a
+    heartbeat (s) that is allowed, the node comes in and leaves at once, unless the SuperLink has it connected: then it
+    lets no other in, also for a minute after one was killed, and says that it does not know the key.
     """
     key: Any = ec.generate_private_key(ec.SECP384R1())
     key = load_ssh_private_key(options.key.read_bytes(), None) if options.key else key
-    request = ActivateNodeRequest(public_key=public_key_to_bytes(key.public_key()), heartbeat_interval=0.0)
+    request = ActivateNodeRequest(public_key=public_key_to_bytes(key.public_key()), heartbeat_interval=heartbeat)
     where, authority = f"superlink {options.superlink}", str(options.root_certificates or "") or None
     connect, signs = FleetHttpClient.from_server_address, [NodeAuthHttpInterceptor(key, key.public_key())]
     try:
         with connect(options.superlink, options.insecure, authority, signs) as client:
             try:
-                client.ActivateNode(request)
+                node_id = client.ActivateNode(request).node_id
+                client.DeactivateNode(DeactivateNodeRequest(node_id=node_id))
+                return Answer(True, 0.0, ())
             except httpx.HTTPStatusError as error:
                 said, refusal = error.response, FlowerError.from_json(error.response.text)
                 sent = email.utils.parsedate_to_datetime(said.headers.get("date", "")).timestamp()
@@ -179,9 +183,10 @@ class NodeCheck:
 
     def _superlink(self) -> str:
         address, key, answer = self.options.superlink, self.options.key, self.answer
+        if abs(answer.ahead) > MOST_CLOCK_SECONDS:
+            raise NoteError(f"{address} answers, and knows no key by this clock")
         if key and not answer.knows_key:
-            mend = "have its operator register its public half, and look at the clock"
-            raise ConfigurationError(f"{address} does not know the key {key}: {mend}.")
+            raise ConfigurationError(f"{address} does not know the key {key}: have its operator register {key}.pub.")
         if answer.certificate:
             require_days(f"the certificate of {address}", *answer.certificate)
         return f"{address} answers" + (", with a certificate that holds" if answer.certificate else "")

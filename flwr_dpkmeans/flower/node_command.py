@@ -7,14 +7,16 @@ import json
 import os
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from flwr.common.constant import HEARTBEAT_MIN_INTERVAL
+
 from flwr_dpkmeans.errors import Actions, CommandLine, ConfigurationError
 from flwr_dpkmeans.flower import app_guard
-from flwr_dpkmeans.flower.findings import Verdict, app_hash, flower_environment, program
+from flwr_dpkmeans.flower.findings import Verdict, app_hash, flower_environment
 from flwr_dpkmeans.flower.node_check import MOST_CLOCK_SECONDS, UnansweredError, ask, check
 from flwr_dpkmeans.flower.node_setup import SETTINGS_FILE, init, pin
 from flwr_dpkmeans.node.commands import owner_sees
@@ -23,8 +25,8 @@ from flwr_dpkmeans.node.node_settings import Isolation, NodeOptions
 from flwr_dpkmeans.node.policy import DEPLOYED, ClientPolicy
 from flwr_dpkmeans.results.page import CONSOLE, rendered
 
-SUPERNODE = "flower-supernode"
 _GUARDED = "guarded-programs"
+_MISS = "miss this node's last process, 60 s after its last sign of life"
 _FILE: dict[str, Any] = {"file": {"type": Path, "help": "NODE.toml, or its folder"}}
 PAGE_PORT: dict[str, dict[str, Any]] = {"--port": {"type": int, "default": 8400, "help": "0: any that is free"}}
 _APPS = {"--apps": {"action": "store_true", "help": "isolation 'process': the part that runs apps, as its own user"}}
@@ -100,22 +102,23 @@ def _node(path: Path, *, start: bool, apps: bool) -> int:
     if apps and options.isolation is Isolation.SUBPROCESS:
         raise app_guard.GuardError("--apps is for isolation = 'process' only: leave it out.")
     if start:
-        _wait(options, apps=apps)
+        _wait(partial(_missing, options, apps=apps))
     findings = check(path, options, apps=apps)
     wrong = [finding for finding in findings if finding.verdict is Verdict.WRONG]
     for finding in findings:
         print(finding, file=sys.stderr if start else sys.stdout, flush=True)
     if start and not wrong:
+        _wait(str if apps else partial(_refused, options, _MISS, heartbeat=HEARTBEAT_MIN_INTERVAL))
         command = apps_command(options) if apps else supernode_command(options)
         # No process in between: signals, exit codes and systemd meet Flower's program itself.
         os.execve(command[0], command, _environment(options, apps=apps))
     return 1 if wrong else 0
 
 
-def _wait(options: NodeOptions, *, apps: bool) -> None:
+def _wait(missing: Callable[[], str]) -> None:
     """Wait until nothing is missing, and say what for whenever that changes."""
     told = ""
-    while what := _missing(options, apps=apps):
+    while what := missing():
         if what != told:
             print(f"waiting for {what}", file=sys.stderr, flush=True)
         told = what
@@ -129,20 +132,24 @@ def _missing(options: NodeOptions, *, apps: bool) -> str:
         if names := Invitation.from_toml(path).missing:
             return f"{', '.join(names)} in {path}"
         print("\n".join(pin(options)), file=sys.stderr, flush=True)
-    if apps:
-        return ""
+    return "" if apps else _refused(options, f"register the key {options.key}.pub")
+
+
+def _refused(options: NodeOptions, mend: str, heartbeat: float = 0.0) -> str:
+    """Why a SuperLink does not let this node in; `mend` is what it has to do where it refuses the key."""
     try:
-        answer = ask(options)
+        answer = ask(options, heartbeat=heartbeat)
     except UnansweredError as error:
         return str(error)
     waits = options.key and not answer.knows_key and abs(answer.ahead) < MOST_CLOCK_SECONDS
-    return f"superlink {options.superlink} to register the key {options.key}.pub" if waits else ""
+    return f"superlink {options.superlink} to {mend}" if waits else ""
 
 
 def supernode_command(options: NodeOptions) -> list[str]:
     """Flower's command line for a node."""
-    command = [program(SUPERNODE), "--superlink", options.superlink, "--isolation", options.isolation.value]
-    command += ["--host", options.host, "--port", str(options.port), *(["--insecure"] if options.insecure else [])]
+    command = [sys.executable, "-I", "-m", "flwr_dpkmeans.flower.supernode", "--superlink", options.superlink]
+    command += ["--isolation", options.isolation.value, "--host", options.host, "--port", str(options.port)]
+    command += ["--insecure"] if options.insecure else []
     for flag, value in (
         ("--root-certificates", options.root_certificates),
         ("--auth-supernode-private-key", options.key),

@@ -7,6 +7,7 @@ import contextlib
 import re
 import shutil
 import tempfile
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import numpy as np
 from flwr_dpkmeans.data.readers import open_table
 from flwr_dpkmeans.data.schema import Schema
 from flwr_dpkmeans.errors import ConfigurationError, listed
-from flwr_dpkmeans.flower.findings import HOST, require_free, require_proposed
+from flwr_dpkmeans.flower.findings import HOST, require_free, require_proposed, require_writable
 from flwr_dpkmeans.flower.node_check import NodeCheck
 from flwr_dpkmeans.node import policy as policy_module
 from flwr_dpkmeans.node.certificates import write_new, write_node_key
@@ -24,7 +25,7 @@ from flwr_dpkmeans.node.node_settings import Identity, NodeOptions
 from flwr_dpkmeans.node.policy import DEPLOYED, ClientPolicy
 
 SETTINGS_FILE = "node.toml"
-_FIRST_PORT = 9094
+_FIRST_PORT, _N_PORTS = 9094, 20_000  # below those that systems take by themselves
 
 
 def init(given: argparse.Namespace) -> Path:
@@ -36,6 +37,9 @@ def init(given: argparse.Namespace) -> Path:
     invitation, folder = Invitation.from_toml(given.invitation), Path(given.folder, given.name).absolute()
     if folder.exists():
         raise ConfigurationError(f"{folder} exists and is left alone: give another --folder, or move it away.")
+    if not folder.parent.is_dir():
+        raise ConfigurationError(f"--folder is {given.folder}, where no folder is: make it, or correct the path.")
+    require_writable(folder.parent)
     identity, new = Identity.generate(), Path(tempfile.mkdtemp(prefix=f".{given.name}-", dir=folder.parent))
     try:
         identity.save(new / "identity")
@@ -46,11 +50,13 @@ def init(given: argparse.Namespace) -> Path:
             ("ca.crt", invitation.certificate),
             ("policy.toml", _policy(given.max_epsilon_total, len(invitation.parties))),
             (SETTINGS_FILE, NodeOptions.to_toml(_settings(given, invitation))),
+            (".gitignore", "*\n"),  # a copy of the project may hold the folder, and no commit may hold the keys
         ):
             write_new(new / name, text.encode())
         for name in ("home", "ledger", "results"):
             (new / name).mkdir(mode=0o700)
-        _ = NodeCheck(new, NodeOptions.from_toml(new / SETTINGS_FILE)).table  # what cannot be read is told now
+        looks = NodeCheck(new, NodeOptions.from_toml(new / SETTINGS_FILE))
+        _ = looks.table, looks.rules  # what cannot be read is told now
         new = new.rename(folder)
         Invitation.add(given.invitation, *party)
     except BaseException:
@@ -78,7 +84,7 @@ def _settings(given: argparse.Namespace, invitation: Invitation) -> dict[str, An
         "ledger": "ledger/ledger.jsonl",
         "identity": "identity",
         "output": "results",
-        "port": _port(list(invitation.parties).index(given.name), len(invitation.parties)),
+        "port": _port(invitation, given.name),
         "log_file": "results/log",
     }
     if given.query:
@@ -98,9 +104,11 @@ def _settings(given: argparse.Namespace, invitation: Invitation) -> dict[str, An
     return settings | ({} if table.named else {"header": False})
 
 
-def _port(place: int, n_parties: int) -> int:
-    """A free one: parties that are made at once on one machine, each at its own place, choose different ones."""
-    for port in range(_FIRST_PORT + place, 2**16, n_parties):
+def _port(invitation: Invitation, name: str) -> int:
+    """A free one: parties that are made at once on one machine choose different ones, as federations do."""
+    parties = [*invitation.parties]
+    block = zlib.crc32(invitation.certificate.encode()) % max(1, _N_PORTS // len(parties))
+    for port in range(_FIRST_PORT + block * len(parties) + parties.index(name), 2**16, len(parties)):
         with contextlib.suppress(ConfigurationError):
             require_free(HOST, port)
             return port

@@ -409,7 +409,9 @@ class PrivateKMeans(Strategy):
         if server.due is not Stage.FINISH:  # Who misses the result stops nobody else.
             heard = {reply.metadata.src_node_id for reply in replies}
             option = "round-timeout" if timeout == self.timeouts.round else "run-timeout"
-            server.require_answers(server.asked, heard, timeout, option)
+            # The SuperLink answers in the place of nodes that it has given up, so that none is waited for any longer.
+            waited = timeout if len(replies) < len(messages) else time.monotonic() - start
+            server.require_answers(server.asked, heard, waited, option)
         return replies
 
     def _arrays(self) -> ArrayRecord | None:

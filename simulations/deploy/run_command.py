@@ -32,10 +32,10 @@ _FLWR = (sys.executable, "-m", "flwr.cli.app")
 _OWN_APP = f"{checked_strategy.__module__}:app"
 _STARTED = re.compile(r'(?:started run |"run-id": ")(\d+)')
 _PATIENCE_SECONDS, _POLL_SECONDS = 120.0, 2.0
-_WORDLESS = ("Task failed with unknown error", "No heartbeat received from the task")
+_WORDLESS = ("Task failed with unknown error", "No heartbeat received from the task", "N/A")
 _ENDED_OUTSIDE = (
-    "its ServerApp was ended from outside, such as with the SuperLink; what nodes have charged stays charged, so look "
-    "at their ledgers and start a new run."
+    "its ServerApp was ended from outside, such as with the SuperLink or by 'flwr stop'; what nodes have charged stays "
+    "charged, so look at their ledgers and start a new run."
 )
 _LOCAL = (LOCAL_SUPERLINK_ADDRESS_MAGIC_VALUE, LOCAL_SUPERLINK_ADDRESS_MAGIC_VALUE_IN_MEMORY)
 
@@ -141,6 +141,6 @@ def listed_runs(environment: Mapping[str, str], *which: str) -> list[dict[str, A
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True, env=environment)
     runs = list(json.loads(done.stdout)["runs"])
     for run in runs:
-        if run["status-details"].rstrip(".") in _WORDLESS:
-            run["status-details"] = f"{run['status-details'].rstrip('.')}: {_ENDED_OUTSIDE}"
+        if run["status"] in ("finished:failed", "finished:stopped") and run["status-details"].rstrip(".") in _WORDLESS:
+            run["status-details"] = f"{run['status-details'].rstrip('.')}: {_ENDED_OUTSIDE}".removeprefix("N/A: ")
     return runs

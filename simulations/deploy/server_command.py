@@ -1,10 +1,12 @@
-"""``flwr-dpkmeans server init|check|start|status``, ``results``: Flower's SuperLink, and its parties by name."""
+"""``flwr-dpkmeans server init|check|start|status|dashboard``, ``results``: a SuperLink, and its parties by name."""
 
 from __future__ import annotations
 
 import argparse
+import ctypes
 import json
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -29,6 +31,7 @@ from flwr.proto.control_pb2 import ListNodesRequest, RegisterNodeRequest
 from flwr.proto.node_pb2 import NodeInfo
 from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 from flwr.supercore.version import package_version
+from pydantic import TypeAdapter, ValidationError
 
 from flwr_dpkmeans.errors import Actions, CommandLine, ConfigurationError, DPKMeansError, listed
 from flwr_dpkmeans.flower.app_guard import require_private
@@ -51,7 +54,7 @@ from flwr_dpkmeans.flower.findings import (
 from flwr_dpkmeans.flower.node_command import PAGE_PORT
 from flwr_dpkmeans.log import printable
 from flwr_dpkmeans.node.certificates import write_certificates, write_new
-from flwr_dpkmeans.node.invitation import Invitation, Party
+from flwr_dpkmeans.node.invitation import Invitation, Name, Party
 from flwr_dpkmeans.node.ledger import lock
 from flwr_dpkmeans.node.node_settings import NodeOptions
 from flwr_dpkmeans.privacy.report import PrivacyReport
@@ -61,13 +64,15 @@ from simulations.deploy.server_options import FILE, ServerOptions
 
 _VALID_DAYS = 365
 _TRIED = ("1.41", "1.42")
+_TIME_ERROR, _LONGEST_TIMEX = 5, 512
+"""What Linux's adjtimex returns of a clock that nothing sets, and more than the bytes that it writes."""
 _START_SECONDS, _LOOK_SECONDS = 60.0, 1.0
-_SWITCH = {"action": "store_true"}
+_FIRST_PORT, _N_PORTS = 8000, 100
 _INIT: dict[str, dict[str, Any]] = {
     "--parties": {"nargs": "+", "required": True, "metavar": "NAME", "help": "at least two"},
     "--federation": {"help": "its name (default: the folder's)"},
     "--address": {"help": "HOST:PORT that nodes connect to (default: this machine)"},
-    "--port": {"type": int, "default": 8000, "help": "on this machine (default: 8000)"},
+    "--port": {"type": int, "help": f"on this machine (default: the first that is free, from {_FIRST_PORT} on)"},
     "--app": {"type": Path, "default": Path(), "help": "project or .fab file (default: here)"},
 }
 _ACTIONS: Actions = {
@@ -75,9 +80,15 @@ _ACTIONS: Actions = {
     "check": ("look at everything, and print a line for each item", {}),
     "start": (
         "look at everything, then run flower-superlink and let the invited parties in as they appear",
-        {"--background": _SWITCH, "--dry-run": _SWITCH},
+        {
+            "--background": {"action": "store_true", "help": "return as soon as it answers"},
+            "--dry-run": {"action": "store_true", "help": "print Flower's own command line, and start nothing"},
+        },
     ),
-    "status": ("say who is there, and how each run is or ended", {"--json": _SWITCH}),
+    "status": (
+        "say who is there, and how each run is or ended",
+        {"--json": {"action": "store_true", "help": "the same for programs"}},
+    ),
     "dashboard": (
         "show the runs below a folder as a live page on this machine, with numbers for Prometheus",
         PAGE_PORT,
@@ -118,16 +129,29 @@ def server(arguments: Sequence[str]) -> int:
 
 def _init(given: argparse.Namespace) -> None:
     """Make everything that a server has, once, or nothing."""
-    folder, parties, address = given.folder.absolute(), given.parties, given.address or f"{HOST}:{given.port}"
+    folder, parties = given.folder.absolute(), given.parties
+    port = _free_port() if given.port is None else given.port
+    address = given.address or f"{HOST}:{port}"
     if folder.exists():
         raise ConfigurationError(f"{folder} is there already and left alone: choose another folder.")
+    require_writable(folder)
+    for name in parties:
+        try:
+            TypeAdapter(Name).validate_python(name)
+        except ValidationError as error:
+            raise ConfigurationError(
+                f"parties has {name!r}: a name has letters, digits, '-' and '_', at most 60, and begins with one of "
+                "the first two."
+            ) from error
     if len({*parties}) < len(parties):
         raise ConfigurationError(f"the parties are {', '.join(parties)}, of which one is there twice: name each once.")
-    made = {"federation": given.federation or folder.name, "superlink": address, "app": app_hash(given.app)}
+    federation = given.federation or re.sub("[^A-Za-z0-9]+", "-", folder.name).strip("-")
+    made = {"federation": federation, "superlink": address, "app": app_hash(given.app)}
     try:
         (folder / "certificates").mkdir(mode=0o700, parents=True)
         folder.chmod(0o700)
-        write_new(folder / FILE, ServerOptions.to_toml({"app": str(given.app.absolute()), "port": given.port}).encode())
+        write_new(folder / FILE, ServerOptions.to_toml({"app": str(given.app.absolute()), "port": port}).encode())
+        write_new(folder / ".gitignore", b"*\n")  # a copy of the project may hold the folder; no commit may hold keys
         options = ServerOptions.load(folder)
         hosts = (address.rpartition(":")[0].strip("[]"), "localhost", HOST)
         write_certificates(options.certificates, hosts, _VALID_DAYS)
@@ -137,9 +161,18 @@ def _init(given: argparse.Namespace) -> None:
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
-    print(f"{folder} is made. Each party types, in its own copy of the project:")
-    print(f"  flwr-dpkmeans node init NAME --invitation {options.invitation} --data FILE --start")
-    print(f"and this machine: flwr-dpkmeans server start {given.folder} --background")
+    print(f"{folder} is made, for a SuperLink at {address}. Each party types, in its own copy of the project:")
+    print(f"  flwr-dpkmeans node init NAME --invitation {shlex.quote(str(options.invitation))} --data FILE --start")
+    print(f"and this machine: flwr-dpkmeans server start {shlex.quote(str(given.folder))} --background")
+
+
+def _free_port() -> int:
+    """The first one that nothing listens on: there may be another federation on this machine."""
+    for port in range(_FIRST_PORT, _FIRST_PORT + _N_PORTS):
+        with suppress(ConfigurationError):
+            require_free(HOST, port)
+            return port
+    return _FIRST_PORT
 
 
 def _serve(options: ServerOptions) -> int:
@@ -246,6 +279,8 @@ def check(path: Path, options: ServerOptions, *, starting: bool) -> list[Finding
         "parties": lambda: _parties(options),
         "port": lambda: _port(options, starting=starting),
         "address": lambda: _address(options),
+        "clock": _clock,
+        "user": _user,
     }
     return [found(item, look) for item, look in checks.items()]
 
@@ -320,11 +355,20 @@ def _port(options: ServerOptions, *, starting: bool) -> str:
 
 
 def _address(options: ServerOptions) -> str:
-    address = Invitation.from_toml(options.invitation).superlink
-    host, _, port = address.rpartition(":")
+    invitation = Invitation.from_toml(options.invitation)
+    address, known = invitation.superlink, ssl.create_default_context(cadata=invitation.certificate)
+    host, port = address.rpartition(":")[0].strip("[]"), address.rpartition(":")[2]
     try:
-        with socket.create_connection((host.strip("[]"), int(port)), timeout=_LOOK_SECONDS):
-            return f"something answers at {address}, where nodes will ask"
+        with (
+            socket.create_connection((host, int(port)), timeout=_LOOK_SECONDS) as line,
+            known.wrap_socket(line, server_hostname=host),
+        ):
+            return f"what nodes know this server by answers at {address}, where they will ask"
+    except ssl.SSLError as error:
+        raise ConfigurationError(
+            f"what answers at {address}, where nodes will ask, is not this server ({error.reason}): correct superlink "
+            "in the invitation, or end what listens there."
+        ) from error
     except socket.gaierror as error:
         raise ConfigurationError(
             f"nodes cannot find {host!r} ({error.strerror}): correct superlink in the invitation."
@@ -333,6 +377,24 @@ def _address(options: ServerOptions) -> str:
         if (host, port) == (HOST, str(options.port)):
             return f"{address} is this machine alone: nodes elsewhere need another one"
         raise NoteError(f"nothing answers at {address} yet ({error})") from error
+
+
+def _clock() -> str:
+    """By the system's own word: there is nobody to ask before the nodes come, each of which then compares its own."""
+    why = "a node whose clock is 5 s ahead of this one, or 305 s behind it, is refused"
+    try:
+        is_set = ctypes.CDLL(None).adjtimex(ctypes.create_string_buffer(_LONGEST_TIMEX)) != _TIME_ERROR
+    except (OSError, AttributeError):  # not Linux
+        raise NoteError(f"not known; {why}") from None
+    if not is_set:
+        raise NoteError(f"nothing keeps it right, such as NTP does, and {why}")
+    return "the system keeps it right"
+
+
+def _user() -> str:
+    if os.geteuid() == 0:
+        raise NoteError("this is root, so the app of whoever may start runs may do anything here: take another user")
+    return "apps that are run here do so as a user who is not root"
 
 
 # -- what it sees ------------------------------------------------------------------------------------------------------

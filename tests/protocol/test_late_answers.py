@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from flwr.app import Message
+from flwr.app import Error, Message
 from support.messages import RECORD, WAIT, Stage, stage_of
 from support.protocol_federation import Federation, grid_parts, make_federation
 
 from flwr_dpkmeans.errors import CohortError, RefusalError
+from flwr_dpkmeans.flower import strategy
 from flwr_dpkmeans.flower.client_app import Wrapped
 from flwr_dpkmeans.flower.kmeans_client import KMeansClient
 from flwr_dpkmeans.flower.strategy import PrivateKMeans, Timeouts
@@ -23,9 +25,9 @@ NODES = (2, 3, 4, 5, 6, 7)
 
 def start(federation: Federation, **values: Any) -> None:
     settings = {"bounds": (-1, 1), "n_examples": 300, "timeouts": Timeouts(round=60.0)} | values
-    strategy = PrivateKMeans(3, algorithm="fastlloyd", on_step=lambda _: None, **settings)
+    made = PrivateKMeans(3, algorithm="fastlloyd", on_step=lambda _: None, **settings)
     with federation.grid.running():
-        strategy.start(federation.grid)
+        made.start(federation.grid)
 
 
 def aged(federation: Federation, stage: Stage, seconds: float, nodes: tuple[int, ...] = NODES) -> None:
@@ -111,6 +113,20 @@ def test_a_server_that_waits_in_vain_says_who_is_silent_and_what_it_cost(stage: 
     assert charged in sentence
     assert "off, overloaded or busy with another run" in sentence
     assert sentence.endswith("raise round-timeout.")
+
+
+def test_whom_the_superlink_gives_up_is_not_said_to_have_been_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It answers in their place, long before the round's bound."""
+
+    def given_up(grid: object, messages: Sequence[Message], *_: object) -> list[Message]:
+        replies = [Message(Error(5), reply_to=message) for message in messages]
+        for reply in replies:
+            reply.metadata.__dict__["_src_node_id"] = 1
+        return replies
+
+    monkeypatch.setattr(strategy, "exchange", given_up)
+    with pytest.raises(CohortError, match="0 of 6 nodes answered within 0 s"):
+        start(make_federation(grid_parts(SIZES)))
 
 
 def test_a_wait_that_the_whole_run_bounds_names_that_option() -> None:

@@ -46,7 +46,7 @@ def service(unit: Path) -> dict[str, list[str]]:
 
 @pytest.mark.skipif(VERIFY is None, reason="systemd-analyze is not installed")
 def test_systemd_takes_the_units(tmp_path: Path) -> None:
-    assert len(UNITS) == 3
+    assert len(UNITS) == 4
     for unit in UNITS:
         text = unit.read_text()
         (tmp_path / unit.name).write_text(re.sub(r"ExecStart=\S+", f"ExecStart={sys.executable}", text))
@@ -78,6 +78,15 @@ def test_the_superlink_listens_on_loopback_with_tls_and_known_nodes_only() -> No
         assert None not in (given.ssl_certfile, given.ssl_keyfile, given.ssl_ca_certfile)
         assert not given.insecure
         assert given.database.endswith("state.db")
+
+
+def test_serverapps_outlive_the_superlink() -> None:
+    """So it does not start them itself, and whoever does knows its secret."""
+    superlink, apps = [service(HOST / f"flower-{name}.service")["ExecStart"] for name in ("superlink", "serverapps")]
+    words, starts = superlink[0].split(), apps[0].split()
+    given = superlink_parser().parse_args(words[1:])
+    assert (given.isolation, given.superexec_auth_secret_file) == ("process", starts[-1])
+    assert starts[2] == f"{given.host}:{given.port}"
 
 
 def test_containers_have_no_rights_and_change_what_they_must_only() -> None:
@@ -231,5 +240,5 @@ def test_the_units_start_what_the_node_file_says() -> None:
         assert ("--apps" in words) is apps
         assert words[-1] == "/etc/flower/node.toml"
     options = NodeOptions.from_toml(HOST.parent / "node.example.toml")
-    assert supernode_command(options)[1:3] == ["--superlink", "superlink.example.org:443"]
+    assert supernode_command(options)[4:6] == ["--superlink", "superlink.example.org:443"]
     assert apps_command(options)[1] == "--insecure"

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import time
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -61,6 +62,19 @@ def test_an_approved_app_is_unpacked_into_a_private_folder(tmp_path: Path) -> No
     assert target.stat().st_mode & 0o777 == 0o700
     assert (target / "counted.py").read_text() == app_files()["counted.py"]
     assert not guard.alerts.exists()
+
+
+def test_a_full_disk_is_said_and_half_an_app_is_not_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    guard = guard_for(tmp_path, content := packed(app_files()))
+
+    def fill(archive: zipfile.ZipFile, target: Path) -> None:
+        (target / "half").touch()
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(zipfile.ZipFile, "extractall", fill)
+    with pytest.raises(GuardError, match=r"cannot be written \(No space left on device\): make room"):
+        guard.unpack(content)
+    assert list(guard.folder.iterdir()) == []
 
 
 def test_other_bytes_under_a_good_name_are_refused_before_anything_is_written(

@@ -10,15 +10,16 @@ import shutil
 import socket
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from support.apps import app_files, packed
-from support.superlink_stand_in import UNKNOWN, StandIn, standing_in
+from support.superlink_stand_in import KNOWN, UNKNOWN, StandIn, standing_in
 
 from flwr_dpkmeans.__main__ import main
-from flwr_dpkmeans.flower import findings, node_check
+from flwr_dpkmeans.flower import findings, node_check, node_command
 from flwr_dpkmeans.flower.app_guard import digest_of
 from flwr_dpkmeans.flower.findings import Verdict
 from flwr_dpkmeans.flower.node_check import check
@@ -326,7 +327,7 @@ FAULTS: dict[str, tuple[Callable[[Place], object], str, Verdict, str]] = {
         _listen,
         "port",
         WRONG,
-        "cannot be had .*: unless that is this node, end what listens there, or give another port",
+        "cannot be had .*: give another port, or end what listens there, unless that is what is started here",
     ),
     "closed port": (
         lambda place: _set("superlink", f"127.0.0.1:{free_ports(1)[0]}")(place),
@@ -339,7 +340,13 @@ FAULTS: dict[str, tuple[Callable[[Place], object], str, Verdict, str]] = {
         lambda place: setattr(place.superlink, "code", UNKNOWN),
         "superlink",
         WRONG,
-        "does not know the key .*register its public half",
+        "does not know the key .*key: have its operator register .*key.pub",
+    ),
+    "clock by which no key is known": (
+        lambda place: (_clock(place, -3600), setattr(place.superlink, "code", UNKNOWN)),
+        "superlink",
+        NOTE,
+        "knows no key by this clock",
     ),
     "version": (
         lambda place: place.patch.setattr(node_check, "package_version", "1.40.2"),
@@ -415,6 +422,14 @@ def test_units_are_told_by_a_share_of_rows_and_no_number(place: Place) -> None:
         place.file.write_text(re.sub("^schema.*\n", "", text, flags=re.MULTILINE))
         assert place.found()["units"][0] is verdict, (rows, place.found()["units"])
     assert policy.exists()
+
+
+def test_a_node_that_was_killed_waits_until_the_superlink_has_missed_it(place: Place) -> None:
+    """Until then the SuperLink lets no node of the same key in; any other refusal is Flower's to tell."""
+    options, waiting = NodeOptions.from_toml(place.file), partial(node_command._refused, mend="miss", heartbeat=10.0)
+    for code, says in ((KNOWN, ""), (UNKNOWN, f"superlink {options.superlink} to miss")):
+        place.patch.setattr(place.superlink, "code", code)
+        assert waiting(options) == says
 
 
 def test_without_a_superlink_the_rest_is_looked_at(place: Place) -> None:

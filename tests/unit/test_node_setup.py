@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
@@ -108,6 +107,8 @@ def test_its_policy_allows_the_pages_own_command(here: Path) -> None:
         ("data", (), "rows.csv' does not exist"),
         ("", ("--columns", "age,weight"), "columns has 'weight'"),
         ("read-only", (), "cannot be changed"),
+        ("", ("--folder", "nowhere"), "--folder is nowhere, where no folder is"),
+        ("", ("--max-epsilon-total", "-3"), "max_epsilon_per_run is -3.0"),
     ],
 )
 def test_what_cannot_be_made_leaves_nothing(
@@ -154,10 +155,14 @@ def test_a_database_a_schema_and_a_table_without_names(here: Path) -> None:
 
 
 def test_a_port_that_is_taken_is_left_to_whom_it_belongs(here: Path) -> None:
-    """Parties of one machine choose different ones, whatever else runs there."""
-    with contextlib.ExitStack() as stack:
-        free = node_setup._port(0, 3)
-        stack.enter_context(socket.create_server(("127.0.0.1", free)))
+    """Parties of one machine choose different ones, whatever else runs there, and so do federations."""
+    invitation = Invitation.from_toml(here / "invitation.toml")
+    federations = [invitation.model_copy(update={"certificate": text}) for text in ("one", "another")]
+    ports = {node_setup._port(one, name) for one in federations for name in one.parties}
+    assert len(ports) == 6
+    assert max(ports) < 32768  # from there on systems take what is free
+    free = node_setup._port(invitation, "ward-7")
+    with socket.create_server(("127.0.0.1", free)):
         init()
         port = NodeOptions.from_toml(here / "ward-7" / "node.toml").port
         assert port > free
@@ -193,16 +198,20 @@ def test_start_waits_for_the_others_and_the_superlink_and_says_for_what(
     here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In the order in which they come; then it becomes Flower's program."""
+    connected = [True]
     happens = [
         lambda: None,
         lambda: join(here, "ward-8"),
         lambda: join(here, "ward-9"),
         lambda: answers.append(Answer(False, 0.0, ())),
         lambda: answers.append(Answer(True, 0.0, ())),
+        connected.clear,
     ]
     answers: list[Answer] = []
 
-    def ask(options: NodeOptions) -> Answer:
+    def ask(options: NodeOptions, *, heartbeat: float) -> Answer:
+        if heartbeat:
+            return Answer(not connected, 0.0, ())
         if not answers:
             raise UnansweredError("superlink 127.0.0.1:8000 does not answer: have it started.")
         return answers[-1]
@@ -223,6 +232,7 @@ def test_start_waits_for_the_others_and_the_superlink_and_says_for_what(
         "compare by telephone, on each party's machine the same",
         "waiting for superlink 127.0.0.1:8000 does not answer",
         f"waiting for superlink 127.0.0.1:8000 to register the key {here}/ward-7/key.pub",
+        "waiting for superlink 127.0.0.1:8000 to miss this node's last process, 60 s after its last sign of life",
     ]
     assert happens == []
 

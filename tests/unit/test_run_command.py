@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -165,6 +167,16 @@ print(json.dumps({{"success": True, "runs": [ended]}} if answer else {{"success"
 """
 
 
+def test_a_run_that_was_stopped_says_what_that_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Flower has no words of its own for it; those of a run that goes on or has failed stay."""
+    told = [("finished:stopped", "N/A"), ("running", "N/A"), ("finished:completed", "N/A"), ("finished:failed", "why")]
+    runs = json.dumps({"runs": [{"status": status, "status-details": details} for status, details in told]})
+    monkeypatch.setattr(run_command.subprocess, "run", lambda *_, **__: SimpleNamespace(stdout=runs))
+    said = [run["status-details"] for run in run_command.listed_runs({})]
+    assert said[0].startswith("its ServerApp was ended from outside, such as with the SuperLink or by 'flwr stop'")
+    assert said[1:] == ["N/A", "N/A", "why"]
+
+
 def test_a_run_whose_stream_breaks_off_is_waited_for(
     monkeypatch: pytest.MonkeyPatch, home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -176,7 +188,8 @@ def test_a_run_whose_stream_breaks_off_is_waited_for(
     assert capsys.readouterr().err.splitlines() == [
         "the stream broke off; waiting for the end of run 1234",
         "run 1234 is finished:failed: No heartbeat received from the task: its ServerApp was ended from outside, such "
-        "as with the SuperLink; what nodes have charged stays charged, so look at their ledgers and start a new run.",
+        "as with the SuperLink or by 'flwr stop'; what nodes have charged stays charged, so look at their ledgers and "
+        "start a new run.",
     ]
     assert (home / "asked").read_text() == "...."
     monkeypatch.setattr(run_command, "_PATIENCE_SECONDS", 0.0)

@@ -7,7 +7,7 @@ import re
 import socket
 import stat
 import time
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,6 +20,7 @@ from flwr.proto.node_pb2 import NodeInfo
 from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 from support.apps import app_files, packed
 from support.node_files import write_node
+from support.superlink_stand_in import standing_in
 
 from flwr_dpkmeans.__main__ import main
 from flwr_dpkmeans.errors import ConfigurationError
@@ -34,7 +35,7 @@ from simulations.deploy.server_options import ServerOptions
 
 FAB = packed(app_files())
 NAMES = ("ward-7", "ward-8", "ward-9")
-ITEMS = ["file", "flower", "tls", "state", "app", "parties", "port", "address"]
+ITEMS = ["file", "flower", "tls", "state", "app", "parties", "port", "address", "clock", "user"]
 
 
 def free_port() -> int:
@@ -71,9 +72,11 @@ def test_a_new_folder_is_complete_and_its_owners_alone(office: Path, capsys: pyt
     assert main(["server", "check", str(office)]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[1].rstrip(":") for line in lines] == ITEMS
-    assert {line.split()[1]: line.split()[0] for line in lines if line.split()[0] != "ok"} == {"parties:": "note"}
+    noted = {line.split()[1]: line.split()[0] for line in lines[:-2] if line.split()[0] != "ok"}
+    assert noted == {"parties:": "note"}  # clock and user are this machine's
     assert "0 of 3 have written their keys; not yet: ward-7, ward-8, ward-9" in lines[5]
     assert {path: path.stat().st_mtime_ns for path in office.rglob("*")} == before
+    assert (office / ".gitignore").read_text() == "*\n"  # it may lie in a copy of the project
     secrets = [path for path in office.rglob("*") if path.is_file() and "PRIVATE" in path.read_text()]
     assert secrets == [office / "certificates" / "server.key"]
     for path, mode in ((office, 0o700), (secrets[0], 0o600), (office / "superlink", 0o700)):
@@ -92,7 +95,7 @@ def test_a_new_folder_is_complete_and_its_owners_alone(office: Path, capsys: pyt
     [
         (["--parties", "a"], "at least 2"),
         (["--parties", "a", "b", "a"], "one is there twice"),
-        (["--parties", "a", "../b"], r"parties.../b"),
+        (["--parties", "a", "../b"], r"parties has '../b': a name has letters, digits"),
         (["--address", "nowhere"], "superlink is 'nowhere'"),
         (["--port", "70000"], "port is 70000"),
         (["--federation", "two words"], "federation is 'two words'"),
@@ -113,6 +116,13 @@ def test_a_folder_is_made_whole_or_not_at_all(
     assert main(["server", "init", "office", "--parties", "a", "b", "--app", "app.fab", *changes]) == 1
     assert re.search(sentence, capsys.readouterr().err)
     assert not (tmp_path / "office").exists()
+
+
+def test_a_second_federation_gets_a_port_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as first:
+        taken = int(first.getsockname()[1])
+        monkeypatch.setattr(server_command, "_FIRST_PORT", taken)
+        assert taken < server_command._free_port() < taken + 100
 
 
 def test_nothing_is_overwritten(office: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -155,6 +165,7 @@ def rewrite(path: Path, old: str, new: str) -> None:
         ("parties", "the key 'partys' is not known"),
         ("port", "cannot be had"),
         ("address", "nodes cannot find 'no.such.host.invalid'"),
+        ("address of another server", "is not this server .*CERTIFICATE_VERIFY_FAILED"),
     ],
 )
 def test_what_is_wrong_is_found_and_nothing_is_started(
@@ -162,7 +173,7 @@ def test_what_is_wrong_is_found_and_nothing_is_started(
 ) -> None:
     monkeypatch.setattr(server_command.subprocess, "Popen", None)
     options, certificates, invitation = ServerOptions.load(office), office / "certificates", office / "invitation.toml"
-    with socket.socket() as other:
+    with socket.socket() as other, ExitStack() as stack:
         if item == "file":
             (office / "server.toml").chmod(0o620)
         elif item == "tls":
@@ -195,6 +206,11 @@ def test_what_is_wrong_is_found_and_nothing_is_started(
             other.bind(("127.0.0.1", options.port))
         elif item == "address":
             rewrite(invitation, "127.0.0.1:", "no.such.host.invalid:")
+        elif item == "address of another server":
+            (new := office / "new").mkdir()
+            write_certificates(new, ["127.0.0.1"], 9)
+            there = stack.enter_context(standing_in(new / "server.pem", new / "server.key"))
+            rewrite(invitation, f":{options.port}", f":{there.server_port}")
         verdict, says = found(office, item.split()[0])
         assert (verdict, bool(re.search(sentence, says))) == (Verdict.WRONG, True), says
         assert main(["server", "start", str(office)]) == 1
