@@ -18,7 +18,7 @@ from simulations.clustering_metrics import clustering_metrics, optimal_centroids
 from simulations.configuration import NOT_PRIVATE, flat, job_key
 from simulations.datasets import DataSet
 from simulations.engines import run_settings
-from simulations.federation import reference_box
+from simulations.federation import n_clients_of, reference_box
 from simulations.outcome import Outcome
 
 Array = NDArray[np.float64]
@@ -84,6 +84,7 @@ def measured(settings: Mapping[str, Any], outcome: Outcome, data: DataSet) -> di
     columns: dict[str, Any] = {
         "epsilon": outcome.privacy.epsilon if private else None,
         "delta": outcome.privacy.delta if private else None,
+        "n_clients": n_clients_of(settings, data),
         "n_iterations": outcome.n_iterations,
         "n_rows": len(points),
         "n_columns": points.shape[1],
