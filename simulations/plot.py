@@ -136,6 +136,9 @@ def figure_files(spec: FigureSpec, results: Results) -> dict[str, bytes]:
     check_columns(spec, list(results.rows.columns))
     selection = select(spec.name, results, spec.where)
     notes = [*averaged_note(selection.rows, _cell(spec, selection.rows)), *notes_of(selection)]
+    if results.missing:
+        names = ", ".join(readable(("data.name",), name) for name in results.missing)
+        notes.append(f"Not run, as the files were not there: {names}.")
     if isinstance(spec, SharesSpec):
         shares, rounds = shares_numbers(spec, selection)
         return shares_files(spec, shares, rounds, [*notes, *left_out_note(shares.left_out)])

@@ -110,7 +110,8 @@ def run_sweep(sweep: Sweep, folder: Path, *, workers: int, run: Runner = run_job
                 if key in merged
             ]
             figures = sweep.common["sweep"]["figures"]
-            table = write_table(folder, rows, experiment=sweep.name, figures=figures) if rows else folder
+            named = {"experiment": sweep.name, "figures": figures, "missing": sweep.missing}
+            table = write_table(folder, rows, **named) if rows else folder
     n_failed = sum(row["status"] != "done" for row in rows)
     return SweepResult(table, len(found), len(reused), n_failed)
 
