@@ -52,7 +52,7 @@ METRICS = (
 """What `metrics` may list."""
 NOT_PRIVATE = ("lloyd", "optimal", "k_fed")
 """Algorithms to which epsilon means nothing."""
-_NOT_OF_THE_RUN = ("output", "workers", "data_dir", "sweep", "variant")
+_NOT_OF_THE_RUN = ("output", "workers", "data_dir", "other_code", "sweep", "variant")
 """Keys that change no result."""
 _INTEGERS: Mapping[str, int] = MappingProxyType(
     {
