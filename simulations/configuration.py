@@ -30,7 +30,7 @@ from flwr_dpkmeans.sums.settings import Evaluation as EvaluationKind
 from flwr_dpkmeans.sums.settings import Options
 from flwr_dpkmeans.sums.task import Run
 from simulations.baselines.central import require_central
-from simulations.datasets import RANGE
+from simulations.datasets import RANGE, SPREAD
 from simulations.federation import gives_server_points
 
 Scalar = str | int | float | bool
@@ -52,7 +52,7 @@ METRICS = (
 """What `metrics` may list."""
 NOT_PRIVATE = ("lloyd", "optimal", "k_fed")
 """Algorithms to which epsilon means nothing."""
-_NOT_OF_THE_RUN = ("output", "workers", "data_dir", "sweep", "variant")
+_NOT_OF_THE_RUN = ("output", "workers", "data_dir", "other_code", "sweep", "variant")
 """Keys that change no result."""
 _INTEGERS: Mapping[str, int] = MappingProxyType(
     {
@@ -69,6 +69,7 @@ _INTEGERS: Mapping[str, int] = MappingProxyType(
 )
 """Keys that hold integers, where there are such keys, and the least of each."""
 _TOO_LARGE = 2**63
+_SOME_CLIENTS = 50
 _MEASURES = 2
 """What metrics mean, which a journal's rows must not mix: 2 measures centroids and rows where they are, unclipped."""
 _UNSCALED = Bounds((-1.0,), (1.0,))
@@ -134,6 +135,8 @@ def require_valid(settings: Mapping[str, Any]) -> None:
     """
     engine, name = settings["engine"], settings["algorithm"]["name"]
     _require_plain(settings)
+    # Until the data are read, any number of clients will do for data that say it.
+    settings = {**settings, "n_clients": settings["n_clients"] or _SOME_CLIENTS}
     if engine["name"] not in ENGINES:
         raise ConfigurationError(f"engine.name is {engine['name']!r}: {nearest(engine['name'], ENGINES)}")
     if not engine["masking"] and engine["name"] != "direct":
@@ -200,6 +203,8 @@ def _require_plain(settings: Mapping[str, Any]) -> None:
         group, _, leaf = name.rpartition(".")
         inner = settings[group] if group else settings
         value = inner.get(leaf, least)
+        if (name, value) == ("n_clients", None) and settings["data"]["source"] in SPREAD:
+            continue
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value < _TOO_LARGE:
             raise ConfigurationError(
                 f"{name} is {value!r}, but it must be an integer of at least {least}: give {least}."

@@ -40,8 +40,8 @@ HELD_OUT = "held_out"
 """Spelling of server points that are rows of the data, which no client then has, and uniform ones."""
 _HELD_OUT_ROWS, _HELD_OUT_PART = 20, 0.1
 """Rows for each cluster that are held out, and the largest part of all rows."""
-_SPREAD = ("census", "stack_overflow")
-"""Sources whose rows belong to one client each."""
+SPREAD = ("census", "stack_overflow")
+"""Sources whose rows belong to one client each, so that the data say how many clients there are."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,7 +84,7 @@ def load_data_set(settings: Mapping[str, Any]) -> DataSet:
     Parameters
     ----------
     settings : mapping
-        A resolved configuration: its groups ``data`` and ``partition``, and ``n_clients``.
+        A resolved configuration: its groups ``data`` and ``partition``, and ``n_clients`` (None where the data say it).
 
     Returns
     -------
@@ -104,7 +104,7 @@ def load_data_set(settings: Mapping[str, Any]) -> DataSet:
     ((150, 4), (150,))
     """
     column = settings["partition"]["column"] or ""
-    return _loaded(_frozen(settings["data"]), str(column), int(settings["n_clients"]))
+    return _loaded(_frozen(settings["data"]), str(column), settings["n_clients"])
 
 
 def own_range(points: Array) -> Bounds:
@@ -135,7 +135,7 @@ def require_source(data: Mapping[str, Any]) -> None:
     DataError
         If there is no such file.
     """
-    known = (*BUNDLED, *_DRAWN, *_SPREAD, FILE, MIXTURE)
+    known = (*BUNDLED, *_DRAWN, *SPREAD, FILE, MIXTURE)
     if data["source"] not in known:
         raise ConfigurationError(f"data.source is {data['source']!r}: {nearest(data['source'], known)}")
     if "path" in data and not Path(data["path"]).expanduser().exists():
@@ -157,7 +157,7 @@ def _frozen(data: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
 
 
 @lru_cache(maxsize=2)
-def _loaded(frozen: tuple[tuple[str, Any], ...], column: str, n_clients: int) -> DataSet:
+def _loaded(frozen: tuple[tuple[str, Any], ...], column: str, n_clients: int | None) -> DataSet:
     """Load once in a row of jobs."""
     data = dict(frozen)
     require_source(data)
@@ -165,15 +165,15 @@ def _loaded(frozen: tuple[tuple[str, Any], ...], column: str, n_clients: int) ->
     return _held_out(data, found) if data["server"] == HELD_OUT else found
 
 
-def _read(data: Mapping[str, Any], column: str, n_clients: int) -> DataSet:
+def _read(data: Mapping[str, Any], column: str, n_clients: int | None) -> DataSet:
     """The rows as their source gives them."""
     source = data["source"]
     if source == MIXTURE:
-        return _mixture(data, n_clients)
+        return _mixture(data, int(n_clients or 0))
     if source in _DRAWN:
         drawn = _DRAWN[source](data)
         return DataSet(drawn.points, drawn.labels, drawn.means, _server_points(data))
-    if source in _SPREAD:
+    if source in SPREAD:
         return _spread(_census(data) if source == "census" else _stack_overflow(data))
     return _table(data, column)
 
@@ -247,7 +247,7 @@ def _spread(found: FederatedData) -> DataSet:
 def _census(data: Mapping[str, Any]) -> FederatedData:
     """People of one kind of employment."""
     rng = np.random.default_rng(int(data["seed"]))
-    return load_census(Path(data["path"]).expanduser(), int(data["employment"]), rng=rng)
+    return load_census(Path(data["path"]).expanduser(), int(data["employment"]), rng=rng, states=data["states"])
 
 
 def _stack_overflow(data: Mapping[str, Any]) -> FederatedData:

@@ -18,9 +18,9 @@ from flwr_dpkmeans.algorithms.server_points import in_callers_units, is_private,
 from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.flower.engines import ENGINES
 from flwr_dpkmeans.sums.settings import Evaluation as EvaluationKind
-from simulations.configuration import central_config, federated_config, require_valid, run_config_of
+from simulations.configuration import NOT_PRIVATE, central_config, federated_config, require_valid, run_config_of
 from simulations.datasets import DataSet, load_data_set
-from simulations.federation import bounds_of, reference_box, server_points_of, split
+from simulations.federation import bounds_of, n_clients_of, reference_box, server_points_of, split
 from simulations.outcome import Outcome, evaluation_columns
 
 Array = NDArray[np.float64]
@@ -78,6 +78,7 @@ def run_settings(settings: Mapping[str, Any]) -> tuple[Outcome, DataSet]:
     """
     require_valid(settings)
     data = load_data_set(settings)
+    settings = {**settings, "n_clients": n_clients_of(settings, data)}
     if settings["algorithm"]["name"] in NOT_FEDERATED:
         return _central(settings, data), data
     return _ENGINES[settings["engine"]["name"]](_prepared(settings, data)), data
@@ -122,9 +123,10 @@ def _in_process(prepared: Prepared) -> Outcome:
 
 def _central(settings: Mapping[str, Any], data: DataSet) -> Outcome:
     """A baseline on all rows in one place."""
-    bounds = bounds_of(settings, data, None)
-    if not isinstance(bounds, Bounds):
-        bounds = reference_box(settings, data)
+    exact = settings["algorithm"]["name"] in NOT_PRIVATE
+    # What releases exact centroids clips nothing: its box may be the rows' own.
+    bounds = reference_box(settings, data) if exact else bounds_of(settings, data, None)
+    assert isinstance(bounds, Bounds)
     parts = [data.points[rows] for rows in split(settings, data)]
     model = FederatedKMeans(**central_config(settings, bounds))
     start = time.perf_counter()

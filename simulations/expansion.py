@@ -27,7 +27,7 @@ from simulations.datasets import require_source
 
 CONFIGURATION = Path(__file__).resolve().parents[1] / "conf"
 EXPERIMENT = "experiment"
-_COMMON = (EXPERIMENT, "output", "workers", "data_dir")
+_COMMON = (EXPERIMENT, "output", "workers", "data_dir", "other_code")
 """Keys that say something of a sweep as a whole."""
 _OF_ALL_DATA = ("data.name", "data.n_clusters", "data.bounds", "data.label_column", "data.server")
 """Keys that every option of conf/data has, so a sweep that sets them takes any other data set as well."""

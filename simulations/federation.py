@@ -39,7 +39,7 @@ def split(settings: Mapping[str, Any], data: DataSet) -> list[NDArray[np.int64]]
     ConfigurationError, DataError
         If the rows cannot be split so.
     """
-    n_clients, partition = int(settings["n_clients"]), settings["partition"]
+    n_clients, partition = n_clients_of(settings, data), settings["partition"]
     if data.sizes is not None:
         if len(data.sizes) != n_clients:
             raise ConfigurationError(
@@ -63,6 +63,12 @@ def split(settings: Mapping[str, Any], data: DataSet) -> list[NDArray[np.int64]]
         )
         for part in range(n_clients)
     ]
+
+
+def n_clients_of(settings: Mapping[str, Any], data: DataSet) -> int:
+    """The number of clients: as configured, or as many as the data are spread over."""
+    given = settings["n_clients"]
+    return int(given) if given is not None else len(data.sizes or ())
 
 
 def gives_server_points(settings: Mapping[str, Any]) -> bool:

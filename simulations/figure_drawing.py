@@ -41,12 +41,12 @@ def draw_lines(spec: LineSpec, found: Numbers, looks: Looks, notes: Sequence[str
     across = cells["x"].isna().groupby(cells["series"]).all()
     handles = [handle_of(look, marked=not across[name]) for name, look in seen.items()]
     handles += _elbow_handles(cells) if isinstance(spec, ElbowSpec) else []
-    sentences = [*_about(spec, looks), _spread_sentence(cells), *notes]
+    sentences = [*_about(spec, looks), _spread_sentence(cells), _cut_sentence(spec, cells), *notes]
     panels, frame = _panels(spec, found, handles, sentences)
     for axes, panel in zip(frame.axes, panels, strict=True):
         own = cells[cells["panel"] == panel]
         for name, look in seen.items():
-            _draw_series(axes, own[own["series"] == name], look)
+            _draw_series(axes, _within(own[own["series"] == name], spec.y_scale), look)
         if isinstance(spec, ElbowSpec):
             _mark_elbow(axes, own, seen)
         if isinstance(spec, AblationSpec):
@@ -114,7 +114,7 @@ def _panels(
     """The panels' values, and a figure for them."""
     panels = in_order(found.cells["panel"].to_list())
     labels = [handle.get_label() for handle in handles]
-    caption = " ".join(sentence for sentence in (*sentences, *found.notes) if sentence)
+    caption = " ".join(sentence for sentence in (*sentences, *found.notes) if sentence) if spec.footer else ""
     return panels, make_frame(len(panels), title=spec.title, labels=labels, caption=caption)
 
 
@@ -158,6 +158,24 @@ def _spread_sentence(cells: pd.DataFrame, shown: str = "bands") -> str:
     if cells["seeds"].max() < 2:
         return f"{seeds.capitalize()}, so no confidence {shown}."
     return f"Means over {seeds}; {shown}: 95% confidence interval of the mean (Student t)."
+
+
+def _within(cells: pd.DataFrame, scale: Scale) -> pd.DataFrame:
+    """On a log axis a band goes no farther below its mean than above: an end near 0 would take the axis for itself."""
+    if scale is Scale.LINEAR:
+        return cells
+    return cells.assign(low=cells["low"].clip(lower=_least(cells)))
+
+
+def _least(cells: pd.DataFrame) -> pd.Series:
+    """The end of a band that is as far below its mean, on a log axis, as the upper end is above."""
+    return cells["y"] ** 2 / cells["high"]
+
+
+def _cut_sentence(spec: LineSpec, cells: pd.DataFrame) -> str:
+    """Say it where a band is cut."""
+    cut = spec.y_scale is not Scale.LINEAR and bool((cells["low"] < _least(cells) * (1.0 - 1e-9)).any())
+    return "Bands are drawn no farther below their mean than above it, as factors." if cut else ""
 
 
 def _draw_series(axes: Any, cells: pd.DataFrame, look: Look) -> None:

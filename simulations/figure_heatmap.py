@@ -54,7 +54,12 @@ def draw_heatmap(spec: HeatmapSpec, found: Numbers, looks: Mapping[str, Look], n
     # Wide grids stand below each other, so that their numbers are read without a magnifier.
     n_columns = 1 if len(grids) <= 3 and columns > 6 else min(len(grids), max(1, int(12.5 / size[0])))
     frame = make_frame(
-        len(grids), title=spec.title, labels=(), caption=" ".join(sentences), panel=size, n_columns=n_columns
+        len(grids),
+        title=spec.title,
+        labels=(),
+        caption=" ".join(sentences) if spec.footer else "",
+        panel=size,
+        n_columns=n_columns,
     )
     for place, (axes, (name, grid)) in enumerate(zip(frame.axes, grids.items(), strict=True)):
         if name == REDUCTION:

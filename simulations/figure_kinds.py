@@ -40,6 +40,8 @@ class FigureSpec:
         Columns whose values have panels of their own; () for one panel.
     where : tuple of pairs
         Only rows with these values are used.
+    footer : bool
+        Whether sentences below say what is shown: seeds, what is left out, that noise was seeded.
     """
 
     kind: ClassVar[str]
@@ -49,6 +51,7 @@ class FigureSpec:
     series: Columns = ("algorithm.name",)
     panel: Columns = ()
     where: Values = ()
+    footer: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)

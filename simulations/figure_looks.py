@@ -70,6 +70,7 @@ _DATA: Mapping[str, str] = MappingProxyType(
     {
         "adult": "Adult",
         "birch2": "Birch2",
+        "breast": "Breast",
         "breast_cancer": "Breast Cancer",
         "census": "US Census",
         "digits": "Digits",

@@ -25,7 +25,7 @@ def shares_files(spec: SharesSpec, shares: Numbers, rounds: Numbers, notes: Sequ
         _markdown(spec, shares.cells),
         "Fraction of the Pareto-optimal settings by number of Lloyd rounds after the start.",
         _markdown(spec, rounds.cells),
-        " ".join(notes),
+        " ".join(notes) if spec.footer else "",
     ]
     return {
         f"{spec.name}.md": ("\n\n".join(part for part in parts if part) + "\n").encode(),

@@ -136,6 +136,7 @@ def _read(name: str, kind: type[FigureSpec], key: str, value: object) -> Any:
         (("baseline", "of", "true_k"), _scalar, "a value"),
         (_ONE_COLUMN, _text, "a column"),
         (("name", "title"), _text, "text"),
+        (("footer",), _flag, "true or false"),
     ]
     for keys, reader, wanted in readers:
         if key in keys:
@@ -150,6 +151,12 @@ def _read(name: str, kind: type[FigureSpec], key: str, value: object) -> Any:
 
 def _text(value: object) -> str:
     if not isinstance(value, str):
+        raise TypeError
+    return value
+
+
+def _flag(value: object) -> bool:
+    if not isinstance(value, bool):
         raise TypeError
     return value
 

@@ -13,7 +13,7 @@ import pandas as pd
 
 from flwr_dpkmeans.errors import ConfigurationError, DataError, nearest
 from simulations.figure_kinds import Columns, Values
-from simulations.table import read_table
+from simulations.table import missing_sets, read_table
 
 NULL = "null"
 SEPARATOR = " / "
@@ -31,10 +31,13 @@ class Results:
         One run each.
     figures : object
         The figures that the table's metadata lists, as they are there; None without any.
+    missing : tuple of str
+        Data sets that its sweep was to have and that were not there.
     """
 
     rows: pd.DataFrame
     figures: object = None
+    missing: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -74,7 +77,7 @@ def read_results(path: Path) -> Results:
     rows, _, figures = read_table(path)
     if rows.empty:
         raise DataError(f"{path} has no rows, but a figure needs at least one: run the sweep first.")
-    return Results(rows, figures)
+    return Results(rows, figures, missing_sets(path))
 
 
 def plain(value: Any) -> str:

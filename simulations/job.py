@@ -6,11 +6,13 @@ import logging
 import math
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from importlib.metadata import version
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from flwr_dpkmeans import __version__
 from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.errors import DPKMeansError
 from flwr_dpkmeans.kmeans.lloyd import cost_per_point
@@ -18,7 +20,7 @@ from simulations.clustering_metrics import clustering_metrics, optimal_centroids
 from simulations.configuration import NOT_PRIVATE, flat, job_key
 from simulations.datasets import DataSet
 from simulations.engines import run_settings
-from simulations.federation import reference_box
+from simulations.federation import n_clients_of, reference_box
 from simulations.outcome import Outcome
 
 Array = NDArray[np.float64]
@@ -84,6 +86,11 @@ def measured(settings: Mapping[str, Any], outcome: Outcome, data: DataSet) -> di
     columns: dict[str, Any] = {
         "epsilon": outcome.privacy.epsilon if private else None,
         "delta": outcome.privacy.delta if private else None,
+        "n_clients": n_clients_of(settings, data),
+        "trust": outcome.privacy.trust,
+        "noise": outcome.privacy.noise,
+        "version": __version__,
+        "flwr_version": flwr_version(),
         "n_iterations": outcome.n_iterations,
         "n_rows": len(points),
         "n_columns": points.shape[1],
@@ -137,6 +144,12 @@ def _reference(data: DataSet, scaler: Bounds, n_clusters: int) -> tuple[Array, f
     start = () if data.means is None or len(data.means) != n_clusters else (in_box_units(scaler, data.means),)
     centroids = optimal_centroids(points, n_clusters, n_init=OPTIMUM_STARTS, seed=0, init=start)
     return centroids, cost_per_point(points, centroids)
+
+
+@lru_cache(maxsize=1)
+def flwr_version() -> str:
+    """Of the Flower that is installed."""
+    return version("flwr")
 
 
 def log_quietly() -> None:

@@ -8,6 +8,7 @@ A sweep's Parquet table lists its figures in its metadata, and all of them are d
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -57,6 +58,7 @@ from simulations.figure_table import (
 
 _TEXT_OPTIONS = ("name", "title", "kind", "x", "y", "rows", "columns", "x_scale", "y_scale", "of", "true_k")
 _LIST_OPTIONS = ("series", "panel", "settings")
+_BARE = {"title": "", "footer": False}
 
 
 def figures_of(table: str | Path, output: str | Path | None = None) -> list[Path]:
@@ -136,6 +138,9 @@ def figure_files(spec: FigureSpec, results: Results) -> dict[str, bytes]:
     check_columns(spec, list(results.rows.columns))
     selection = select(spec.name, results, spec.where)
     notes = [*averaged_note(selection.rows, _cell(spec, selection.rows)), *notes_of(selection)]
+    if results.missing:
+        names = ", ".join(readable(("data.name",), name) for name in results.missing)
+        notes.append(f"Not run, as the files were not there: {names}.")
     if isinstance(spec, SharesSpec):
         shares, rounds = shares_numbers(spec, selection)
         return shares_files(spec, shares, rounds, [*notes, *left_out_note(shares.left_out)])
@@ -201,6 +206,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         results = read_results(Path(options.table))
         specs = _specs(options, results)
+        specs = tuple(dataclasses.replace(spec, **_BARE) for spec in specs) if options.bare else specs
         for path in write_figures(results, specs, _folder(options.table, options.output)):
             print(path)
     except DPKMeansError as error:
@@ -265,6 +271,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--spec", default="", metavar="FILE", help="YAML with a list of figures, or an experiment's file"
     )
+    parser.add_argument("--bare", action="store_true", help="without title and footer, for a paper that has its own")
     parser.add_argument("--kind", default="", help=", ".join(KINDS))
     for name in _TEXT_OPTIONS:
         if name != "kind":

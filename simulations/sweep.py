@@ -30,7 +30,7 @@ from flwr_dpkmeans.threads import one_thread
 from simulations.configuration import job_key
 from simulations.expansion import Sweep
 from simulations.job import failed_row, log_quietly, run_job
-from simulations.table import Journal, only_sweep, write_table
+from simulations.table import JOURNAL_FILE, Journal, only_sweep, write_table
 from simulations.workers import one_thread_from_now_on
 
 logger = logging.getLogger("simulations")
@@ -85,7 +85,8 @@ def run_sweep(sweep: Sweep, folder: Path, *, workers: int, run: Runner = run_job
     Raises
     ------
     ConfigurationError
-        If another sweep is at work in the folder.
+        If another sweep is at work in the folder, or runs in it were made by other code and `sweep.common` does not
+        say ``other_code``.
     """
     with only_sweep(folder):
         journal = Journal(folder)
@@ -93,7 +94,7 @@ def run_sweep(sweep: Sweep, folder: Path, *, workers: int, run: Runner = run_job
         keys = [job_key(settings) for settings in sweep.settings]
         rest = [settings for settings, key in zip(sweep.settings, keys, strict=True) if key not in before]
         reused = [before[key] for key in keys if key in before]
-        _warn_of_other_code(reused)
+        _require_this_code(reused, folder, take_others=bool(sweep.common["other_code"]))
         found: dict[str, Row] = {}
         try:
             with _progress() as progress:
@@ -110,7 +111,8 @@ def run_sweep(sweep: Sweep, folder: Path, *, workers: int, run: Runner = run_job
                 if key in merged
             ]
             figures = sweep.common["sweep"]["figures"]
-            table = write_table(folder, rows, experiment=sweep.name, figures=figures) if rows else folder
+            named = {"experiment": sweep.name, "figures": figures, "missing": sweep.missing}
+            table = write_table(folder, rows, **named) if rows else folder
     n_failed = sum(row["status"] != "done" for row in rows)
     return SweepResult(table, len(found), len(reused), n_failed)
 
@@ -130,16 +132,17 @@ def _labels(settings: Mapping[str, Any], experiment: str | None) -> Row:
     return {"experiment": experiment, "variant": settings.get("variant")}
 
 
-def _warn_of_other_code(rows: Sequence[Row]) -> None:
-    """Say if finished runs were made by other sources than today's."""
+def _require_this_code(rows: Sequence[Row], folder: Path, *, take_others: bool) -> None:
+    """Refuse finished runs that were made by other sources than today's, or warn of them where they are to be taken."""
     other = sum(row.get("code") != code_version() for row in rows)
-    if other:
-        logger.warning(
-            "%d of %d runs were finished before by another version of the code and are taken as they are: delete the "
-            "journal to run them again.",
-            other,
-            len(rows),
+    if not other:
+        return
+    found = f"{other} of {len(rows)} finished runs in {folder.absolute()} were made by other sources of this project"
+    if not take_others:
+        raise ConfigurationError(
+            f"{found}: delete its {JOURNAL_FILE}, choose another output=..., or take them with other_code=true."
         )
+    logger.warning("%s, and are taken as they are.", found)
 
 
 def _finished(settings: Sequence[Mapping[str, Any]], workers: int, run: Runner) -> Iterator[list[Row]]:

@@ -105,7 +105,12 @@ class Journal:
 
 
 def write_table(
-    folder: Path, rows: Sequence[Mapping[str, Any]], *, experiment: str | None, figures: Sequence[Any]
+    folder: Path,
+    rows: Sequence[Mapping[str, Any]],
+    *,
+    experiment: str | None,
+    figures: Sequence[Any],
+    missing: Sequence[str] = (),
 ) -> Path:
     """Write rows as a Parquet table that carries its figures' specifications.
 
@@ -118,6 +123,8 @@ def write_table(
         Name of the experiment.
     figures : sequence
         Specifications, see `simulations.figure_specs`.
+    missing : sequence of str
+        Data sets that the experiment names and that were not there, for the figures to say so.
 
     Returns
     -------
@@ -126,7 +133,11 @@ def write_table(
     """
     names = list(dict.fromkeys(name for row in rows for name in row))
     columns = {name: _column([row.get(name) for row in rows]) for name in names}
-    metadata = {"experiment": experiment or "", "figures": json.dumps(list(figures))}
+    metadata = {
+        "experiment": experiment or "",
+        "figures": json.dumps(list(figures)),
+        "missing": json.dumps(list(missing)),
+    }
     table = pa.table(columns).replace_schema_metadata(metadata)
     buffer = io.BytesIO()
     pq.write_table(table, buffer)
@@ -167,6 +178,13 @@ def read_table(path: Path) -> tuple[pd.DataFrame, str, list[Any]]:
     metadata = table.schema.metadata or {}
     figures = json.loads(metadata.get(b"figures", b"[]"))
     return table.to_pandas(), metadata.get(b"experiment", b"").decode(), figures
+
+
+def missing_sets(path: Path) -> tuple[str, ...]:
+    """Data sets that were not there for the table's sweep; none for CSV and tables that do not say it."""
+    path = path / TABLE_FILE if path.is_dir() else path
+    metadata = {} if path.suffix == ".csv" else pq.read_schema(path).metadata or {}
+    return tuple(json.loads(metadata.get(b"missing", b"[]")))
 
 
 def _column(values: Sequence[Any]) -> pa.Array:

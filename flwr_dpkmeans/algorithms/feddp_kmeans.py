@@ -216,6 +216,15 @@ class FedDPKMeans(_OnServerPoints):
         ]
         return self.of_rounds(known, facts, rounds_of_start + lloyd_rounds(known, facts, lloyd_total, n_lloyd))
 
+    def cautions(self, plan: Plan) -> tuple[str, ...]:
+        """Say so where no Lloyd round follows centroids of the clearest rows alone (appendix E, Algorithm 5)."""
+        if self.options.margin == 1.0 or self.options.max_iter:
+            return ()
+        return (
+            f"margin is {self.options.margin:g} and no Lloyd round follows: centroids are of the rows that are clear "
+            "by that much, perhaps next to none; give max_iter=2 or more, or margin=1.",
+        )
+
 
 @dataclass(frozen=True, kw_only=True)
 class FedDPChooseK(_OnServerPoints):

@@ -167,7 +167,7 @@ def load_pool(name: str) -> Pool:
     return Pool(mixed[held:], mixed[:held], n_clusters)
 
 
-def make_game(algorithm: str, epsilon: float, pool: Pool, *, noise: str = "seeded") -> Game:
+def make_game(algorithm: str, epsilon: float, pool: Pool, *, noise: str = "seeded", with_targets: bool = True) -> Game:
     """Draft the plan and choose the targets.
 
     Parameters
@@ -180,6 +180,8 @@ def make_game(algorithm: str, epsilon: float, pool: Pool, *, noise: str = "seede
         What rows are drawn from; half of them in each game.
     noise : str
         ``"seeded"`` (runs can be repeated, and protect nobody) or ``"secure"``.
+    with_targets : bool
+        Whether targets are looked for, which takes a few runs.
 
     Returns
     -------
@@ -219,7 +221,7 @@ def make_game(algorithm: str, epsilon: float, pool: Pool, *, noise: str = "seede
     totals = add_up(plan.events())
     mu = _require_gaussian(totals)
     draft = Game(algorithm, 0.0 if totals.exact else plan.epsilon, plan.delta, mu, plan, pool, {})
-    return _with_targets(draft)
+    return _with_targets(draft) if with_targets else draft
 
 
 def play(game: Game, seed: int, target: Array | None) -> Played:

@@ -84,7 +84,7 @@ def draw_curves(rows: Sequence[Row], target: str, cells: Sequence[Cell]) -> byte
         title_fontsize=9,
         alignment="left",
     )
-    return _encoded(figure)
+    return encoded(figure)
 
 
 def _panel(axes: Any, cell: Cell, rows: Sequence[Row]) -> None:
@@ -138,7 +138,7 @@ def _handles() -> list[Any]:
     return lines
 
 
-def _encoded(figure: Any) -> bytes:
+def encoded(figure: Any) -> bytes:
     """PNG with few colours, which takes a third of the room."""
     from PIL import Image
 

@@ -96,7 +96,7 @@ def test_the_optimum_is_no_worse_than_any_start_in_reach() -> None:
 
 
 def test_limits_and_reference_are_looked_up_by_epsilon(tmp_path: Path) -> None:
-    runs = {"0.080": [51.0, 52.0], "1.301": [50.5]}
+    runs = {"0.080": [51.0, 52.0, 60.0], "1.301": [50.5]}
     reference = {
         "optimum_cost_per_point": 50.0,
         "record_level_100_clients_x_1000": {"runs": runs},
@@ -105,7 +105,7 @@ def test_limits_and_reference_are_looked_up_by_epsilon(tmp_path: Path) -> None:
     path = tmp_path / "reference.json"
     path.write_text(json.dumps(reference))
     found = feddp_utility.reference_excesses(path)
-    assert found == {("record", 0.08): 1.5, ("record", 1.301): 0.5, ("client", 3.005): 0.25}
+    assert found == {("record", 0.08): 2.0, ("record", 1.301): 0.5, ("client", 3.005): 0.25}
     limit_of = feddp_utility.limit_of
     assert limit_of(PAPER["record"], "gaussian", 0.322, {}) == (0.03, "limit")
     assert limit_of(PAPER["client"], "gaussian", 1.49, found) == (0.12, "limit")

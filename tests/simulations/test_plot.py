@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
@@ -21,7 +22,7 @@ from simulations.figure_looks import METHODS, looks_of
 from simulations.figure_numbers import curve_numbers, elbow_numbers, pareto_numbers, shares_numbers
 from simulations.figure_ratios import ablation_numbers, area_numbers, heatmap_numbers
 from simulations.figure_specs import check_columns, parse_specs
-from simulations.figure_table import Results, Selection, averaged_note, notes_of, select
+from simulations.figure_table import Results, Selection, averaged_note, notes_of, read_results, select
 from simulations.plot import figure_files, figures_of, main
 from simulations.table import write_table
 
@@ -235,8 +236,8 @@ def test_every_kind_is_drawn_and_a_second_time_the_same(given: Row, rows: list[R
         assert figure_files(parsed, Results(pd.DataFrame(rows))) == files
 
 
-def texts_of(given: FigureSpec, rows: Sequence[Row], monkeypatch: pytest.MonkeyPatch) -> str:
-    """All text of a figure."""
+def drawn_of(given: FigureSpec, results: Results, monkeypatch: pytest.MonkeyPatch) -> Figure:
+    """A figure before it is encoded."""
     drawn: list[Figure] = []
 
     def keep(figure: Figure) -> Mapping[str, bytes]:
@@ -244,8 +245,16 @@ def texts_of(given: FigureSpec, rows: Sequence[Row], monkeypatch: pytest.MonkeyP
         return {}
 
     monkeypatch.setattr("simulations.plot.encode", keep)
-    figure_files(given, Results(pd.DataFrame(rows)))
-    found = [text.get_text() for text in drawn[0].findobj(Text) if isinstance(text, Text)]
+    figure_files(given, results)
+    return drawn[0]
+
+
+def texts_of(
+    given: FigureSpec, rows: Sequence[Row], monkeypatch: pytest.MonkeyPatch, missing: tuple[str, ...] = ()
+) -> str:
+    """All text of a figure."""
+    figure = drawn_of(given, Results(pd.DataFrame(rows), missing=missing), monkeypatch)
+    found = [text.get_text() for text in figure.findobj(Text) if isinstance(text, Text)]
     return " ".join(" ".join(found).split())
 
 
@@ -264,6 +273,36 @@ def test_the_caption_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> No
     secure = [one | {"privacy.noise": "secure"} for one in rows]
     assert "seeded" not in texts_of(spec("curve"), secure, monkeypatch)
     assert "seeded in 2 of 7 private runs" in notes_of(Selection(pd.DataFrame([*rows[:2], *secure[2:7]]), 0))[0]
+
+
+def test_title_and_footer_can_be_left_out_and_sets_that_were_not_there_are_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    rows = [row("fastlloyd", epsilon, seed, 1.0 + seed) for epsilon in EPSILONS for seed in (0, 1)]
+    told = "Not run, as the files were not there: Birch2, House."
+    assert told in texts_of(spec("curve", title="Above"), rows, monkeypatch, ("birch2", "house"))
+    assert "Above" in texts_of(spec("curve", title="Above"), rows, monkeypatch)
+    bare = texts_of(spec("curve", footer=False), rows, monkeypatch, ("birch2",))
+    assert not any(said in bare for said in ("Above", "Not run", "Noise was seeded", "bands"))
+    table = write_table(tmp_path, rows, experiment="a", figures=[], missing=("birch2",))
+    assert read_results(table).missing == read_results(tmp_path).missing == ("birch2",)
+    with pytest.raises(ConfigurationError, match="footer 'no', but it must be true or false"):
+        spec("curve", footer="no")
+
+
+def test_a_band_does_not_take_a_log_axis_for_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Mean 2, and a band from -4.4 (two seeds, Student's t) to 8.4: on a log axis from 2 * 2 / 8.35.
+    rows = [row("fastlloyd", epsilon, seed, 1.5 + seed) for epsilon in EPSILONS for seed in (0, 1)]
+    cells = curve_numbers(spec("curve"), selection(rows)).cells
+    assert cells["low"].max() < -4.0
+    for scale, least in (("linear", cells["low"].min()), ("log", 4.0 / cells["high"].max())):
+        given = spec("curve", y_scale=scale)
+        [axes] = drawn_of(given, Results(pd.DataFrame(rows)), monkeypatch).findobj(Axes)
+        [band] = axes.collections
+        assert band.get_paths()[0].vertices[:, 1].min() == pytest.approx(least)
+        assert bool(axes.get_ylim()[0] > 0.2) is (scale == "log")
+        said = texts_of(given, rows, monkeypatch)
+        assert ("no farther below their mean than above it" in said) is (scale == "log")
 
 
 def test_one_seed_has_no_band(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -400,6 +439,9 @@ def test_the_command_line_asks_for_a_figure(tmp_path: Path, capsys: pytest.Captu
     }
     found = pd.read_csv(tmp_path / "out" / "curve_nicv.csv")
     assert sorted(found["privacy.epsilon"].dropna().unique()) == [1.0, 2.0]
+    large = (tmp_path / "out" / "curve_nicv.pdf").read_bytes()
+    assert main([str(table), *shown, "--y", "nicv", "--output", str(tmp_path / "bare"), "--bare"]) == 0
+    assert (tmp_path / "bare" / "curve_nicv.pdf").read_bytes() != large
     assert list(found.columns) == ["panel", "series", "privacy.epsilon", "nicv", "low", "high", "seeds", "left_out"]
     capsys.readouterr()
 

@@ -168,8 +168,11 @@ def test_rows_of_other_code_are_said(four: Sweep, tmp_path: Path, caplog: pytest
         assert not caplog.records
         path = tmp_path / JOURNAL_FILE
         path.write_text(path.read_text().replace(code_version(), "another", 1))
-        run_sweep(four, tmp_path, workers=0, run=quick)
-    assert "1 of 4 runs were finished before by another version" in caplog.text
+        with pytest.raises(ConfigurationError, match=r"1 of 4 finished runs in .* take them with other_code=true"):
+            run_sweep(four, tmp_path, workers=0, run=quick)
+        told = replace(four, common={**four.common, "other_code": True})
+        assert run_sweep(told, tmp_path, workers=0, run=quick).n_reused == 4
+    assert "1 of 4 finished runs" in caplog.text
 
 
 def rows_in(path: Path) -> int:
@@ -305,7 +308,7 @@ def test_the_key_of_a_run_changes_with_what_changes_its_result(four: Sweep) -> N
         "engine.masking": False,
     }.items():
         assert job_key(changed(base, name, value)) != before, name
-    for name in ("output", "workers", "variant", "sweep"):
+    for name in ("output", "workers", "variant", "sweep", "other_code"):
         assert job_key({**base, name: "other"}) == before, name
     # One number in two spellings.
     assert job_key(changed(base, "privacy.epsilon", 1)) == job_key(changed(base, "privacy.epsilon", 1.0)) == before

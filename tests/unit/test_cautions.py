@@ -18,6 +18,7 @@ from sklearn.datasets import load_iris, load_wine
 from support.flat import flat_estimator
 
 from flwr_dpkmeans import DPKMeans, FederatedKMeans, KMeansClient
+from flwr_dpkmeans.algorithms.server_points import hold_points
 from flwr_dpkmeans.data.schema import Schema
 from flwr_dpkmeans.errors import PlanError, PrivacyWarning
 from flwr_dpkmeans.estimator import warn_once
@@ -28,12 +29,32 @@ from flwr_dpkmeans.flower.strategy import FastLloyd
 from flwr_dpkmeans.node.guard import NodeSettings
 from flwr_dpkmeans.node.ledger import MemoryLedger
 from flwr_dpkmeans.node.policy import ClientPolicy
-from flwr_dpkmeans.options import parse_config
+from flwr_dpkmeans.options import parse_config, parse_run
 from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.statement import LOCAL, plan_cautions
 from simulations.planner.forecast import notes_on
 
 ENGINES = ("direct", "inprocess")
+
+
+def test_centroids_of_clear_rows_alone_are_told() -> None:
+    server = np.random.default_rng(0).normal(size=(40, 2))
+    said = []
+    for margin, rounds in ((0.333, 0), (0.333, 2), (1.0, 0)):
+        options = {
+            "margin": margin,
+            "max_iter": rounds,
+            "n_clusters": 2,
+            "n_examples": 10_000,
+            "bounds": ((-3.0,), (3.0,)),
+        }
+        config = parse_run(has_server_data=True, algorithm="feddp_kmeans", **options)
+        held = hold_points(config, server)
+        plan = draft_plan(
+            config, run_id=1, n_clients=3, seed=7, n_features=2, server=held.facts, public_points=held.public
+        )
+        said.append("margin is 0.333 and no Lloyd round follows" in " ".join(plan_cautions(plan)))
+    assert said == [True, False, False]
 
 
 @pytest.fixture(autouse=True)

@@ -7,6 +7,7 @@ import pytest
 
 from flwr_dpkmeans.errors import ConfigurationError, DataError
 from simulations.baselines import optimal
+from simulations.baselines.pooled import run_kmeans
 
 
 def test_pooled_parts_are_clustered() -> None:
@@ -44,3 +45,19 @@ def test_bad_input_gets_one_sentence(parts: list[object], n_clusters: int, error
         optimal(parts, n_clusters)  # type: ignore[arg-type]
     assert str(caught.value).endswith(".")
     assert "\n" not in str(caught.value)
+
+
+def test_where_clusters_share_a_centroid_restarts_of_k_means_plus_plus_are_not_the_best() -> None:
+    rng = np.random.default_rng(1)
+    points = np.repeat(rng.normal(0.0, 10.0, (40, 60)), 12, axis=0) + rng.normal(0.0, 1.0, (480, 60))
+
+    def cost(centres: np.ndarray) -> float:
+        return float(((points[:, None, :] - centres) ** 2).sum(axis=2).min(axis=1).mean())
+
+    found = optimal([points], 5, n_init=3, random_state=0)
+    plain = [run_kmeans(points, 5, n_init=3, random_state=seed) for seed in range(3)]
+    assert cost(found) < 0.999 * min(map(cost, plain))
+    # Where both agree the usual one is returned, bit by bit.
+    apart = np.repeat(np.eye(3), 30, axis=0) + rng.normal(0.0, 0.01, (90, 3))
+    same = run_kmeans(apart, 3, n_init=3, random_state=0)
+    assert np.array_equal(optimal([apart], 3, n_init=3, random_state=0), same)

@@ -47,6 +47,7 @@ PUBLIC = {
     ("baselines/pooled.py", "k_fed"): "hands a seed to `run_kmeans`",
     ("baselines/max_cover.py", "_proxy_centres"): "restarts of k-means on a noisy cover",
     ("baselines/pooled.py", "optimal"): "hands a seed to `run_kmeans`",
+    ("baselines/pooled.py", "_from_leading_directions"): "hands a seed to `run_kmeans`",
     ("baselines/central.py", "_optimal"): "hands a seed to `run_kmeans`",
     ("baselines/central.py", "_k_fed"): "hands a seed to `run_kmeans`",
     ("sums/wire.py", "terms_digest"): "leaves the seed out of what is compared",
