@@ -115,7 +115,7 @@ def _tree(
         table = np.bincount(bins[:, i] * _BINS + bins[:, j], minlength=_BINS**2).reshape(_BINS, _BINS)
         scores[i, j] = float(np.abs(table - n * np.outer(shares[i], shares[j])).sum())
     part = list(range(d))
-    chosen = []
+    chosen: list[tuple[int, int]] = []
     while len(chosen) < d - 1:
         open_pairs = [pair for pair in scores if part[pair[0]] != part[pair[1]]]
         noisy = [0.5 * rate * scores[pair] + generator.gumbel() for pair in open_pairs]

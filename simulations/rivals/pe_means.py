@@ -21,16 +21,18 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy.spatial import cKDTree
 from scipy.special import gamma
 
-from flwr_dpkmeans.algorithms.kmeans_task import KMeansTask, cluster_state, seed_of, seeded_state, stepped
+from flwr_dpkmeans.algorithms.kmeans_task import KMeansTask, seed_of, seeded_state, stepped
 from flwr_dpkmeans.algorithms.noise_budget import PlannedSum, ReleasePart, private_sums, root_at_least
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.kmeans.lloyd import clip_rows, is_on_grid, nearest_centroids, round_to_grid, sum_by_label
 from flwr_dpkmeans.privacy.release import Norm, PrivacyUnit, ReleasedSum, Sensitivity
 from flwr_dpkmeans.sums.round import Algorithm, Array, PrivateSum, State
 from flwr_dpkmeans.sums.settings import Options, real, whole
-from flwr_dpkmeans.sums.task import Known, register
+from flwr_dpkmeans.sums.task import Known
 from simulations.baselines.pooled import run_kmeans
 
 CANDIDATES, OFFSPRING, PROJECTION = "candidates", "offspring", "projection"
@@ -42,6 +44,7 @@ _STEP = 0.01  # of the radius
 _TAIL = 1.75  # exponent of the Levy flights: 2 would be Gaussian
 _RESTARTS = 10
 _TRIES = 100
+_WIDEST_TREE = 16
 _MOST_CANDIDATES = 200_000
 _FARTHEST = 64.0
 """Largest coordinate of a candidate or a projection that a client takes from a server: labels stay exact."""
@@ -129,7 +132,7 @@ class HDPEMeans(PEMeans):
         ]
 
         def statistic(points: Array, state: State) -> Sequence[Array]:
-            labels, _ = nearest_centroids(evolution.seen(points, state), state[CANDIDATES])
+            labels = nearest(evolution.seen(points, state), state[CANDIDATES])
             return [sum_by_label(clip_rows(points, radius), labels, k), _count(labels, k)]
 
         def advance(state: State, released: ReleasedSum) -> State:
@@ -183,8 +186,7 @@ class Evolution:
         vote = Sensitivity(Norm.L2, 1.0, PrivacyUnit.RECORD, "one row has one vote", nonnegative=True)
 
         def statistic(points: Array, state: State) -> Sequence[Array]:
-            labels, _ = nearest_centroids(self.seen(points, state), state[CANDIDATES])
-            return [_count(labels, self.n_candidates)]
+            return [_count(nearest(self.seen(points, state), state[CANDIDATES]), self.n_candidates)]
 
         def advance(state: State, released: ReleasedSum) -> State:
             return self._select(index, state, released["votes"], known.noise_factor)
@@ -203,7 +205,7 @@ class Evolution:
         weights = votes[voted] if votes.any() else None
         found = run_kmeans(candidates[voted], self.k, n_init=_RESTARTS, random_state=0, weights=weights)
         found = round_to_grid(found if self.projects else np.clip(found, -1.0, 1.0))
-        counts = np.bincount(nearest_centroids(candidates, found)[0], votes, minlength=self.k)
+        counts = np.bincount(nearest(candidates, found), votes, minlength=self.k)
         following = found
         if index < self.n_generations:
             generator = np.random.default_rng([seed_of(state), 2, index])
@@ -225,6 +227,13 @@ class Evolution:
         )
         fits = fits and self.k <= len(state[CANDIDATES]) <= self.n_candidates
         return fits and (not self.projects or len(state[PROJECTION]) == self.n_features)
+
+
+def nearest(points: Array, candidates: Array) -> NDArray[np.int32]:
+    """Index of each row's nearest candidate, a function of that row alone; a tree pays in few dimensions."""
+    if points.shape[1] > _WIDEST_TREE:
+        return nearest_centroids(points, candidates)[0]
+    return np.asarray(cKDTree(candidates).query(points)[1], dtype=np.int32)
 
 
 def above_threshold(votes: Array, n_rows: int) -> Array:
@@ -288,9 +297,3 @@ def _packed(n_points: int, width: int, radius: float, apart: float, generator: n
 
 def _count(labels: Any, n: int) -> Array:
     return np.bincount(labels, minlength=n).astype(np.float64)
-
-
-register(PEMeans)
-register(HDPEMeans)
-
-__all__ = ["Evolution", "HDPEMeans", "HDPEMeansOptions", "PEMeans", "PEMeansOptions", "cluster_state"]

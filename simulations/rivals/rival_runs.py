@@ -17,6 +17,7 @@ from flwr_dpkmeans.sums.settings import Options
 from simulations.configuration import flat, job_key
 from simulations.expansion import Sweep
 from simulations.job import failed_row
+from simulations.rivals import register_rivals
 from simulations.rivals.installed_methods import PACKAGES, diffprivlib_kmeans, is_installed, mst_kmeans
 from simulations.rivals.locality_hashing import lsh_clustering
 from simulations.rivals.pe_means import HDPEMeansOptions, PEMeansOptions
@@ -117,6 +118,7 @@ def cluster(method: str, rows: Prepared, n_clusters: int, epsilon: float, seed: 
 
 def _fitted(method: str, rows: Prepared, n_clusters: int, epsilon: float, seed: int) -> Array:
     """By the estimator, over equal parts of the shuffled rows."""
+    register_rivals()
     order = np.random.default_rng([seed, 1]).permutation(len(rows.points))
     model = FederatedKMeans(
         n_clusters,

@@ -6,7 +6,6 @@ The paper's noise is Laplace's; here it is Gaussian, so that parties can add it 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -26,7 +25,7 @@ from flwr_dpkmeans.kmeans.lloyd import (
 from flwr_dpkmeans.privacy.release import Norm, PrivacyUnit, ReleasedSum, Sensitivity
 from flwr_dpkmeans.sums.round import Algorithm, Array, PrivateSum, State
 from flwr_dpkmeans.sums.settings import Options, flag, whole
-from flwr_dpkmeans.sums.task import Known, register
+from flwr_dpkmeans.sums.task import Known
 from simulations.baselines.pooled import run_kmeans
 
 MOST_CELLS = 2**17
@@ -86,7 +85,7 @@ class UniformGrid(KMeansTask):
 
         def advance(state: State, released: ReleasedSum) -> State:
             cells = np.arange(n_cells)
-            centres = (cells[:, None] // strides % side + 0.5) * (2.0 / side) - 1.0
+            centres = np.asarray((cells[:, None] // strides % side + 0.5) * (2.0 / side) - 1.0, dtype=np.float64)
             found, counts = weighted_kmeans(centres, released["cells"], self.n_clusters)
             found = round_to_grid(found)
             return stepped(state, found, round_to_grid(counts))
@@ -119,8 +118,8 @@ def grid_side(n_rows: int, n_features: int, epsilon: float) -> int:
     >>> grid_side(5000, 2, 1.0)  # 500 cells
     22
     """
-    cells = (n_rows * epsilon / _ROWS_PER_CELL) ** (2.0 * n_features / (2.0 + n_features))
-    return max(2, math.floor(min(cells, float(MOST_CELLS)) ** (1.0 / n_features) + 1e-9))
+    cells: float = (n_rows * epsilon / _ROWS_PER_CELL) ** (2.0 * n_features / (2.0 + n_features))
+    return max(2, int(min(cells, float(MOST_CELLS)) ** (1.0 / n_features) + 1e-9))
 
 
 def weighted_kmeans(centres: Array, weights: Array, n_clusters: int) -> tuple[Array, Array]:
@@ -140,6 +139,3 @@ def weighted_kmeans(centres: Array, weights: Array, n_clusters: int) -> tuple[Ar
         full = totals > 1.0
         found[full] = np.clip(sums[full] / totals[full, None], -1.0, 1.0)
     return found, np.maximum(totals, 0.0)
-
-
-register(UniformGrid)
