@@ -1,0 +1,17 @@
+"""Other people's methods, built here to be compared with: federated where they are sums over rows, else central.
+
+The federated ones are known to the estimator, `flwr run` and sweeps where `flwr-dpkmeans-rivals` is installed, the
+pyproject.toml in this folder, or after `register_rivals`.
+"""
+
+from __future__ import annotations
+
+
+def register_rivals() -> None:
+    """Make the federated methods known in this process; again is no mistake."""
+    from flwr_dpkmeans.sums.task import register
+    from simulations.rivals.pe_means import HDPEMeans, PEMeans
+    from simulations.rivals.uniform_grid import UniformGrid
+
+    for kind in (PEMeans, HDPEMeans, UniformGrid):
+        register(kind)

@@ -1,0 +1,69 @@
+"""All rivals in one table: `python -m simulations.rivals --help`; the same command again continues where it stopped.
+
+Bounds, centres and radii of most sets follow from private rows, as in the papers, and the noise is seeded: these runs
+protect nobody.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError
+from flwr_dpkmeans.results.writer import write_whole
+from simulations.job import log_quietly
+from simulations.rivals.rival_data import SETS
+from simulations.rivals.rival_figure import draw
+from simulations.rivals.rival_runs import METHODS, jobs, run
+from simulations.rivals.rival_table import beside_published, compared, markdown, wins
+from simulations.sweep import default_workers, run_sweep
+from simulations.table import Journal
+
+_SETS = tuple(name for name in SETS if not name.startswith("dpm_"))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run what is missing, and write table and figure; 0, 1 if a run failed, or 2 for a mistake of the caller."""
+    options = _parser().parse_args(arguments)
+    log_quietly()
+    try:
+        sweep = jobs(options.sets, options.methods, options.seeds, options.data_dir)
+        result = run_sweep(sweep, Path(options.output), workers=default_workers(options.workers), run=run)
+        _write(Path(options.output))
+    except DPKMeansError as error:
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("stopped; the same command continues", file=sys.stderr)
+        return 130
+    print(f"{result.n_run} runs, {result.n_reused} were finished before, {result.n_failed} failed", file=sys.stderr)
+    return 1 if result.n_failed else 0
+
+
+def _write(folder: Path) -> None:
+    """Table and figure of all runs in the folder."""
+    sets = compared(list(Journal(folder).finished().values()))
+    if not sets:
+        raise ConfigurationError("no set has runs of 'optimal' and 'proxy_lloyd' yet: add them to --methods.")
+    text = "\n".join([markdown(sets), wins(sets), beside_published(sets)])
+    print(text)
+    most = max(area.n_seeds for own in sets for area in own.areas.values())
+    write_whole(folder / "rivals.md", text.encode())
+    write_whole(folder / "rivals.png", draw(sets, f"All methods on the same rows, up to {most} seeds"))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m simulations.rivals", description="All rivals in one table.")
+    parser.add_argument("--sets", nargs="+", default=list(_SETS), metavar="SET", help=f"of {', '.join(SETS)}")
+    parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=METHODS, metavar="METHOD")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--data-dir", default="data", help="folder with adult.npz, lsun.npz, s1.npz and yeast.npz")
+    parser.add_argument("--workers", type=int, default=None, help="processes; 0: this one; default: one per core")
+    parser.add_argument("--output", default="outputs/rivals", help="folder of journal, table and figure")
+    return parser
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
