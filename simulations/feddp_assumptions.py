@@ -95,10 +95,12 @@ def measure(
     weights = np.bincount(distances.argmin(axis=1), minlength=len(centres)) / len(points)
     spread = math.sqrt(cost_per_point(points, centres))
     return Measured(
-        *points.shape,
+        len(points),
+        points.shape[1],
         k,
         len(server_points),
-        *(float(np.linalg.norm(rows, axis=1).max()) for rows in (points, server_points)),
+        float(np.linalg.norm(points, axis=1).max()),
+        float(np.linalg.norm(server_points, axis=1).max()),
         spread if means is None else spread / math.sqrt(points.shape[1]),
         float(weights.min()),
         clear_rows(some, centres, MARGIN),

@@ -39,11 +39,11 @@ from flwr_dpkmeans.secagg.messages import Release, Silence, Stage
 from flwr_dpkmeans.secagg.party import require_equal_tags
 from flwr_dpkmeans.secagg.roster import Credential, Roster, fingerprints, require_known_peers
 from flwr_dpkmeans.sums.draft import build_algorithm, initial_state, redraft_plan, require_plausible
-from flwr_dpkmeans.sums.plan import COUNT, Plan, make_noise_source
+from flwr_dpkmeans.sums.plan import COUNT, Plan, PlannedRound, make_noise_source
 from flwr_dpkmeans.sums.round import State
 from flwr_dpkmeans.sums.statement import Step, build_report, describe_step
 from flwr_dpkmeans.sums.task import Found
-from flwr_dpkmeans.sums.trust import Session, session_of
+from flwr_dpkmeans.sums.trust import Broadcast, Session, session_of
 from flwr_dpkmeans.sums.wire import Failure, KeysReply, Request, dump_plan, load_plan, own_versions, plan_digest
 
 logger = placed_logger("flwr_dpkmeans.server")
@@ -307,7 +307,7 @@ class Server:
         session = self.session
         index = session.round_index
         planned = self.plan.round_at(index)
-        broadcast = planned.model.broadcast(aggregate, planned.blocks, self.plan.fraction_bits, self._noise)
+        broadcast = self._broadcast(aggregate, planned)
         if broadcast.released is not None:
             n_sharers = None if session.sharers is None else len(session.sharers.members)
             require_plausible(self.plan, index, broadcast.released, n_clients, n_sharers)
@@ -324,6 +324,9 @@ class Server:
         else:
             self.due, self._to_open = Stage.SUM, index + 1
         return step
+
+    def _broadcast(self, aggregate: AggregateVector, planned: PlannedRound) -> Broadcast:
+        return planned.model.broadcast(aggregate, planned.blocks, self.plan.fraction_bits, self._noise)
 
     def _take_finish(self, answers: Iterable[tuple[int, Answer]]) -> None:
         """Check that all clients ended with the same state, and note whose result is confirmed."""

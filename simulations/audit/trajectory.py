@@ -139,14 +139,16 @@ def in_the_clear(rows: Array, start: Array, n_rounds: int) -> View:
         means = np.where(counts[:, None] > 0, sums / np.maximum(counts, 1.0)[:, None], centroids)
         seen.append((centroids, means * counts[:, None], counts))
         centroids = round_to_grid(means)
-    return View(*(np.array(one) for one in zip(*seen, strict=True)), rows)
+    before, sums, counts = (np.array(one) for one in zip(*seen, strict=True))
+    return View(before, sums, counts, rows)
 
 
 def view_of(game: Game, played: Played, *, noisy: bool) -> View:
     """Sums and counts by cluster of a run's rounds, as clients read them, or without their noise."""
     parts = [_sums_of(game, one, one.released if noisy else one.exact) for one in played.rounds]
     seen = [part for part in parts if part is not None]
-    return View(*(np.array(one) for one in zip(*seen, strict=True)), played.rows)
+    centroids, sums, counts = (np.array(one) for one in zip(*seen, strict=True))
+    return View(centroids, sums, counts, played.rows)
 
 
 def _sums_of(game: Game, one: Round, values: Array) -> tuple[Array, Array, Array] | None:
@@ -165,7 +167,7 @@ def _sums_of(game: Game, one: Round, values: Array) -> tuple[Array, Array, Array
 
 def _explained(change: Array, won: Array, before: Array, after: Array) -> list[Array]:
     """Rows that moved, if a move at a time explains a step; those that were found until it got stuck else."""
-    change, won, found = change.copy(), won.copy(), []
+    change, won, found = change.copy(), won.copy(), list[Array]()
     while len(found) < len(won) ** 2:
         for row, source, target in _moves(change, won, before, after):
             found.append(row)
@@ -233,8 +235,8 @@ def attack(method: str, views: Sequence[View], *, noise: bool, runs: int) -> Lin
     for name, adversary in adversaries.items():
         rebuilt = [adversary(view) for view in views]
         found[name] = (sum(int(one.right.sum()) for one in rebuilt) / n_rows, sum(len(one.named) for one in rebuilt))
-    parts, counts = zip(found["told"], found["finds"], strict=True)
-    return Line(method, noise, runs, *parts, sum(map(_n_alone, views)) / n_rows, *counts)
+    (part_told, n_told), (part_found, n_found) = found["told"], found["finds"]
+    return Line(method, noise, runs, part_told, part_found, sum(map(_n_alone, views)) / n_rows, n_told, n_found)
 
 
 def _n_alone(view: View) -> int:
