@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from flwr_dpkmeans.algorithms.noise_budget import ReleasePart, allocate
-from flwr_dpkmeans.errors import ConfigurationError, LocalMisuseError
+from flwr_dpkmeans.errors import ConfigurationError, LocalMisuseError, ProtocolError
 from flwr_dpkmeans.kmeans.lloyd import clip_vector, round_to_grid, toward_zero
 from flwr_dpkmeans.privacy.release import Block, NoiseShape, Norm, PrivacyUnit, ReleasedSum, Sensitivity
 from flwr_dpkmeans.sums.plan import Plan
@@ -72,6 +72,8 @@ class ArraySum(Task):
         rounds = [tuple(blocks)] * self.max_rounds if exact else allocate(known, [parts] * self.max_rounds)
 
         def statistic(points: Array, state: State) -> Sequence[Array]:
+            if points.ndim != 1:  # A table: whether it fits would tell the server how many rows there are.
+                raise ProtocolError(f"the plan computes {self.name!r}, but this client has a table: send it elsewhere.")
             # What is not finite cannot be clipped, and a refusal would tell the server of it.
             update, weight = np.split(points if np.isfinite(points).all() else np.zeros_like(points), [-1])
             update = clip_vector(update / max(self.clip, np.abs(update).max()) * _REACH, _REACH)

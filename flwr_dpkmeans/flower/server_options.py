@@ -85,6 +85,9 @@ class ServerOptions(SettingsFile):
 
     def write_connection(self) -> None:
         """Say to ``flwr`` where the SuperLink is."""
+        paths = f"{self.state}{self.authority}{self.results}"
+        if "'" in paths or not paths.isprintable():
+            raise ConfigurationError(f"{str(self.state)!r} has a ' or what cannot be printed: choose another folder.")
         for folder in (self.state, self.home, self.results):
             folder.mkdir(mode=0o700, exist_ok=True)
         if not self.secret.exists():

@@ -156,16 +156,19 @@ def _serve(options: ServerOptions) -> int:
         # In sessions of their own, so that Ctrl-C reaches each once.
         start = partial(subprocess.Popen, env=options.environment, start_new_session=True)
         superlink, apps = start(options.command), start(options.apps_command)
-        while superlink.poll() in (None, -signal.SIGKILL) and not stop.wait(_LOOK_SECONDS):
-            if superlink.poll() == -signal.SIGKILL:
-                print("the SuperLink was killed and is started again; runs go on", file=sys.stderr, flush=True)
-                superlink = start(options.command)
-            if apps.poll() is not None:
-                apps = start(options.apps_command)
-            seen = _look(options, seen)
-        for process in (apps, superlink):
-            process.terminate()
-            process.wait()
+        try:
+            while superlink.poll() in (None, -signal.SIGKILL) and not stop.wait(_LOOK_SECONDS):
+                if apps.poll() is not None:
+                    apps = start(options.apps_command)
+                with suppress(OSError):  # a full disk, or a pipe that nobody reads, takes no line
+                    if superlink.poll() == -signal.SIGKILL:
+                        superlink = start(options.command)
+                        print("the SuperLink was killed and is started again; runs go on", file=sys.stderr, flush=True)
+                    seen = _look(options, seen)
+        finally:
+            for process in (apps, superlink):
+                process.terminate()
+                process.wait()
         process_id.truncate(0)
     return superlink.returncode
 

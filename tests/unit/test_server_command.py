@@ -11,6 +11,7 @@ from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock
 
 import httpx
 import pytest
@@ -113,6 +114,39 @@ def test_a_folder_is_made_whole_or_not_at_all(
     assert main(["server", "init", "office", "--parties", "a", "b", "--app", "app.fab", *changes]) == 1
     assert re.search(sentence, capsys.readouterr().err)
     assert not (tmp_path / "office").exists()
+
+
+def test_a_path_that_cannot_stand_in_flowers_files_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "app.fab").write_bytes(FAB)
+    for name in ("o'brien", "two\nlines", "not\udcffUTF-8"):
+        words = [name, "--federation", "office", "--parties", "a", "b", "--app", "app.fab"]
+        assert main(["server", "init", *words]) == 1
+        assert "has a ' or what cannot be printed: choose another folder" in capsys.readouterr().err
+        assert [path.name for path in tmp_path.iterdir()] == ["app.fab"]
+
+
+def test_no_superlink_outlives_its_command(office: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A full disk, or a pipe that nobody reads, takes no line and ends nothing; what nobody foresaw ends all of it."""
+    processes: list[MagicMock] = []
+
+    def start(*_: object, **__: object) -> MagicMock:
+        processes.append(MagicMock(poll=lambda: None))
+        return processes[-1]
+
+    looks = iter([BrokenPipeError(), OSError(28, "No space left on device"), RuntimeError("a mistake")])
+    monkeypatch.setattr(server_command, "_look", MagicMock(side_effect=looks))
+    monkeypatch.setattr(server_command, "_LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(server_command.subprocess, "Popen", start)
+    monkeypatch.setattr(server_command.signal, "signal", lambda *_: None)
+    with pytest.raises(RuntimeError, match="a mistake"):
+        server_command._serve(ServerOptions.load(office))
+    assert len(processes) == 2
+    for process in processes:
+        process.terminate.assert_called_once()
+        process.wait.assert_called_once()
 
 
 def test_nothing_is_overwritten(office: Path, capsys: pytest.CaptureFixture[str]) -> None:
