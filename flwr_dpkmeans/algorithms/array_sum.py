@@ -56,12 +56,14 @@ class ArraySum(Task):
 
     def check(self, settings: Settings) -> None:
         sizes = [math.prod(shape) for _, shape in self.arrays]
-        n_bytes = len(base64.b64decode(self.start))
+        n_bytes = len(start := base64.b64decode(self.start))
         if len(dict(self.arrays)) < len(sizes) or min(sizes, default=0) < 1 or n_bytes not in (0, 8 * sum(sizes)):
             raise ConfigurationError(
                 f"arrays are {self.arrays!r} with {n_bytes // 8} values, but names must differ, and each array needs "
                 "values: give such arrays."
             )
+        if not np.isfinite(np.frombuffer(start, "<f8")).all():
+            raise ConfigurationError("arrays begin with NaN or infinity, which no sum moves: give finite values.")
 
     def build(self, known: Known) -> Algorithm:
         parts = [ReleasePart("updates", (self.size,), _MOVE, 1.0, _REACH)]

@@ -117,14 +117,15 @@ def server(arguments: Sequence[str]) -> int:
 def _init(given: argparse.Namespace) -> None:
     """Make everything that a server has, once, or nothing."""
     folder, parties, address = given.folder.absolute(), given.parties, given.address or f"{HOST}:{given.port}"
-    if folder.exists():
-        raise ConfigurationError(f"{folder} is there already and left alone: choose another folder.")
     if len({*parties}) < len(parties):
         raise ConfigurationError(f"the parties are {', '.join(parties)}, of which one is there twice: name each once.")
     made = {"federation": given.federation or folder.name, "superlink": address, "app": app_hash(given.app)}
     try:
-        (folder / "certificates").mkdir(mode=0o700, parents=True)
-        folder.chmod(0o700)
+        folder.mkdir(mode=0o700, parents=True)
+    except FileExistsError as error:
+        raise ConfigurationError(f"{folder} is there already and left alone: choose another folder.") from error
+    try:
+        (folder / "certificates").mkdir(mode=0o700)
         write_new(folder / FILE, ServerOptions.to_toml({"app": str(given.app.absolute()), "port": given.port}).encode())
         options = ServerOptions.load(folder)
         hosts = (address.rpartition(":")[0].strip("[]"), "localhost", HOST)

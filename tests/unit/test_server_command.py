@@ -116,6 +116,23 @@ def test_a_folder_is_made_whole_or_not_at_all(
     assert not (tmp_path / "office").exists()
 
 
+def test_of_two_who_make_a_folder_at_once_one_has_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other one neither takes it over nor removes it, and under no umask is it open to others for a moment."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "app.fab").write_bytes(FAB)
+
+    def meanwhile(app: Path) -> str:
+        (tmp_path / "office" / "certificates").mkdir(parents=True)
+        return app_hash(app)
+
+    monkeypatch.setattr(server_command, "app_hash", meanwhile)
+    assert main(["server", "init", "office", "--parties", "a", "b", "--app", "app.fab"]) == 1
+    assert "is there already and left alone" in capsys.readouterr().err
+    assert [path.name for path in (tmp_path / "office").rglob("*")] == ["certificates"]
+
+
 def test_a_path_that_cannot_stand_in_flowers_files_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -98,6 +98,13 @@ def test_arrays_that_do_not_fit_are_refused() -> None:
     for arrays in ({}, {"a": []}):
         with pytest.raises(ConfigurationError, match="names must differ, and each array needs values"):
             SecureSum(record(**arrays))
+    with pytest.raises(ConfigurationError, match="arrays a hold no real numbers"):
+        SecureSum(ArrayRecord({"a": Array(np.array([1j]))}))
+    for value in (np.nan, -np.inf):
+        with pytest.raises(ConfigurationError, match="begin with NaN or infinity"):
+            SecureSum(record(a=[1.0, value]))
+    with pytest.raises(ConfigurationError, match=r"epsilon is 0\.0"):  # not the default, and not without noise
+        SecureSum(record(a=[1.0]), epsilon=0.0)
     short = base64.b64encode(np.zeros(2).tobytes()).decode()
     with pytest.raises(ConfigurationError, match="with 2 values"):
         plan_of().config.changed(start=short)
