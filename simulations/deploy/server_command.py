@@ -190,12 +190,15 @@ def _look(options: ServerOptions, seen: int) -> int:
 def let_in(options: ServerOptions) -> list[str]:
     """Register each invited party under its name, if its key was never registered; return the names.
 
-    So whom the operator has unregistered stays outside, whatever the invitation says.
+    So whom the operator has unregistered stays outside, and nobody takes another's name, whatever the invitation says.
     """
     invited = Invitation.from_toml(options.invitation).parties
     with options.client() as client:
-        known = {node.public_key for node in client.ListNodes(ListNodesRequest()).nodes_info}
+        known = {node.public_key: node.name for node in client.ListNodes(ListNodesRequest()).nodes_info}
         new = {name: key for name, party in invited.items() if party.key and (key := _key(party)) not in known}
+        for name in set(new) & set(known.values()):
+            del new[name]
+            print(f"{name} has another key than it was registered with: see 'flwr supernode register'", file=sys.stderr)
         for name, key in new.items():
             client.RegisterNode(RegisterNodeRequest(public_key=key, name=name))
     return list(new)

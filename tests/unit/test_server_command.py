@@ -325,6 +325,13 @@ def test_parties_are_let_in_once_each_under_their_names(
     server_command._look(options, again)
     assert [node.name for node in register.nodes_info] == ["ward-8", "ward-7"]
     assert capsys.readouterr().out.splitlines() == ["ward-8 is registered", "ward-7 is registered"]
+    # Nor by another key, nor does anybody else by this name.
+    text = (office / "invitation.toml").read_text()
+    other = write_node_key(office / "other").with_name("other.pub").read_text().strip()
+    (office / "invitation.toml").write_text(re.sub(r"(?s)(\[parties.ward-8\]\nkey = ).*?\n", rf'\1"{other}"\n', text))
+    server_command._look(options, again)
+    assert [node.name for node in register.nodes_info] == ["ward-8", "ward-7"]
+    assert "ward-8 has another key than it was registered with" in capsys.readouterr().err
     (office / "invitation.toml").write_text("nonsense")
     broken = server_command._look(options, again)
     (office / "invitation.toml").unlink()
