@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from flwr_dpkmeans.algorithms.noise_budget import ReleasePart, allocate
-from flwr_dpkmeans.errors import ConfigurationError, LocalMisuseError
+from flwr_dpkmeans.errors import ConfigurationError, LocalMisuseError, ProtocolError
 from flwr_dpkmeans.kmeans.lloyd import clip_vector, round_to_grid, toward_zero
 from flwr_dpkmeans.privacy.release import Block, NoiseShape, Norm, PrivacyUnit, ReleasedSum, Sensitivity
 from flwr_dpkmeans.sums.plan import Plan
@@ -55,12 +55,14 @@ class ArraySum(Task):
 
     def check(self, settings: Settings) -> None:
         sizes = [math.prod(shape) for _, shape in self.arrays]
-        n_bytes = len(base64.b64decode(self.start))
+        n_bytes = len(start := base64.b64decode(self.start))
         if len(dict(self.arrays)) < len(sizes) or min(sizes, default=0) < 1 or n_bytes not in (0, 8 * sum(sizes)):
             raise ConfigurationError(
                 f"arrays are {self.arrays!r} with {n_bytes // 8} values, but names must differ, and each array needs "
                 "values: give such arrays."
             )
+        if not np.isfinite(np.frombuffer(start, "<f8")).all():
+            raise ConfigurationError("arrays begin with NaN or infinity, which no sum moves: give finite values.")
 
     def build(self, known: Known) -> Algorithm:
         parts = [ReleasePart("updates", (self.size,), _MOVE, 1.0, _REACH)]
@@ -71,6 +73,8 @@ class ArraySum(Task):
         rounds = [tuple(blocks)] * self.max_rounds if exact else allocate(known, [parts] * self.max_rounds)
 
         def statistic(points: Array, state: State) -> Sequence[Array]:
+            if points.ndim != 1:  # A table: whether it fits would tell the server how many rows there are.
+                raise ProtocolError(f"the plan computes {self.name!r}, but this client has a table: send it elsewhere.")
             # What is not finite cannot be clipped, and a refusal would tell the server of it.
             update, weight = np.split(points if np.isfinite(points).all() else np.zeros_like(points), [-1])
             update = clip_vector(update / max(self.clip, np.abs(update).max()) * _REACH, _REACH)

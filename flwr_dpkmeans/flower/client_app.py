@@ -356,7 +356,7 @@ class WrappedApp(Wrapped):
         reply = self._asked(task.named(state), {"server-round": index})
         (answer,) = reply.array_records.values()
         metrics: dict[str, Any] = dict(*reply.metric_records.values())
-        given = {name: array.numpy().astype(np.float64) for name, array in answer.items()}
+        given = {name: array.numpy().astype(np.float64, casting="same_kind") for name, array in answer.items()}
         added = task.contribution(state, given, metrics.get("num-examples"))
         return list(build_algorithm(memory.plan).rounds[index - 1].statistic(added, state))
 

@@ -10,6 +10,7 @@ import os
 import ssl
 import sys
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -48,7 +49,7 @@ from flwr_dpkmeans.flower.findings import (
 from flwr_dpkmeans.flower.server_app import run_keys, strategy_from_run_config
 from flwr_dpkmeans.flower.strategy import first_plan
 from flwr_dpkmeans.node.guard import NodeGuard, NodeSettings, unfinished_sentence
-from flwr_dpkmeans.node.invitation import Invitation
+from flwr_dpkmeans.node.invitation import Invitation, plain_certificates
 from flwr_dpkmeans.node.ledger import FileLedger, unfinished
 from flwr_dpkmeans.node.node_settings import Identity, Isolation, NodeOptions
 from flwr_dpkmeans.node.policy import DEPLOYED, ClientPolicy
@@ -91,6 +92,8 @@ def ask(options: NodeOptions, *, heartbeat: float = 0.0) -> Answer:
             try:
                 node_id = client.ActivateNode(request).node_id
                 client.DeactivateNode(DeactivateNodeRequest(node_id=node_id))
+                if heartbeat == 0.0:
+                    raise ValueError("it takes what Flower refuses")
                 return Answer(True, 0.0, ())
             except httpx.HTTPStatusError as error:
                 said, refusal = error.response, FlowerError.from_json(error.response.text)
@@ -157,8 +160,21 @@ class NodeCheck:
     def _port(self) -> str:
         return require_free(self.options.host, self.options.port)
 
+    def require_invited(self) -> None:
+        """Refuse another SuperLink than that of the invitation, whose fingerprint people compare."""
+        options, invited = self.options, self.invitation
+        known = options.root_certificates and options.root_certificates.read_text()  # None: those of the system
+        with suppress(ValueError):
+            known = known and plain_certificates(known)
+        if invited and (options.superlink, known or invited.certificate) != (invited.superlink, invited.certificate):
+            raise ConfigurationError(
+                f"superlink {options.superlink} or root-certificates are not those of {options.invitation}, which may "
+                "have come in two versions: ask its owner by telephone which one holds, and correct the other."
+            )
+
     def _connection(self) -> str:
         options = self.options
+        self.require_invited()
         if not is_this_machine(options.host):
             raise ConfigurationError(f"host is {options.host!r}, where others reach this node's tasks: give 127.0.0.1.")
         if options.insecure:

@@ -16,13 +16,12 @@ import numpy as np
 from flwr_dpkmeans.data.readers import open_table
 from flwr_dpkmeans.data.schema import Schema
 from flwr_dpkmeans.errors import ConfigurationError, listed
-from flwr_dpkmeans.flower.findings import HOST, require_free, require_proposed, require_writable
+from flwr_dpkmeans.flower.findings import HOST, NoteError, require_free, require_proposed, require_writable
 from flwr_dpkmeans.flower.node_check import NodeCheck
 from flwr_dpkmeans.node import policy as policy_module
 from flwr_dpkmeans.node.certificates import write_new, write_node_key
 from flwr_dpkmeans.node.invitation import Invitation
 from flwr_dpkmeans.node.node_settings import Identity, NodeOptions
-from flwr_dpkmeans.node.policy import DEPLOYED, ClientPolicy
 
 SETTINGS_FILE = "node.toml"
 _FIRST_PORT, _N_PORTS = 9094, 20_000  # below those that systems take by themselves
@@ -63,7 +62,8 @@ def init(given: argparse.Namespace) -> Path:
         shutil.rmtree(new)
         raise
     if not given.query and (mode := Path(given.data).stat().st_mode) & 0o007:
-        Path(given.data).chmod(mode & ~0o007)  # as `check` asks
+        with contextlib.suppress(OSError):  # `check` asks for it, too
+            Path(given.data).chmod(mode & ~0o007)
     return folder / SETTINGS_FILE
 
 
@@ -134,7 +134,11 @@ def pin(options: NodeOptions) -> list[str]:
     invitation = Invitation.from_toml(options.invitation)
     if invitation.missing:
         raise ConfigurationError(f"{options.invitation} is still without {', '.join(invitation.missing)}: pass it on.")
-    if ClientPolicy.from_toml(options.policy, base=DEPLOYED).pinned_peers is None:
+    looks = NodeCheck(options.policy, options)
+    looks.require_invited()
+    with contextlib.suppress(NoteError):  # nobody is pinned yet
+        looks._identity()
+    if looks.rules.pinned_peers is None:
         lines = [f'{name} = "{identity}"' for name, identity in invitation.pins.items()]
         with options.policy.open("a", encoding="utf-8") as file:
             file.write("\n".join(["", "[pinned-peers]", *lines, ""]))

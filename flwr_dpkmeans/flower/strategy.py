@@ -511,13 +511,16 @@ class SecureSum(PrivateKMeans, algorithm="array_sum"):
     """
 
     def __init__(self, arrays: ArrayRecord, *, epsilon: float | None = None, **options: Any) -> None:
-        values = {name: array.numpy().astype("<f8") for name, array in arrays.items()}
+        given = {name: array.numpy() for name, array in arrays.items()}
+        if foreign := [name for name, value in given.items() if value.dtype.kind not in "biuf"]:
+            raise ConfigurationError(f"arrays {listed(foreign)} hold no real numbers: give some that do.")
+        values = {name: value.astype("<f8") for name, value in given.items()}
         shapes = tuple((name, value.shape) for name, value in values.items())
         start = b64encode(b"".join(value.tobytes() for value in values.values())).decode()
         if epsilon is None:
             options |= {"algorithm": "exact_array_sum"}
         public: dict[str, Any] = {"arrays": shapes, "start": start, "bounds": (-1.0, 1.0), "n_features": 1}
-        super().__init__(epsilon=epsilon or 1.0, unit="client", **public, **options)
+        super().__init__(epsilon=1.0 if epsilon is None else epsilon, unit="client", **public, **options)
 
 
 def _step_metrics(step: Step) -> MetricRecord:

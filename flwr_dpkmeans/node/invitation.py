@@ -34,7 +34,7 @@ def _node_key(line: str) -> str:
     return key.public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode()
 
 
-def _certificates(text: str) -> str:
+def plain_certificates(text: str) -> str:
     """One certificate or more, without what may stand between them."""
     found = x509.load_pem_x509_certificates(text.encode())
     return "".join(one.public_bytes(Encoding.PEM).decode() for one in found)
@@ -73,7 +73,7 @@ class Invitation(SettingsFile):
     """Address that nodes connect to."""
     app: Sha256
     """SHA-256 of the app (FAB) that the office proposes."""
-    certificate: Annotated[str, AfterValidator(_certificates)]
+    certificate: Annotated[str, AfterValidator(plain_certificates)]
     """That by which the nodes know the SuperLink's authority (PEM)."""
     parties: Annotated[Mapping[Name, Party], Field(min_length=2)]
     """Who takes part, by name: the office writes the names, each party its own values."""
@@ -123,7 +123,7 @@ class Invitation(SettingsFile):
     @classmethod
     def add(cls, path: Path, name: str, key: str, identity: str) -> Self:
         """Write a party's values into the file, and return what it says now; several parties may do so at once."""
-        cls.from_toml(path)  # a missing file is not made
+        cls.from_toml(path := path.resolve())  # a missing file is not made, nor a link replaced
         try:
             with locked(path, exclusive=True):
                 changed = cls.from_toml(path).with_party(name, key, identity)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import stat
 import textwrap
 from collections.abc import Mapping
@@ -193,6 +194,10 @@ class NodeOptions(SettingsFile):
         is_database = "://" in self.data_path
         if is_database != bool(self.query) or (is_database and not self.data_id):
             raise ValueError("a database needs query, and data-id as its name in the ledger; a file has no query")
+        if is_database and re.search("(?i):[^/@]+@|(password|pwd)=", self.data_path):
+            raise ValueError(
+                "data-path holds a password, which `ps` shows to all users of this machine: see PGPASSFILE"
+            )
         return self
 
     @property

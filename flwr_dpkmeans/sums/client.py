@@ -338,8 +338,8 @@ class Client:
         flat = np.concatenate([np.ravel(array) for array in arrays]) if arrays else np.zeros(0)
         if flat.shape != (planned.length,):
             raise ProtocolError(
-                f"the wrapped client returned {flat.size} entries, but the plan's round {index} has {planned.length}: "
-                "return the plan's statistic."
+                f"the wrapped client did not return the {planned.length} entries of the plan's round {index}: return "
+                "the plan's statistic."
             )
         encoded = encode(flat, plan.fraction_bits)
         if plan.settings.client_sampling_rate < 1.0:

@@ -109,8 +109,8 @@ def _streamed(superlink: str | None, arguments: Sequence[str], environment: Mapp
         assert flower.stdout is not None
         for line in flower.stdout:
             print(line, end="", flush=True)
-            found = _STARTED.search(line)
-            run_id = found.group(1) if found else run_id
+            if not run_id and (found := _STARTED.search(line)):  # later lines may be a party's words
+                run_id = found.group(1)
     if not run_id:
         return flower.returncode or 1
     if flower.returncode:

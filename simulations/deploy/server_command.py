@@ -132,9 +132,8 @@ def _init(given: argparse.Namespace) -> None:
     folder, parties = given.folder.absolute(), given.parties
     port = _free_port() if given.port is None else given.port
     address = given.address or f"{HOST}:{port}"
-    if folder.exists():
-        raise ConfigurationError(f"{folder} is there already and left alone: choose another folder.")
-    require_writable(folder)
+    if not folder.exists():
+        require_writable(folder)
     for name in parties:
         try:
             TypeAdapter(Name).validate_python(name)
@@ -148,8 +147,11 @@ def _init(given: argparse.Namespace) -> None:
     federation = given.federation or re.sub("[^A-Za-z0-9]+", "-", folder.name).strip("-")
     made = {"federation": federation, "superlink": address, "app": app_hash(given.app)}
     try:
-        (folder / "certificates").mkdir(mode=0o700, parents=True)
-        folder.chmod(0o700)
+        folder.mkdir(mode=0o700, parents=True)
+    except FileExistsError as error:
+        raise ConfigurationError(f"{folder} is there already and left alone: choose another folder.") from error
+    try:
+        (folder / "certificates").mkdir(mode=0o700)
         write_new(folder / FILE, ServerOptions.to_toml({"app": str(given.app.absolute()), "port": port}).encode())
         write_new(folder / ".gitignore", b"*\n")  # a copy of the project may hold the folder; no commit may hold keys
         options = ServerOptions.load(folder)
@@ -191,16 +193,19 @@ def _serve(options: ServerOptions) -> int:
         # In sessions of their own, so that Ctrl-C reaches each once.
         start = partial(subprocess.Popen, env=options.environment, start_new_session=True)
         superlink, apps = start(options.command), start(options.apps_command)
-        while superlink.poll() in (None, -signal.SIGKILL) and not stop.wait(_LOOK_SECONDS):
-            if superlink.poll() == -signal.SIGKILL:
-                print("the SuperLink was killed and is started again; runs go on", file=sys.stderr, flush=True)
-                superlink = start(options.command)
-            if apps.poll() is not None:
-                apps = start(options.apps_command)
-            seen = _look(options, seen)
-        for process in (apps, superlink):
-            process.terminate()
-            process.wait()
+        try:
+            while superlink.poll() in (None, -signal.SIGKILL) and not stop.wait(_LOOK_SECONDS):
+                if apps.poll() is not None:
+                    apps = start(options.apps_command)
+                with suppress(OSError):  # a full disk, or a pipe that nobody reads, takes no line
+                    if superlink.poll() == -signal.SIGKILL:
+                        superlink = start(options.command)
+                        print("the SuperLink was killed and is started again; runs go on", file=sys.stderr, flush=True)
+                    seen = _look(options, seen)
+        finally:
+            for process in (apps, superlink):
+                process.terminate()
+                process.wait()
         process_id.truncate(0)
     return superlink.returncode
 
@@ -221,12 +226,15 @@ def _look(options: ServerOptions, seen: int) -> int:
 def let_in(options: ServerOptions) -> list[str]:
     """Register each invited party under its name, if its key was never registered; return the names.
 
-    So whom the operator has unregistered stays outside, whatever the invitation says.
+    So whom the operator has unregistered stays outside, and nobody takes another's name, whatever the invitation says.
     """
     invited = Invitation.from_toml(options.invitation).parties
     with options.client() as client:
-        known = {node.public_key for node in client.ListNodes(ListNodesRequest()).nodes_info}
+        known = {node.public_key: node.name for node in client.ListNodes(ListNodesRequest()).nodes_info}
         new = {name: key for name, party in invited.items() if party.key and (key := _key(party)) not in known}
+        for name in set(new) & set(known.values()):
+            del new[name]
+            print(f"{name} has another key than it was registered with: see 'flwr supernode register'", file=sys.stderr)
         for name, key in new.items():
             client.RegisterNode(RegisterNodeRequest(public_key=key, name=name))
     return list(new)

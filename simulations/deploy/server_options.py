@@ -12,6 +12,7 @@ from flwr.supercore.control import ControlHttpClient
 from flwr.supercore.interceptors.http.runtime_version import RuntimeVersionHttpInterceptor
 from pydantic import Field
 
+from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.flower.findings import HOST, flower_environment, program, search_path
 from flwr_dpkmeans.node.certificates import write_new
 from flwr_dpkmeans.node.invitation import Invitation
@@ -82,6 +83,9 @@ class ServerOptions(SettingsFile):
 
     def write_connection(self) -> None:
         """Say to ``flwr`` where the SuperLink is."""
+        paths = f"{self.state}{self.authority}{self.results}"
+        if "'" in paths or not paths.isprintable():
+            raise ConfigurationError(f"{str(self.state)!r} has a ' or what cannot be printed: choose another folder.")
         for folder in (self.state, self.home, self.results):
             folder.mkdir(mode=0o700, exist_ok=True)
         if not self.secret.exists():

@@ -17,7 +17,7 @@ KNOWN, UNKNOWN = 2003, 2004
 class StandIn(ThreadingHTTPServer):
     """Refuses every request with Flower's code."""
 
-    code = KNOWN
+    code, status = KNOWN, 412
     ahead = 0.0
     """Seconds that its clock is before this machine's."""
 
@@ -33,8 +33,8 @@ class _Refuses(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         assert isinstance(self.server, StandIn)
         self.rfile.read(int(self.headers["content-length"]))
-        self.send_response(412)
-        content = json.dumps({"code": self.server.code, "detail": "no"}).encode()
+        self.send_response(self.server.status)
+        content = json.dumps({"code": self.server.code, "detail": "no"}).encode() if self.server.status == 412 else b""
         self.send_header("content-length", str(len(content)))
         self.end_headers()
         self.wfile.write(content)

@@ -374,7 +374,12 @@ def test_the_hash_of_the_example_is_no_app(tmp_path: Path, capsys: pytest.Captur
 
 def test_a_connection_without_a_key_is_a_note_and_no_error() -> None:
     options = SimpleNamespace(
-        host="127.0.0.1", insecure=False, superlink="example.org:9092", key=None, root_certificates=None
+        host="127.0.0.1",
+        insecure=False,
+        superlink="example.org:9092",
+        key=None,
+        root_certificates=None,
+        invitation=None,
     )
     with pytest.raises(NoteError, match="no key: whoever reaches the SuperLink can be a node"):
         NodeCheck(Path(), cast(Any, options))._connection()

@@ -115,6 +115,12 @@ def _certificate(place: Place, *, from_days: int = 0, for_days: int = 7, authori
     place.say("ward-7/node.toml", "superlink", server.address)
     if authority:
         shutil.copy(made / "ca.crt", place.root / "ward-7" / "ca.crt")
+        _invite(place, "superlink", server.address)
+        _invite(place, "certificate", (made / "ca.crt").read_text())
+
+
+def _yielding(place: Place) -> None:
+    place.patch.setattr(place.superlink, "status", 200)
 
 
 def _without_tls(place: Place) -> None:
@@ -147,7 +153,7 @@ def _invite(place: Place, key: str, value: object) -> None:
     """Change the invitation after its parties were pinned."""
     path = place.root / "invitation.toml"
     invitation = Invitation.from_toml(path)
-    changed = {"app": value} if key == "app" else {"parties": {**invitation.parties, key: value}}
+    changed = {key: value} if key in Invitation.model_fields else {"parties": {**invitation.parties, key: value}}
     invitation.model_copy(update=changed).save(path)
 
 
@@ -234,6 +240,19 @@ FAULTS: dict[str, tuple[Callable[[Place], object], str, Verdict, str]] = {
         WRONG,
         "ward-7 has the identity",
     ),
+    "another SuperLink than the invitation's": (
+        lambda place: _invite(place, "superlink", "superlink.example.org:443"),
+        "connection",
+        WRONG,
+        "not those of .*invitation.toml, which may have come in two versions",
+    ),
+    "another authority than the invitation's": (
+        lambda place: (place.root / "ward-7" / "ca.crt").write_text("no certificate"),
+        "connection",
+        WRONG,
+        "not those of .*invitation.toml, which may have come in two versions",
+    ),
+    "a SuperLink that takes everything": (_yielding, "superlink", WRONG, "is not the one that this node knows"),
     "hash of the invitation": (
         lambda place: _invite(place, "app", "ab" * 32),
         "app",
@@ -434,7 +453,9 @@ def test_a_node_that_was_killed_waits_until_the_superlink_has_missed_it(place: P
 
 def test_without_a_superlink_the_rest_is_looked_at(place: Place) -> None:
     """And what could not be known is said."""
-    _set("superlink", f"127.0.0.1:{free_ports(1)[0]}")(place)
+    nobody = f"127.0.0.1:{free_ports(1)[0]}"
+    _set("superlink", nobody)(place)
+    _invite(place, "superlink", nobody)
     found = place.found()
     assert found["clock"] == (NOTE, found["clock"][1])
     assert "not known" in found["clock"][1]

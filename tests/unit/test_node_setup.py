@@ -194,6 +194,56 @@ def test_parties_are_pinned_once_and_another_invitation_is_refused(
     assert policy.read_text() == before
 
 
+@pytest.mark.parametrize("what", ["superlink", "certificate", "ward-7"])
+def test_nobody_is_pinned_by_an_invitation_that_was_another_one_at_first(
+    what: str, here: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """All parties read the same fingerprint to each other, but this one would speak to another SuperLink."""
+    init()
+    join(here, "ward-8"), join(here, "ward-9")
+    (made := tmp_path / "other").mkdir()
+    invitation = Invitation.from_toml(here / "invitation.toml")
+    write_certificates(made, ["127.0.0.1"], 30)
+    own = invitation.parties["ward-7"].model_copy(update={"identity": Identity.generate().public_key.hex()})
+    changed = {
+        "superlink": {"superlink": "127.0.0.1:8001"},
+        "certificate": {"certificate": (made / "ca.crt").read_text()},
+        "ward-7": {"parties": {**invitation.parties, "ward-7": own}},
+    }
+    invitation.model_copy(update=changed[what]).save(here / "invitation.toml")
+    before = (here / "ward-7" / "policy.toml").read_text()
+    assert main(["node", "pin", "ward-7"]) == 1
+    assert re.search("not those of .*two versions|ward-7 has the identity", capsys.readouterr().err)
+    assert (here / "ward-7" / "policy.toml").read_text() == before
+
+
+def test_rows_of_somebody_else_are_left_as_they_are(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: Path, mode: int) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    chmod = Path.chmod
+    monkeypatch.setattr(Path, "chmod", lambda path, mode: (refuse if path.name == "rows.csv" else chmod)(path, mode))
+    assert init() == 0
+
+
+def test_an_invitation_behind_a_link_is_written_where_it_is(here: Path) -> None:
+    (here / "share").mkdir()
+    (here / "invitation.toml").rename(here / "share" / "invitation.toml")
+    (here / "invitation.toml").symlink_to("share/invitation.toml")
+    init()
+    assert (here / "invitation.toml").is_symlink()
+    assert Invitation.from_toml(here / "share" / "invitation.toml").parties["ward-7"].key
+
+
+@pytest.mark.parametrize("url", ["postgresql://me:secret@host/wards", "mssql://host/wards?PWD=secret"])
+def test_a_password_is_on_no_command_line(here: Path, url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert init("--query", "SELECT 1", "--columns", "age", data=url) == 1
+    said = capsys.readouterr().err
+    assert "data-path holds a password, which `ps` shows to all users" in said
+    assert "secret" not in said
+    assert not (here / "ward-7").exists()
+
+
 def test_start_waits_for_the_others_and_the_superlink_and_says_for_what(
     here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,6 +25,7 @@ if sys.argv[1] == "list":
 else:
     print("Successfully started run 1234" if {code} == 0 else "Flower's own sentence")
     print("a streamed line")
+    if {code} == 0: print("ward-7 says: Successfully started run 99")
     sys.exit({code})
 """
 
@@ -119,6 +121,7 @@ def test_the_code_is_how_the_run_ended(
     assert ("run 1234 is finished:failed: said so" in told.err) is (status == "finished:failed")
     assert log.read_text().count("--stream") == 1
     assert ("1234" in log.read_text()) is (code == 0)
+    assert "99" not in re.findall(r'"--run-id", "(\d+)"', log.read_text())
 
 
 def test_other_apps_and_deployments_are_left_to_flower(

@@ -11,6 +11,7 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock
 
 import httpx
 import pytest
@@ -123,6 +124,56 @@ def test_a_second_federation_gets_a_port_of_its_own(monkeypatch: pytest.MonkeyPa
         taken = int(first.getsockname()[1])
         monkeypatch.setattr(server_command, "_FIRST_PORT", taken)
         assert taken < server_command._free_port() < taken + 100
+
+
+def test_of_two_who_make_a_folder_at_once_one_has_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other one neither takes it over nor removes it, and under no umask is it open to others for a moment."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "app.fab").write_bytes(FAB)
+
+    def meanwhile(app: Path) -> str:
+        (tmp_path / "office" / "certificates").mkdir(parents=True)
+        return app_hash(app)
+
+    monkeypatch.setattr(server_command, "app_hash", meanwhile)
+    assert main(["server", "init", "office", "--parties", "a", "b", "--app", "app.fab"]) == 1
+    assert "is there already and left alone" in capsys.readouterr().err
+    assert [path.name for path in (tmp_path / "office").rglob("*")] == ["certificates"]
+
+
+def test_a_path_that_cannot_stand_in_flowers_files_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "app.fab").write_bytes(FAB)
+    for name in ("o'brien", "two\nlines", "not\udcffUTF-8"):
+        words = [name, "--federation", "office", "--parties", "a", "b", "--app", "app.fab"]
+        assert main(["server", "init", *words]) == 1
+        assert "has a ' or what cannot be printed: choose another folder" in capsys.readouterr().err
+        assert [path.name for path in tmp_path.iterdir()] == ["app.fab"]
+
+
+def test_no_superlink_outlives_its_command(office: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A full disk, or a pipe that nobody reads, takes no line and ends nothing; what nobody foresaw ends all of it."""
+    processes: list[MagicMock] = []
+
+    def start(*_: object, **__: object) -> MagicMock:
+        processes.append(MagicMock(poll=lambda: None))
+        return processes[-1]
+
+    looks = iter([BrokenPipeError(), OSError(28, "No space left on device"), RuntimeError("a mistake")])
+    monkeypatch.setattr(server_command, "_look", MagicMock(side_effect=looks))
+    monkeypatch.setattr(server_command, "_LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(server_command.subprocess, "Popen", start)
+    monkeypatch.setattr(server_command.signal, "signal", lambda *_: None)
+    with pytest.raises(RuntimeError, match="a mistake"):
+        server_command._serve(ServerOptions.load(office))
+    assert len(processes) == 2
+    for process in processes:
+        process.terminate.assert_called_once()
+        process.wait.assert_called_once()
 
 
 def test_nothing_is_overwritten(office: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -290,6 +341,13 @@ def test_parties_are_let_in_once_each_under_their_names(
     server_command._look(options, again)
     assert [node.name for node in register.nodes_info] == ["ward-8", "ward-7"]
     assert capsys.readouterr().out.splitlines() == ["ward-8 is registered", "ward-7 is registered"]
+    # Nor by another key, nor does anybody else by this name.
+    text = (office / "invitation.toml").read_text()
+    other = write_node_key(office / "other").with_name("other.pub").read_text().strip()
+    (office / "invitation.toml").write_text(re.sub(r"(?s)(\[parties.ward-8\]\nkey = ).*?\n", rf'\1"{other}"\n', text))
+    server_command._look(options, again)
+    assert [node.name for node in register.nodes_info] == ["ward-8", "ward-7"]
+    assert "ward-8 has another key than it was registered with" in capsys.readouterr().err
     (office / "invitation.toml").write_text("nonsense")
     broken = server_command._look(options, again)
     (office / "invitation.toml").unlink()

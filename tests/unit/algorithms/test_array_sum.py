@@ -21,7 +21,7 @@ from support.pages import ROOT
 
 from flwr_dpkmeans import ProxyLloyd, SecureSum
 from flwr_dpkmeans.errors import CohortError, ConfigurationError, LocalMisuseError
-from flwr_dpkmeans.flower.client_app import SecureAggregation, WrappedApp
+from flwr_dpkmeans.flower.client_app import SecureAggregation, WrappedApp, client_app
 from flwr_dpkmeans.flower.engines import InProcessGrid, Node
 from flwr_dpkmeans.node.guard import NodeSettings
 from flwr_dpkmeans.node.ledger import MemoryLedger
@@ -98,6 +98,13 @@ def test_arrays_that_do_not_fit_are_refused() -> None:
     for arrays in ({}, {"a": []}):
         with pytest.raises(ConfigurationError, match="names must differ, and each array needs values"):
             SecureSum(record(**arrays))
+    with pytest.raises(ConfigurationError, match="arrays a hold no real numbers"):
+        SecureSum(ArrayRecord({"a": Array(np.array([1j]))}))
+    for value in (np.nan, -np.inf):
+        with pytest.raises(ConfigurationError, match="begin with NaN or infinity"):
+            SecureSum(record(a=[1.0, value]))
+    with pytest.raises(ConfigurationError, match=r"epsilon is 0\.0"):  # not the default, and not without noise
+        SecureSum(record(a=[1.0]), epsilon=0.0)
     short = base64.b64encode(np.zeros(2).tobytes()).decode()
     with pytest.raises(ConfigurationError, match="with 2 values"):
         plan_of().config.changed(start=short)
@@ -186,6 +193,18 @@ def test_an_app_that_answers_sums_answers_no_other_plan(caplog: pytest.LogCaptur
     with grid.running(), pytest.raises(CohortError, match="did not answer round 1"):
         strategy.start(grid)
     assert "'proxy_lloyd', but this node's app answers sums of arrays only" in caplog.text
+
+
+@pytest.mark.parametrize("size", [6, 7])
+def test_no_plan_asks_a_table_how_many_rows_it_has(size: int, caplog: pytest.LogCaptureFixture) -> None:
+    """Tables of 8 rows: were they taken for what an app adds, 7 arrays and a weight, they would fit 7 numbers."""
+    own = NodeSettings(IN_SIMULATION, MemoryLedger(), "default", simulated=True)
+    node = Node(client_app(lambda _: np.zeros((8, 1)), mod=SecureAggregation(lambda _: own)))
+    grid = InProcessGrid([node, node])
+    with grid.running(), pytest.raises(CohortError, match="did not answer round 1"):
+        SecureSum(record(a=np.zeros(size)), clip=3.0).start(grid)
+    assert "the plan computes 'exact_array_sum', but this client has a table" in caplog.text
+    assert own.ledger.entries() == ()
 
 
 # -- the page -----------------------------------------------------------------------------------------------------
