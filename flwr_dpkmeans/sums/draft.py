@@ -595,8 +595,9 @@ def require_next(plan: Plan, later: Plan, found: Found, *, begun: bool, released
         raise ProtocolError("another plan came although the one in force says the same: stop the run.")
 
 
+@lru_cache(maxsize=4)
 def require_server_state(plan: Plan, index: int, state: State) -> None:
-    """Check a state that the server sent for one round; index T + 1 is the result.
+    """Check a state that the server sent for one round; index T + 1 is the result. Virtual clients share the answer.
 
     The task knows what its states are, and each round checks what its statistic reads (`PrivateSum.admits`); nothing
     else is taken, so that a server cannot tell clients more than the round needs.

@@ -6,7 +6,8 @@ instead of bytes, one client after another, so that 10,000 clients need no 10,00
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 import numpy as np
@@ -15,6 +16,9 @@ from flwr_dpkmeans.errors import PlanError
 from flwr_dpkmeans.log import placed_logger
 from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.secagg.keys import Ring
+from flwr_dpkmeans.secagg.messages import Stage
+from flwr_dpkmeans.secagg.party import Retry, changed
+from flwr_dpkmeans.secagg.roster import Roster
 from flwr_dpkmeans.sums.client import Client, Guard, Memory, Statistic
 from flwr_dpkmeans.sums.draft import build_algorithm
 from flwr_dpkmeans.sums.plan import Plan, planned_schema
@@ -34,15 +38,40 @@ def run_direct(plan: Plan, parts: Sequence[Array], **options: Any) -> LocalRun:
     return LocalRun(plan, parts, **options).play()
 
 
+@dataclass(frozen=True)
+class Paired(Retry):
+    """A client whose peers are all in this process: what the first of two agrees on, the second looks up.
+
+    X25519 gives both the same (RFC 7748, section 6.1), and the key that follows from it names the run and both ids.
+    """
+
+    agreed: dict[bytes, bytes] = field(default_factory=dict, repr=False)
+    """Keys of pairs of which one has asked so far, by both public keys."""
+
+    def _agreed_keys(self, roster: Roster, peers: Iterable[int], known: Mapping[int, bytes]) -> dict[int, bytes]:
+        own, asked = roster.keys[self.node_id], [peer for peer in peers if peer not in known and peer != self.node_id]
+        pairs = {peer: b"".join(sorted((own, roster.keys[peer]))) for peer in asked}
+        found = {peer: self.agreed.pop(pair) for peer, pair in pairs.items() if pair in self.agreed}
+        keys = super()._agreed_keys(roster, asked, {**known, **found})
+        self.agreed.update({pair: keys[peer] for peer, pair in pairs.items() if peer not in found})
+        return keys
+
+
 class Virtual(Guard, Statistic):
     """One client of this process, of which nothing is refused, charged or logged: its table, and what it remembers."""
 
     def __init__(
-        self, plan: Plan, node_id: int, points: Array, scale: Callable[[Plan, Array], Array], labels: Labels | None
+        self,
+        plan: Plan,
+        node_id: int,
+        points: Array,
+        scale: Callable[[Plan, Array], Array],
+        labels: Labels | None,
+        agreed: dict[bytes, bytes],
     ) -> None:
         self.run_id, self.node_id, self.stream = plan.run_id, node_id, node_id
         self._points, self._beside = np.split(points, [points.shape[1] - sum(plan.settings.profile_widths)], axis=1)
-        self._scale, self._labels = scale, labels
+        self._scale, self._labels, self._agreed = scale, labels, agreed
         self._names, self._schema = plan.settings.feature_names, planned_schema(plan.settings)
         self._scaled: Array | None = None
         self.memory: Memory | None = None
@@ -52,7 +81,10 @@ class Virtual(Guard, Statistic):
     def answer(self, request: Request) -> Any:
         """Handle a request."""
         client = Client(self, self, self.memory)
-        self.memory, reply = client.handle(request)
+        memory, reply = client.handle(request)
+        if request.stage is Stage.KEYS and isinstance(memory.protocol, Retry):
+            memory = changed(memory, protocol=Paired(**vars(memory.protocol), agreed=self._agreed))
+        self.memory = memory
         self.unmasked_vector = client.unmasked_vector
         return reply
 
@@ -97,9 +129,9 @@ class LocalRun(Server):
             raise PlanError("the plan waits for the tables' width, or knows what it is still to find: draft it again.")
         if len(parts) != plan.n_clients:
             raise PlanError(f"the plan is for {plan.n_clients} clients, but there are {len(parts)}: draft it again.")
-        self.clients = {}
+        self.clients, agreed = {}, dict[bytes, bytes]()
         for node, (place, part) in enumerate(enumerate(parts), start=FIRST_NODE_ID):
-            self.clients[node] = Virtual(plan, node, part, scale, None if labels is None else labels[place])
+            self.clients[node] = Virtual(plan, node, part, scale, None if labels is None else labels[place], agreed)
         super().__init__(plan, node_ids=tuple(self.clients), own_points=server_points)
         self._on_step = on_step
         self.steps: list[Step] = []
