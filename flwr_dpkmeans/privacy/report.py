@@ -8,7 +8,7 @@ import math
 import platform
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from functools import lru_cache
 from html import escape
@@ -130,7 +130,9 @@ class PrivacyReport:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values with stable keys; an infinite epsilon becomes None, which JSON can hold."""
-        return asdict(self, dict_factory=_plain)
+        origin = None if self.provenance is None else self.provenance.to_dict()
+        lines = [_plain(vars(line).items()) for line in self.releases]
+        return _plain(vars(self).items()) | {"releases": lines, "provenance": origin}
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> PrivacyReport:
@@ -269,7 +271,7 @@ class Provenance:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values with stable keys."""
-        return asdict(self, dict_factory=_plain)
+        return _plain(vars(self).items())
 
     @property
     def digest(self) -> str:

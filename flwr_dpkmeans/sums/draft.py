@@ -502,10 +502,12 @@ def check_budget(plan: Plan, charged: float) -> None:
         )
 
 
+@lru_cache(maxsize=4)
 def verify_plan(plan: Plan) -> None:
     """Rebuild a received plan from its configuration; one whose numbers do not follow is a `ProtocolError`.
 
-    Differences in the last digits are accepted; the plan's own numbers are then used by everybody.
+    Differences in the last digits are accepted; the plan's own numbers are then used by everybody. Virtual clients of
+    one process share the answer.
     """
     if plan.version != Plan.version or plan.fraction_bits != FRACTION_BITS:
         raise ProtocolError(
@@ -597,7 +599,7 @@ def require_next(plan: Plan, later: Plan, found: Found, *, begun: bool, released
 
 @lru_cache(maxsize=4)
 def require_server_state(plan: Plan, index: int, state: State) -> None:
-    """Check a state that the server sent for one round; index T + 1 is the result. Virtual clients share the answer.
+    """Check a state that the server sent for one round; index T + 1 is the result.
 
     The task knows what its states are, and each round checks what its statistic reads (`PrivateSum.admits`); nothing
     else is taken, so that a server cannot tell clients more than the round needs.
