@@ -28,7 +28,7 @@ from flwr_dpkmeans.data.points import Bounds, frame_columns, validate_columns
 from flwr_dpkmeans.data.schema import Encoded, schema_of
 from flwr_dpkmeans.errors import ConfigurationError, DataError, PrivacyWarning
 from flwr_dpkmeans.flower.engines import ENGINES, Federated, InOnePlace, Tables, federate, fit_in_one_place
-from flwr_dpkmeans.kmeans.lloyd import nearest_centroids, round_to_grid
+from flwr_dpkmeans.kmeans.lloyd import nearest_centroids, round_to_grid, row_blocks
 from flwr_dpkmeans.log import placed_logger
 from flwr_dpkmeans.options import (
     DEFAULT_ALGORITHM,
@@ -287,7 +287,8 @@ class _PrivateClustering(
     def _take(self, config: Run, tables: Tables, found: InOnePlace, run: Federated | None = None) -> None:
         state, box, report = found
         # With what the rows say against it: whoever calls this holds all of them.
-        points = [part[:, : state.centroids.shape[1]] for part in tables.parts]
+        width = state.centroids.shape[1]
+        points = (part[rows, :width] for part in tables.parts for rows in row_blocks(len(part), width))
         local = local_cautions(config, report.delta, box, points) + tables.cautions
         schema = tables.encoded[0].schema if tables.encoded else None
         figures = read_profile(run.plan, state, schema) if run and schema else ()
@@ -473,7 +474,16 @@ class FederatedKMeans(_PrivateClustering):
             raise moved(name, arguments[name])
         return object.__new__(cls)
 
-    def fit(self, X: Any, y: Any = None, *, groups: ArrayLike | None = None, **unknown: Any) -> FederatedKMeans:
+    def fit(
+        self,
+        X: Any = None,
+        y: Any = None,
+        *,
+        groups: ArrayLike | None = None,
+        clients: Callable[[int], ArrayLike] | None = None,
+        n_clients: int | None = None,
+        **unknown: Any,
+    ) -> FederatedKMeans:
         """Cluster the parties' data together.
 
         Parameters
@@ -487,6 +497,9 @@ class FederatedKMeans(_PrivateClustering):
             Labels as `X` has rows, from 0 to ``n_classes - 1``; used by an evaluation only.
         groups : array-like, (n,), optional
             The party of each row.
+        clients, n_clients : callable and int, optional
+            Instead of `X`: ``clients(i)`` makes client i's table, 0 <= i < n_clients, the same one each time. With
+            ``engine="direct"`` no more than one is in memory.
 
         Raises
         ------
@@ -500,7 +513,12 @@ class FederatedKMeans(_PrivateClustering):
         ``GroupKFold`` whole parties are left out; a list of tables is split by tables.
         """
         _require_no_others(unknown)
-        self._fit(Tables.of(X, groups=groups, schema=schema_of(self.bounds)), y)
+        schema, made = schema_of(self.bounds), clients is not None or n_clients is not None
+        if made:
+            tables = Tables.made(clients, n_clients, X, y, groups, schema)
+        else:
+            tables = Tables.of(X, groups=groups, schema=schema)
+        self._fit(tables, y)
         _warn(self.privacy_)
         return self
 

@@ -70,6 +70,8 @@ TABLE_SENTENCE = (
     "a new run."
 )
 NextCall = Callable[[Message, Context], Message]
+Answered = tuple[Sequence[Any], Any]
+"""Arrays and metrics."""
 _EMPTY_TENSOR = "_empty"
 _OK = 0
 
@@ -221,15 +223,19 @@ class SecureAggregation:
 
     def __call__(self, message: Message, context: Context, call_next: NextCall) -> Message:
         """Answer a message of the protocol; anything else is refused."""
-        with placed(Place(run=context.run_id, node=context.node_id)):
-            return Message(content_of(self._guarded(message, context, call_next)), reply_to=message)
+        return self.answer(message, context, partial(self._wrapped, message, context, call_next))
 
-    def _guarded(self, message: Message, context: Context, call_next: NextCall) -> Packet:
+    def answer(self, message: Message, context: Context, wrapped: Callable[[NodeGuard], Wrapped]) -> Message:
+        """Answer a message, with what computes statistics, which it may log with the node's guard."""
+        with placed(Place(run=context.run_id, node=context.node_id)):
+            return Message(content_of(self._guarded(message, context, wrapped)), reply_to=message)
+
+    def _guarded(self, message: Message, context: Context, wrapped: Callable[[NodeGuard], Wrapped]) -> Packet:
         """Answer, and turn what goes wrong into a fixed code."""
         try:
             if self._show_logs is not None:
                 self._show_logs(context)
-            return self._answer(message, context, call_next)
+            return self._answer(message, context, wrapped)
         except PeerError as error:
             node_logger.warning("refused: %s", printable(error), extra=event("refused", kind=type(error).__name__))
             return encode_failure(Failure(Status.REFUSED, type(error).__name__, str(error)))
@@ -245,7 +251,7 @@ class SecureAggregation:
             node_logger.error("cannot answer: %s", place, extra=event("crashed", kind=type(error).__name__))
             return encode_failure(Failure(Status.FAILED, "InternalError", INTERNAL_SENTENCE))
 
-    def _answer(self, message: Message, context: Context, call_next: NextCall) -> Packet:
+    def _answer(self, message: Message, context: Context, wrapped: Callable[[NodeGuard], Wrapped]) -> Packet:
         """The memory changes only when the whole transition has succeeded."""
         if not message.has_content() or RECORD not in message.content:
             raise ProtocolError(
@@ -262,8 +268,7 @@ class SecureAggregation:
         )
         memory = recall(context)
         guard.name_peers(memory, request)
-        wrapped = self._wrapped(message, context, call_next, guard)
-        memory, reply = Client(guard, wrapped, memory).handle(request)
+        memory, reply = Client(guard, wrapped(guard), memory).handle(request)
         packet = encode_reply(request.stage, reply)
         remember(context, memory)
         return packet
@@ -280,8 +285,7 @@ class Wrapped:
 
     def describe(self) -> tuple[int, tuple[str, ...], bool, str]:
         """See `flwr_dpkmeans.sums.client.Statistic`."""
-        reply = self._call("fit", [], {"task": DESCRIBE})
-        metrics: Any = reply.get("fitres.metrics") or {}
+        _, metrics = self._call("fit", [], {"task": DESCRIBE})
         width = metrics.get("n_features")
         if not isinstance(width, int):
             raise LocalMisuseError("the wrapped client does not tell its number of features: wrap a KMeansClient.")
@@ -297,12 +301,11 @@ class Wrapped:
         start = time.perf_counter()
         if memory.plan.discovers(index):
             ranges = [np.array(side) for side in memory.found.box or ()]
-            reply = self._call("fit", ranges, config)
+            arrays, _ = self._call("fit", ranges, config)
         else:
-            reply = self._call_with_state("fit", memory, config)
+            arrays, _ = self._call_with_state("fit", memory, config)
         node_logger.debug("the statistic took %.3f s", time.perf_counter() - start)
-        record: Any = reply.get("fitres.parameters") or {}
-        return [array.numpy().astype(np.float64, copy=False) for name, array in record.items() if name != _EMPTY_TENSOR]
+        return [np.asarray(array, dtype=np.float64) for array in arrays]
 
     def deliver(self, memory: Memory, report: Callable[[], PrivacyReport]) -> None:
         """Hand the final centroids and the report to the wrapped client."""
@@ -310,7 +313,7 @@ class Wrapped:
         result |= {"spent": self._guard.spent(memory.plan)}
         self._call_with_state("evaluate", memory, {"plan": memory.plan_blob, **result})
 
-    def _call_with_state(self, kind: str, memory: Memory, config: dict[str, Any]) -> RecordDict:
+    def _call_with_state(self, kind: str, memory: Memory, config: dict[str, Any]) -> Answered:
         """Call with the state so far: its arrays, whose names are in the configuration, and then the movements."""
         state = memory.clusters
         if state is None:
@@ -319,15 +322,19 @@ class Wrapped:
         config["arrays"] = json.dumps(list(state.arrays))
         return self._call(kind, [*state.arrays.values(), movements], config)
 
-    def _call(self, kind: str, arrays: Sequence[Array], config: dict[str, Any]) -> RecordDict:
-        """Call the wrapped NumPyClient."""
-        parameters, record = _array_record(arrays), ConfigRecord(config)
+    def _call(self, kind: str, arrays: Sequence[Array], config: dict[str, Any]) -> Answered:
+        """Call the wrapped NumPyClient, with arrays under consecutive keys, as Flower stores them."""
+        parameters = ArrayRecord.from_numpy_ndarrays(list(map(np.ascontiguousarray, arrays)))
+        record = ConfigRecord(config)
         content = self.answered({f"{kind}ins.parameters": parameters, f"{kind}ins.config": record})
         status: Any = content.get(f"{kind}res.status")
         if status is not None and status.get("code", _OK) != _OK:
             # Its message may quote rows, so only the code is repeated.
             raise LocalMisuseError(f"the wrapped client failed with status code {status.get('code')}.")
-        return content
+        answered: Any = content.get("fitres.parameters") or {}
+        return [array.numpy() for name, array in answered.items() if name != _EMPTY_TENSOR], content.get(
+            "fitres.metrics"
+        ) or {}
 
     def answered(self, content: dict[str, Any]) -> RecordDict:
         """Call the wrapped app with content of our own and return its reply's content."""
@@ -341,6 +348,15 @@ class Wrapped:
         if reply.has_error() or not reply.has_content():
             raise LocalMisuseError("the wrapped client answered with an error.")
         return reply.content
+
+
+class Held(Wrapped):
+    """A client of this process: it is called as it is, where records would take more time than the statistic."""
+
+    def _call(self, kind: str, arrays: Sequence[Array], config: dict[str, Any]) -> Answered:
+        client: Any = self._call_next(self._message, self._context)
+        arrays, _, metrics = getattr(client, kind)(list(arrays), config)
+        return arrays, metrics
 
 
 class WrappedApp(Wrapped):
@@ -382,24 +398,6 @@ secure_sum_mod = SecureAggregation(show_logs=show_node_logs, wrapped=WrappedApp)
 """The same around any app whose answers are to be summed; see `flwr_dpkmeans.SecureSum`."""
 
 
-def run_numpy_client(client: KMeansClient, message: Message) -> RecordDict:
-    """Serve one call of `Wrapped` with a NumPyClient."""
-    content = message.content
-    kind = "fit" if "fitins.parameters" in content else "evaluate"
-    sent: Any = content[f"{kind}ins.parameters"]
-    config: Any = dict(content[f"{kind}ins.config"])
-    if kind == "evaluate":
-        client.evaluate(sent.to_numpy_ndarrays(), config)
-        return RecordDict()
-    arrays, _, metrics = client.fit(sent.to_numpy_ndarrays(), config)
-    return RecordDict({"fitres.parameters": _array_record(arrays), "fitres.metrics": ConfigRecord(dict(metrics))})
-
-
-def _array_record(arrays: Sequence[Array]) -> ArrayRecord:
-    """Arrays under consecutive keys, as Flower stores NumPyClient parameters."""
-    return ArrayRecord.from_numpy_ndarrays(list(map(np.ascontiguousarray, arrays)))
-
-
 # -- an app around a load function ------------------------------------------------------------------------------------
 
 
@@ -430,13 +428,15 @@ def client_app(
     """
     app = ClientApp(mods=[])
 
-    def serve(message: Message, context: Context) -> Message:
+    def load(_: Message, context: Context) -> Any:
         data = load_data(context)
-        client = data if isinstance(data, KMeansClient) else _client_of(data, output_folder(context))
-        return Message(run_numpy_client(client, message), reply_to=message)
+        return data if isinstance(data, KMeansClient) else _client_of(data, output_folder(context))
 
-    app.train(mods=[mod])(serve)
-    app.evaluate(mods=[mod])(serve)
+    def serve(message: Message, context: Context) -> Message:
+        return mod.answer(message, context, partial(Held, message, context, load))
+
+    app.train()(serve)
+    app.evaluate()(serve)
     return app
 
 

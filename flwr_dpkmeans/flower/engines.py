@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, TypeVar
 
 import numpy as np
@@ -34,7 +35,7 @@ from flwr_dpkmeans.data.points import (
     validate_points,
 )
 from flwr_dpkmeans.data.schema import Encoded, Schema, schema_of
-from flwr_dpkmeans.errors import ConfigurationError, DataError, PrivacyWarning, listed
+from flwr_dpkmeans.errors import ConfigurationError, DataError, PrivacyWarning, listed, require_whole
 from flwr_dpkmeans.flower.client_app import SecureAggregation, client_app
 from flwr_dpkmeans.flower.kmeans_client import KMeansClient
 from flwr_dpkmeans.flower.strategy import PrivateKMeans, first_plan
@@ -193,10 +194,30 @@ ENGINES.add("direct", play_directly)
 
 
 @dataclass(frozen=True)
+class Made(Sequence[Array]):
+    """Tables that a function makes anew whenever they are looked at, so that one at a time is in memory."""
+
+    load: Callable[[int], ArrayLike]
+    n_clients: int
+    names: tuple[str, ...]
+    """Of the first one's columns."""
+
+    def __len__(self) -> int:
+        return self.n_clients
+
+    def __getitem__(self, place: Any) -> Any:
+        if not 0 <= place < self.n_clients:
+            raise IndexError(place)
+        if frame_columns(table := self.load(place)) != self.names:
+            raise DataError(f"clients({place}) has other columns than clients(0): give all the same, in one order.")
+        return _of_party("clients", str(place), validate_points, table)
+
+
+@dataclass(frozen=True)
 class Tables:
     """The parties' tables, checked once, with the first one's columns in its order."""
 
-    parts: list[Array] = field(repr=False)
+    parts: Sequence[Array] = field(repr=False)
     """Rows, with what stands beside the points where a schema asks for a profile."""
     names: tuple[str, ...]
     """Of the columns, where all tables have some."""
@@ -254,6 +275,18 @@ class Tables:
         return cls([points, points[:0]], names, True, ("0", "1"), (rows, rows[:0]), encoded, cautions)
 
     @classmethod
+    def made(cls, load: Any, n_clients: Any, *others: Any) -> Tables:
+        """Tables that a function of a client's number, from 0 on, makes."""
+        if not callable(load) or any(other is not None for other in others):
+            raise DataError(
+                "clients must be a function that makes a client's table from its number, in the place of X: "
+                "leave out X, y, groups and a schema, or clients."
+            )
+        wanted = require_whole("n_clients", n_clients, 2, "give the number of clients that clients makes tables for")
+        names = frame_columns(load(0))
+        return cls(Made(load, wanted, names), names, True, ())
+
+    @classmethod
     def _grouped(cls, X: Any, groups: Any, argument: str, schema: Schema | None) -> Tables:
         """One table whose rows belong to the parties that `groups`, (n,), names."""
         import pandas as pd
@@ -277,7 +310,7 @@ class Tables:
         own = [points[places] for places in rows]
         return cls(own, names, True, tuple(map(repr, parties)), tuple(rows), encoded, cautions)
 
-    @property
+    @cached_property
     def total(self) -> int:
         """Rows of all parties together, those included that a schema leaves out: how many these are is private."""
         return sum([one.n_rows for one in self.encoded]) or sum(map(len, self.parts))

@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, lru_cache
 from types import MappingProxyType
 from typing import Any, ClassVar
 
@@ -206,6 +206,7 @@ def draw_noise(
     return np.concatenate(parts).view(np.uint64)
 
 
+@lru_cache(maxsize=256)
 def product_at_least(*factors: float) -> float:
     """The smallest float that is not below the exact product."""
     exact = math.prod(map(Fraction, factors))

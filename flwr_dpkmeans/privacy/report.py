@@ -8,7 +8,7 @@ import math
 import platform
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from functools import lru_cache
 from html import escape
@@ -67,7 +67,7 @@ class ReleaseLine:
 
 def _plain(record: Any) -> Any:
     """What JSON can hold: lists, and None where a cost is infinite, as nothing else is."""
-    return json.loads(json.dumps(asdict(record)), parse_constant={"Infinity": None}.__getitem__)
+    return json.loads(json.dumps(vars(record), default=vars), parse_constant={"Infinity": None}.__getitem__)
 
 
 def _restored(values: Mapping[str, Any]) -> dict[str, Any]:

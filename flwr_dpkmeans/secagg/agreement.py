@@ -243,12 +243,12 @@ def cohort_of(setup: Roster, attempt: int, node_ids: tuple[int, ...]) -> Roster:
 
 def self_mask(seed: bytes, run_id: int, node_id: int, asked: tuple[int, int], transcript: bytes, length: int) -> Ring:
     """The mask that hides a vector whose pairwise masks were taken away, until it is known to have arrived."""
-    return mask(seed, length, "self", run_id, node_id, *asked, transcript)
+    return mask(seed, asked, length, "self", run_id, node_id, transcript)
 
 
 def pair_mask(pair_key: bytes, node_id: int, peer: int, asked: tuple[int, int], transcript: bytes, length: int) -> Ring:
     """What `node_id` adds to its vector for `peer`: the other adds the negative."""
-    shared = mask(pair_key, length, "mask", *asked, transcript)
+    shared = mask(pair_key, asked, length, "mask", transcript)
     return shared if node_id < peer else np.negative(shared)
 
 

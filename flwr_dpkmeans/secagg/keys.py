@@ -1,6 +1,6 @@
 """Numbers and keys: fixed point in the ring Z_2^64, and the streams that hide it.
 
-X25519, HKDF-SHA256, AES-256-CTR streams and AES-256-GCM boxes. Every key is derived with an ``info`` that names the
+X25519, HKDF-SHA256, and AES-256-GCM for streams and boxes. Every key is derived with an ``info`` that names the
 protocol version, its purpose and everything that must be equal on both sides, each part with its length in front, so
 that no two purposes can share a key.
 """
@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import os
+import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -17,7 +18,6 @@ from functools import lru_cache
 import numpy as np
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
-from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from numpy.typing import NDArray
 
@@ -81,13 +81,12 @@ def require_no_wrap(largest_sum: float, noise_scale: float, name: str, fraction_
         )
 
 
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
 KEY_BYTES = 32
 _PROTOCOL_LABEL = b"flwr-dpkmeans secure aggregation"
 _NONCE_BYTES = 12
 _NO_SALT = bytes(KEY_BYTES)
-# Made once, since a client expands a key for each neighbour in each round.
-_FROM_ZERO = modes.CTR(bytes(16))
+_WHICH = struct.Struct("<qI")
 _WORDS = np.dtype("<u8")
 _INTEGER = (17).to_bytes(8, "little") + b"i"
 
@@ -106,15 +105,18 @@ def pack(*parts: bytes | str | int) -> bytes:
 
 def derive_key(secret: bytes, purpose: str, *context: bytes | str | int) -> bytes:
     """Derive a 32-byte key by HKDF-SHA256 (RFC 5869) for one purpose, in one context that both sides must agree on."""
-    info = _key_info(PROTOCOL_VERSION, purpose, *context)
+    return _expanded(secret, _key_info(PROTOCOL_VERSION, purpose, *context))
+
+
+def _expanded(secret: bytes, info: bytes) -> bytes:
     # Written out, as the library's objects take three times as long: no salt means zeros, and one block is enough.
-    return hmac.digest(hmac.digest(_NO_SALT, secret, "sha256"), info, "sha256")
+    return hmac.digest(hmac.digest(_NO_SALT, secret, "sha256"), info + b"\x01", "sha256")
 
 
 @lru_cache(maxsize=64)
 def _key_info(version: int, purpose: str, *context: bytes | str | int) -> bytes:
     """What a key is bound to; nothing of it is secret, and many keys have the same."""
-    return pack(_PROTOCOL_LABEL, version, purpose, *context) + b"\x01"
+    return pack(_PROTOCOL_LABEL, version, purpose, *context)
 
 
 def generate_private_key() -> bytes:
@@ -125,7 +127,13 @@ def generate_private_key() -> bytes:
 
 def public_key_of(private_key: bytes) -> bytes:
     """Return the 32-byte X25519 public key that belongs to `private_key`."""
-    return X25519PrivateKey.from_private_bytes(private_key).public_key().public_bytes_raw()
+    return _parsed(private_key).public_key().public_bytes_raw()
+
+
+@lru_cache(maxsize=1)
+def _parsed(private_key: bytes) -> X25519PrivateKey:
+    """Kept while one client's message is handled, as parsing costs as much as an agreement."""
+    return X25519PrivateKey.from_private_bytes(private_key)
 
 
 def generate_group_key() -> bytes:
@@ -138,9 +146,8 @@ def agree_pair_keys(private_key: bytes, public_keys: Mapping[int, bytes], run_id
 
     Run and node ids are bound into them; the order of two nodes does not matter.
     """
-    # Parsed once, as that costs more than an agreement.
-    own = X25519PrivateKey.from_private_bytes(private_key)
-    agreed = {}
+    own = _parsed(private_key)
+    agreed, bound = {}, _key_info(PROTOCOL_VERSION, "pair", run_id)
     for peer, public_key in public_keys.items():
         try:
             shared = own.exchange(X25519PublicKey.from_public_bytes(public_key))
@@ -149,19 +156,23 @@ def agree_pair_keys(private_key: bytes, public_keys: Mapping[int, bytes], run_id
             raise ProtocolError(
                 f"the public key announced for node {peer} is not a usable X25519 key: have that node start again."
             ) from error
-        agreed[peer] = derive_key(shared, "pair", run_id, min(own_id, peer), max(own_id, peer))
+        agreed[peer] = _expanded(shared, bound + pack(min(own_id, peer), max(own_id, peer)))
     return agreed
 
 
-def stream(key: bytes, length: int) -> Ring:
-    """Expand a single-use key into the little-endian 64-bit words of AES-256 in counter mode over zeros, from 0."""
-    zeros = bytes(8 * length)
-    return np.frombuffer(Cipher(algorithms.AES(key), _FROM_ZERO).encryptor().update(zeros), dtype=_WORDS)
+def stream(key: bytes, asked: tuple[int, int], length: int) -> Ring:
+    """Expand a key into the little-endian 64-bit words that hide one vector, that of (round, attempt), and no other.
+
+    AES-256-GCM of zeros without its tag, so counter mode: block i encrypts the nonce, which is `asked`, and i + 2.
+    """
+    # In one call, as the library's objects for counter mode take three times as long.
+    sealed = AESGCM(key).encrypt(_WHICH.pack(*asked), bytes(8 * length), None)
+    return np.frombuffer(sealed, dtype=_WORDS, count=length)
 
 
-def mask(secret: bytes, length: int, purpose: str, *context: bytes | str | int) -> Ring:
-    """The stream of the key that `derive_key` gives: hides one vector, so the context must name which."""
-    return stream(derive_key(secret, purpose, *context), length)
+def mask(secret: bytes, asked: tuple[int, int], length: int, purpose: str, *context: bytes | str | int) -> Ring:
+    """The stream of the key that `derive_key` gives: hides one vector, that of (round, attempt)."""
+    return stream(derive_key(secret, purpose, *context), asked, length)
 
 
 def seal(key: bytes, plaintext: bytes, associated: bytes) -> bytes:

@@ -111,6 +111,11 @@ class Party(ABC):
         return self.roster
 
     @property
+    def public_key(self) -> bytes:
+        """What others know this client by."""
+        return keys.public_key_of(self.private_key)
+
+    @property
     def announced(self) -> Roster | None:
         """The first roster of the run, or one that followed from it; None before it came."""
         return self.roster
@@ -144,15 +149,15 @@ class Party(ABC):
             raise ProtocolError("the round is blinded, but the run has no key authors: check the plan's trust model.")
         transcript = transcript_of(self.plan_digest, self.cohort.digest)
         values = vector.values.copy()
-        boxes = self._add_masks(values, transcript)
+        masked, boxes = self._add_masks(values, transcript)
         if blinded and self.own_group_key:
             values += _blind_stream(self.run_id, asked, self.node_id, self.own_group_key, transcript, len(values))
         reply = messages.SumReply(*asked, keys.MaskedVector(values), self.tag(*asked, state_digest), boxes)
-        return changed(self, phase=self._ANSWERED, transcript=transcript), reply
+        return changed(masked, phase=self._ANSWERED, transcript=transcript), reply
 
-    def _add_masks(self, values: Ring, transcript: bytes) -> dict[int, bytes]:
-        """Add the own masks to a vector, in place, and return what its reply holds for other clients."""
-        return {}
+    def _add_masks(self, values: Ring, transcript: bytes) -> tuple[Self, dict[int, bytes]]:
+        """Add the own masks to a vector, in place; return the state after it, and what its reply holds for others."""
+        return self, {}
 
     def require_confirmed(self, identities: Mapping[int, bytes], confirmations: Mapping[int, bytes]) -> None:
         """Hold what neighbours signed of the survivors against what this client was told, where sums are recovered."""
@@ -217,7 +222,7 @@ class Party(ABC):
 
     def _require_own_place(self, roster: Roster, attempt: int) -> None:
         """Raise unless a roster is of this attempt, and lists this client and enough others."""
-        if roster.attempt != attempt or roster.keys.get(self.node_id) != keys.public_key_of(self.private_key):
+        if roster.attempt != attempt or roster.keys.get(self.node_id) != self.public_key:
             # Against a server that takes part in this client's place.
             raise ProtocolError(f"the roster does not list node {self.node_id} under its own key: check the server.")
         if len(roster.members) < self.min_cohort:
@@ -278,7 +283,7 @@ class Party(ABC):
 def _blind_stream(
     run_id: int, asked: tuple[int, int], author: int, group_key: bytes, transcript: bytes, length: int
 ) -> Ring:
-    return keys.mask(group_key, length, "blind", run_id, author, *asked, transcript)
+    return keys.mask(group_key, asked, length, "blind", run_id, author, transcript)
 
 
 @lru_cache(maxsize=1)
@@ -424,6 +429,8 @@ class Retry(Party):
 
     pair_keys: Keys = field(default=(), repr=False)
     """Keys agreed with the neighbours of the current attempt."""
+    mask_keys: bytes = field(default=b"", repr=False)
+    """Keys of the masks under `transcript`, end to end, in the order of `pair_keys`."""
 
     def admit(self, request: messages.SumRequest, first_round: int) -> Retry:
         self._require_admissible(request, first_round)
@@ -479,20 +486,23 @@ class Retry(Party):
         opened = {author: self._open(pairs[author], "box", author, box, KEY_BYTES) for author, box in boxes.items()}
         return self._with_group_keys(opened, cohort)
 
-    def _add_masks(self, values: Ring, transcript: bytes) -> dict[int, bytes]:
+    def _add_masks(self, values: Ring, transcript: bytes) -> tuple[Retry, dict[int, bytes]]:
         """Add the masks of later neighbours and subtract those of earlier ones; an author seals its new key."""
-        length, asked = len(values), (self.round_index, self.attempt)
-        for peer, key in self.pair_keys:
-            shared = keys.mask(key, length, "mask", *asked, transcript)
+        length, asked, masked = len(values), (self.round_index, self.attempt), self
+        if transcript != self.transcript:
+            derived = b"".join([keys.derive_key(key, "mask", transcript) for _, key in self.pair_keys])
+            masked = changed(self, mask_keys=derived)
+        for place, (peer, _) in enumerate(self.pair_keys):
+            shared = keys.stream(masked.mask_keys[place * KEY_BYTES : (place + 1) * KEY_BYTES], asked, length)
             if self.node_id < peer:
                 values += shared
             else:
                 values -= shared
         if self.group_keys or not self.own_group_key:
-            return {}
+            return masked, {}
         peers = [peer for peer in self.cohort.node_ids if peer != self.node_id]
         pairs = self._agreed_keys(self.cohort, peers, dict(self.pair_keys))
-        return {peer: self._seal(pairs[peer], "box", peer, self.own_group_key) for peer in peers}
+        return masked, {peer: self._seal(pairs[peer], "box", peer, self.own_group_key) for peer in peers}
 
     @property
     def _box_scope(self) -> tuple[int, ...]:

@@ -221,7 +221,7 @@ class Recover(Party):
         }
         return changed(self, held=tuple(held))._with_group_keys(opened_keys, self.sharers)
 
-    def _add_masks(self, values: Ring, transcript: bytes) -> dict[int, bytes]:
+    def _add_masks(self, values: Ring, transcript: bytes) -> tuple[Recover, dict[int, bytes]]:
         """Add a mask of one's own and one with each neighbour, and return a ticket for each."""
         asked, length = (self.round_index, self.attempt), len(values)
         place, view = self.slots.place(*asked), agreement.cohort_view(asked, transcript)
@@ -233,7 +233,7 @@ class Recover(Party):
         publics = {peer: agreement.piece(held[peer], 2 * self.slots.number + place) for peer in peers}
         for peer, pair in keys.agree_pair_keys(own_private, publics, self.run_id, self.node_id).items():
             values += agreement.pair_mask(pair, self.node_id, peer, asked, transcript, length)
-        return {peer: agreement.ticket(held[peer][-KEY_BYTES:], self.node_id, peer, view) for peer in peers}
+        return self, {peer: agreement.ticket(held[peer][-KEY_BYTES:], self.node_id, peer, view) for peer in peers}
 
     def unmask(self, request: messages.UnmaskRequest) -> tuple[Recover, messages.UnmaskReply]:
         """Give one share for each neighbour, of what its fate asks for."""

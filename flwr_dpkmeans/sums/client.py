@@ -39,7 +39,7 @@ from flwr_dpkmeans.privacy.release import ReleasedSum
 from flwr_dpkmeans.privacy.report import PrivacyReport, Provenance, told
 from flwr_dpkmeans.secagg import messages
 from flwr_dpkmeans.secagg.agreement import survivors_digest
-from flwr_dpkmeans.secagg.keys import AggregateVector, FixedPointVector, encode, generate_private_key, public_key_of
+from flwr_dpkmeans.secagg.keys import AggregateVector, FixedPointVector, encode, generate_private_key
 from flwr_dpkmeans.secagg.messages import Stage
 from flwr_dpkmeans.secagg.party import Party, changed
 from flwr_dpkmeans.secagg.roster import Roster, Signer, fingerprints, require_pinned
@@ -243,11 +243,11 @@ class Client:
         require_labels(plan, has_labels=has_labels)
         columns = require_columns(plan, names)
         guard.require_names(plan, names)
-        private_key = generate_private_key()
-        party = party_of(plan, guard.node_id, private_key, max(plan.min_cohort, guard.min_cohort), agreed)
+        least = max(plan.min_cohort, guard.min_cohort)
+        party = party_of(plan, guard.node_id, generate_private_key(), least, agreed)
         start = _initial_clusters(plan)
         memory = Memory(party, blob, plan, agreed, start, n_features, started=guard.started(), columns=columns)
-        public_key, identity, signature = public_key_of(private_key), b"", b""
+        public_key, identity, signature = party.public_key, b"", b""
         if guard.identity is not None:
             # By it, peers that pin identities tell this key from one that the server made up.
             identity = guard.identity.public_key

@@ -495,10 +495,12 @@ def check_budget(plan: Plan, charged: float) -> None:
         )
 
 
+@lru_cache(maxsize=4)
 def verify_plan(plan: Plan) -> None:
     """Rebuild a received plan from its configuration; one whose numbers do not follow is a `ProtocolError`.
 
-    Differences in the last digits are accepted; the plan's own numbers are then used by everybody.
+    Differences in the last digits are accepted; the plan's own numbers are then used by everybody. Virtual clients of
+    one process share the answer.
     """
     # It is printed, and compared with own digests: nothing but a digest may come this way.
     for what, digest in (("columns", plan.columns_digest), ("its schema", plan.settings.schema_digest)):
@@ -583,6 +585,7 @@ def require_next(plan: Plan, later: Plan, found: Found, *, begun: bool, released
         raise ProtocolError("another plan came although the one in force says the same: stop the run.")
 
 
+@lru_cache(maxsize=4)
 def require_server_state(plan: Plan, index: int, state: State) -> None:
     """Check a state that the server sent for one round; index T + 1 is the result.
 

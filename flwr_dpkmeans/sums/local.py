@@ -6,7 +6,8 @@ instead of bytes, one client after another, so that 10,000 clients need no 10,00
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 import numpy as np
@@ -15,6 +16,9 @@ from flwr_dpkmeans.errors import PlanError
 from flwr_dpkmeans.log import placed_logger
 from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.secagg.keys import Ring
+from flwr_dpkmeans.secagg.messages import Stage
+from flwr_dpkmeans.secagg.party import Retry, changed
+from flwr_dpkmeans.secagg.roster import Roster
 from flwr_dpkmeans.sums.client import Client, Guard, Memory, Statistic
 from flwr_dpkmeans.sums.draft import build_algorithm
 from flwr_dpkmeans.sums.plan import Plan, planned_schema
@@ -34,40 +38,58 @@ def run_direct(plan: Plan, parts: Sequence[Array], **options: Any) -> LocalRun:
     return LocalRun(plan, parts, **options).play()
 
 
+@dataclass(frozen=True)
+class Paired(Retry):
+    """A client whose peers are all in this process: what the first of two agrees on, the second looks up.
+
+    X25519 gives both the same (RFC 7748, section 6.1), and the key that follows from it names the run and both ids.
+    """
+
+    agreed: dict[bytes, bytes] = field(default_factory=dict, repr=False)
+    """Keys of pairs of which one has asked so far, by both public keys."""
+
+    def _agreed_keys(self, roster: Roster, peers: Iterable[int], known: Mapping[int, bytes]) -> dict[int, bytes]:
+        own, asked = roster.keys[self.node_id], [peer for peer in peers if peer not in known and peer != self.node_id]
+        pairs = {peer: b"".join(sorted((own, roster.keys[peer]))) for peer in asked}
+        found = {peer: self.agreed.pop(pair) for peer, pair in pairs.items() if pair in self.agreed}
+        keys = super()._agreed_keys(roster, asked, {**known, **found})
+        self.agreed.update({pair: keys[peer] for peer, pair in pairs.items() if peer not in found})
+        return keys
+
+
 class Virtual(Guard, Statistic):
-    """One client of this process, of which nothing is refused, charged or logged: its table, and what it remembers."""
+    """One client of this process while it answers; nothing is refused, charged or logged."""
 
-    def __init__(
-        self, plan: Plan, node_id: int, points: Array, scale: Callable[[Plan, Array], Array], labels: Labels | None
-    ) -> None:
-        self.run_id, self.node_id, self.stream = plan.run_id, node_id, node_id
-        self._points, self._beside = np.split(points, [points.shape[1] - sum(plan.settings.profile_widths)], axis=1)
-        self._scale, self._labels = scale, labels
-        self._names, self._schema = plan.settings.feature_names, planned_schema(plan.settings)
-        self._scaled: Array | None = None
-        self.memory: Memory | None = None
-        self.unmasked_vector: Ring = np.zeros(0, dtype=np.uint64)
-        """What was masked last, for audits that play all parties."""
+    def __init__(self, run: LocalRun, node_id: int) -> None:
+        self.run_id, self.node_id, self.stream = run.plan.run_id, node_id, node_id
+        self._run, self._place, self._settings = run, node_id - FIRST_NODE_ID, run.plan.settings
 
-    def answer(self, request: Request) -> Any:
-        """Handle a request."""
-        client = Client(self, self, self.memory)
-        self.memory, reply = client.handle(request)
-        self.unmasked_vector = client.unmasked_vector
-        return reply
+    @property
+    def labels(self) -> Labels | None:
+        """Of its rows, where a run looks at them."""
+        return None if self._run.labels is None else self._run.labels[self._place]
+
+    def _table(self) -> tuple[Array, Array]:
+        """Points, and the columns of a profile beside them."""
+        table, n_beside = self._run.parts[self._place], sum(self._settings.profile_widths)
+        return table[:, : table.shape[1] - n_beside], table[:, table.shape[1] - n_beside :]
 
     def describe(self) -> tuple[int, tuple[str, ...], bool, str]:
-        return self._points.shape[1], self._names, self._labels is not None, self._schema
+        names, schema = self._settings.feature_names, planned_schema(self._settings)
+        return self._table()[0].shape[1], names, self.labels is not None, schema
 
     def compute(self, memory: Memory, index: int) -> Sequence[Array]:
-        plan = memory.plan
+        plan, (points, beside) = memory.plan, self._table()
         if plan.discovers(index):
-            return plan.task.preliminary_statistic(plan, index, self._points, memory.found)
-        if self._scaled is None:
-            self._scaled = self._scale(plan, self._points)
+            return plan.task.preliminary_statistic(plan, index, points, memory.found)
+        scaled = self._run.scaled.get(self._place)
+        if scaled is None:
+            scaled = self._run.scale(plan, points)
+            if isinstance(self._run.parts, list):  # what is made anew each time is not kept either
+                self._run.scaled[self._place] = scaled
         assert memory.clusters is not None
         step = build_algorithm(plan).rounds[index - 1]
-        return step.arrays_of(self._scaled, memory.clusters.view(step.reads), self._labels, self._beside)
+        return step.arrays_of(scaled, memory.clusters.view(step.reads), self.labels, beside)
 
     def deliver(self, memory: Memory, report: Callable[[], PrivacyReport]) -> None:
         """The memory is the result."""
@@ -78,7 +100,8 @@ class LocalRun(Server):
 
     The plan is final, or has its width and preliminary rounds; its ``config.masking`` decides on masks. `scale` puts a
     table into the final plan's box, on the grid, where by default it is already, as `server_points` are, if the plan
-    does not hold them. `labels` are one array for each client; `on_step` is told of each aggregation.
+    does not hold them. `labels` are one array for each client; `on_step` is told of each aggregation. `parts` may be
+    any sequence: what is no list is asked for a table when its client is, and nothing made of it is kept.
 
     A plan that waits for what no round of its own finds, or is for another number of clients, is a `PlanError`.
     """
@@ -97,11 +120,13 @@ class LocalRun(Server):
             raise PlanError("the plan waits for the tables' width, or knows what it is still to find: draft it again.")
         if len(parts) != plan.n_clients:
             raise PlanError(f"the plan is for {plan.n_clients} clients, but there are {len(parts)}: draft it again.")
-        self.clients = {}
-        for node, (place, part) in enumerate(enumerate(parts), start=FIRST_NODE_ID):
-            self.clients[node] = Virtual(plan, node, part, scale, None if labels is None else labels[place])
-        super().__init__(plan, node_ids=tuple(self.clients), own_points=server_points)
-        self._on_step = on_step
+        super().__init__(plan, node_ids=range(FIRST_NODE_ID, FIRST_NODE_ID + len(parts)), own_points=server_points)
+        self.parts, self.scale, self.labels, self._on_step = parts, scale, labels, on_step
+        self.scaled: dict[int, Array] = {}
+        self.memories: dict[int, Memory] = {}
+        self._pairs: dict[bytes, bytes] = {}
+        self.unmasked_vector: Ring = np.zeros(0, dtype=np.uint64)
+        """What the last client masked, for audits that play all parties."""
         self.steps: list[Step] = []
 
     def play(self) -> Self:
@@ -116,15 +141,18 @@ class LocalRun(Server):
 
     def ask(self, node: int, request: Request) -> Answer:
         """What one client answers, as it is: whatever goes wrong here is raised."""
-        reply = self.clients[node].answer(request)
+        who = Virtual(self, node)
+        client = Client(who, who, self.memories.get(node))
+        memory, reply = client.handle(request)
+        if request.stage is Stage.KEYS and isinstance(memory.protocol, Retry):
+            memory = changed(memory, protocol=Paired(**vars(memory.protocol), agreed=self._pairs))
+        self.memories[node], self.unmasked_vector = memory, client.unmasked_vector
         return lambda *_: reply
 
     @property
     def first(self) -> Memory:
         """What the first client remembers."""
-        memory = self.clients[FIRST_NODE_ID].memory
-        assert memory is not None
-        return memory
+        return self.memories[FIRST_NODE_ID]
 
     @property
     def state(self) -> State:

@@ -276,6 +276,11 @@ for _model in (Oblivious(), Central(), Distributed(), Curator()):
 class Plain(Party):
     """A client without masks, for experiments with many virtual ones: whoever runs this sees every vector."""
 
+    @property
+    def public_key(self) -> bytes:
+        """A name only, as nobody agrees on a key with it."""
+        return self.private_key
+
     def admit(self, request: SumRequest, first_round: int) -> Plain:
         """Take any request in: there are no masks that a second answer could give away."""
         roster = request.roster or self.roster

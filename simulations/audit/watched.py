@@ -74,7 +74,7 @@ class _WatchedRun(LocalRun):
         """What one client answers; its vector is kept."""
         answer = super().ask(node, request)
         if request.stage is Stage.SUM:
-            self._sent.append(self.clients[node].unmasked_vector)
+            self._sent.append(self.unmasked_vector)
             self._received.append(answer(Stage.SUM, node).masked.values)
         return answer
 

@@ -397,18 +397,12 @@ def without_author_streams(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def without_pair_masks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keys, "stream", lambda _, length: np.zeros(length, dtype=np.uint64))
+    monkeypatch.setattr(keys, "stream", lambda *args: np.zeros(args[-1], dtype=np.uint64))
 
 
 def with_one_stream_for_all_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    derive_key = keys.derive_key
-
-    def derive(key: bytes, label: str, *parts: Any) -> bytes:
-        # "mask" names round and attempt first; "blind" names run and author before them.
-        start = {"mask": 0, "blind": 2}.get(label, len(parts))
-        return bytes(derive_key(key, label, *parts[:start], *parts[start + 1 :]))
-
-    monkeypatch.setattr(keys, "derive_key", derive)
+    honest = keys.stream
+    monkeypatch.setattr(keys, "stream", lambda key, asked, length: honest(key, (0, asked[1]), length))
 
 
 @pytest.mark.parametrize("sabotage", [without_author_streams, without_pair_masks, with_one_stream_for_all_rounds])

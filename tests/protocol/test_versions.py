@@ -39,16 +39,17 @@ from flwr_dpkmeans.sums import plan as plan_module
 SIZES = (40, 50, 60, 70)
 OWN = own_versions()
 NEWER = OWN.plan_format + 1
+NEXT = OWN.protocol + 1
 SECRET = "row 7 is 41.5"
 # What the other side's header says instead, and how the sentence names it.
 READABLE: dict[str, tuple[dict[str, Any], Versions]] = {
-    "older protocol": ({"protocol": 0, "package": "0.0.9"}, Versions(0, OWN.plan_format, "0.0.9")),
-    "newer protocol": ({"protocol": 2, "package": "1.4.0rc1"}, Versions(2, OWN.plan_format, "1.4.0rc1")),
-    "older plans": ({"plan_format": 4}, Versions(1, 4, OWN.package)),
-    "newer plans": ({"plan_format": NEWER, "package": "2.0"}, Versions(1, NEWER, "2.0")),
-    "newer, with text for a release": ({"protocol": 2, "package": SECRET}, Versions(2, OWN.plan_format)),
-    "newer, with a long release": ({"protocol": 2, "package": "1" * 5000}, Versions(2, OWN.plan_format)),
-    "newer, without a release": ({"protocol": 2, "package": None}, Versions(2, OWN.plan_format)),
+    "older protocol": ({"protocol": 1, "package": "0.0.9"}, Versions(1, OWN.plan_format, "0.0.9")),
+    "newer protocol": ({"protocol": NEXT, "package": "1.4.0rc1"}, Versions(NEXT, OWN.plan_format, "1.4.0rc1")),
+    "older plans": ({"plan_format": 4}, Versions(OWN.protocol, 4, OWN.package)),
+    "newer plans": ({"plan_format": NEWER, "package": "2.0"}, Versions(OWN.protocol, NEWER, "2.0")),
+    "newer, with text for a release": ({"protocol": NEXT, "package": SECRET}, Versions(NEXT, OWN.plan_format)),
+    "newer, with a long release": ({"protocol": NEXT, "package": "1" * 5000}, Versions(NEXT, OWN.plan_format)),
+    "newer, without a release": ({"protocol": NEXT, "package": None}, Versions(NEXT, OWN.plan_format)),
 }
 UNREADABLE: dict[str, dict[str, Any]] = {
     "none at all": {"protocol": None, "plan_format": None, "package": None},
@@ -57,7 +58,7 @@ UNREADABLE: dict[str, dict[str, Any]] = {
     "text": {"protocol": "1"},
     "words": {"protocol": SECRET, "plan_format": SECRET},
     "true": {"protocol": True},
-    "a fraction": {"protocol": 1.0},
+    "a fraction": {"protocol": float(OWN.protocol)},
     "negative": {"plan_format": -5},
     "a huge number": {"protocol": 10**400},
     "infinite": {"protocol": float("inf")},
@@ -142,11 +143,11 @@ def test_the_server_stops_when_a_node_speaks_another_version(kind: str, caplog: 
 def test_every_node_of_another_version_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     federation = make_federation(grid_parts(SIZES))
     federation.faults.on_reply = lambda reply: [
-        with_header(reply, protocol=2) if reply.metadata.src_node_id in (3, 5) else reply
+        with_header(reply, protocol=NEXT) if reply.metadata.src_node_id in (3, 5) else reply
     ]
     with caplog.at_level(logging.WARNING, "flwr_dpkmeans.server"), pytest.raises(VersionError, match="node 3"):
         federation.start()
-    assert [f"node {node} speaks protocol 2" in caplog.text for node in (2, 3, 4, 5)] == [False, True, False, True]
+    assert [f"node {node} speaks protocol {NEXT}" in caplog.text for node in (2, 3, 4, 5)] == [False, True, False, True]
 
 
 def test_an_answer_of_a_later_format_gets_the_same_sentence() -> None:
@@ -156,11 +157,11 @@ def test_an_answer_of_a_later_format_gets_the_same_sentence() -> None:
     def on_reply(reply: Message) -> list[Message]:
         if reply.metadata.src_node_id != VICTIM:
             return [reply]
-        content = changed(reply.content, {"protocol": 2, "n_features": None}, public_key=None, plan_digest=None)
+        content = changed(reply.content, {"protocol": NEXT, "n_features": None}, public_key=None, plan_digest=None)
         return [with_content(reply, content)]
 
     federation.faults.on_reply = on_reply
-    with pytest.raises(VersionError, match=f"node {VICTIM} speaks protocol 2"):
+    with pytest.raises(VersionError, match=f"node {VICTIM} speaks protocol {NEXT}"):
         federation.start()
     require_nothing_happened(federation)
 
@@ -171,7 +172,7 @@ def test_a_node_that_agreed_is_not_undone_by_another_answer() -> None:
 
     def on_reply(reply: Message) -> list[Message]:
         is_key = "public_key" in reply.content.config_records[RECORD]
-        return [reply, with_header(reply, protocol=2)] if is_key else [reply]
+        return [reply, with_header(reply, protocol=NEXT)] if is_key else [reply]
 
     federation.faults.on_reply = on_reply
     assert federation.start(algorithm="lloyd", n_examples=None, max_iter=1).confirmed == (2, 3, 4, 5)

@@ -43,7 +43,7 @@ PLANTED = random.Random(SEED)
 
 
 def _mask() -> bytes:
-    return stream(agree_pair_keys(generate_private_key(), {3: PEER}, 1, 2)[3], 2).tobytes()
+    return stream(agree_pair_keys(generate_private_key(), {3: PEER}, 1, 2)[3], (1, 0), 2).tobytes()
 
 
 def _recovery_secrets() -> bytes:

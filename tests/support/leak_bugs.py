@@ -114,33 +114,41 @@ def exact_sizes_in_the_metrics(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(strategy, "_step_metrics", with_size)
 
 
-def _derived_without(patch: pytest.MonkeyPatch, places: dict[str, tuple[int, ...]]) -> None:
-    """Leave parts of the context out of the keys of some streams."""
-    derive = keys.derive_key
+def _streams_without(patch: pytest.MonkeyPatch, of: str, place: int, *, transcript: bool = True) -> None:
+    """Leave the round (0) or the attempt (1) out of the streams of a purpose, or the transcript out of its keys."""
+    derive, stream = keys.derive_key, keys.stream
+    marked: set[bytes] = set()
 
     def shorter(key: bytes, purpose: str, *context: Any) -> bytes:
-        left_out = places.get(purpose, ())
-        return derive(key, purpose, *(part for place, part in enumerate(context) if place not in left_out))
+        if purpose != of:
+            return derive(key, purpose, *context)
+        marked.add(derived := derive(key, purpose, *(context if transcript else context[:-1])))
+        return derived
+
+    def repeated(key: bytes, asked: tuple[int, int], length: int) -> Any:
+        left = tuple(0 if key in marked and i == place else part for i, part in enumerate(asked))
+        return stream(key, left, length)
 
     patch.setattr(keys, "derive_key", shorter)
+    patch.setattr(keys, "stream", repeated)
 
 
 def one_mask_for_all_rounds(patch: pytest.MonkeyPatch) -> None:
-    _derived_without(patch, {"mask": (0,)})
+    _streams_without(patch, "mask", 0)
 
 
 def one_blinding_for_all_rounds(patch: pytest.MonkeyPatch) -> None:
-    _derived_without(patch, {"blind": (2,)})
+    _streams_without(patch, "blind", 0)
 
 
 def one_mask_for_all_attempts(patch: pytest.MonkeyPatch) -> None:
     """The attempt, and the roster that changes with it, are not in the key."""
-    _derived_without(patch, {"mask": (1, 2)})
+    _streams_without(patch, "mask", 1, transcript=False)
 
 
 def one_blinding_for_all_attempts(patch: pytest.MonkeyPatch) -> None:
     """Authors keep their keys, and neither the attempt nor its roster is in the stream's."""
-    _derived_without(patch, {"blind": (3, 4)})
+    _streams_without(patch, "blind", 1, transcript=False)
     kept: dict[bytes, bytes] = {}
     generate, enter = keys.generate_group_key, Retry._in_attempt
 

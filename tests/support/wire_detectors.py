@@ -65,14 +65,15 @@ def federation_run(
 
 @contextmanager
 def _streams() -> Iterator[list[tuple[int, tuple[int, int], bytes]]]:
-    """Keys of the streams that clients add to their vectors: (node, (round, attempt), key)."""
+    """The streams that clients add to their vectors: (node, (round, attempt), its first words)."""
     used: list[tuple[int, tuple[int, int], bytes]] = []
     honest, answer = keys.stream, Retry.answer
     now: list[tuple[int, tuple[int, int]]] = []
 
-    def recorded(key: bytes, length: int) -> Words:
-        used.extend((*place, key) for place in now)
-        return honest(key, length)
+    def recorded(key: bytes, asked: tuple[int, int], length: int) -> Words:
+        words = honest(key, asked, length)
+        used.extend((*place, words[:4].tobytes()) for place in now)
+        return words
 
     def answering(state: Any, request: Any, *args: Any, **kwargs: Any) -> Any:
         now[:] = [(state.node_id, (request.round_index, request.attempt))]

@@ -127,9 +127,9 @@ def _derivations() -> list[dict[str, Any]]:
     secret = bytes(range(100, 132))
     contexts: dict[str, tuple[bytes | str | int, ...]] = {
         "pair": (RUN_ID, NODE_IDS[0], NODE_IDS[2]),
-        "mask": (1, 0, PLAN_DIGEST),
+        "mask": (PLAN_DIGEST,),
         "box": (PLAN_DIGEST,),
-        "blind": (RUN_ID, NODE_IDS[2], 4, 1, PLAN_DIGEST),
+        "blind": (RUN_ID, NODE_IDS[2], PLAN_DIGEST),
         "tag": (RUN_ID, PLAN_DIGEST),
     }
     return [
@@ -155,8 +155,12 @@ def build() -> dict[str, Any]:
         for node in NODE_IDS
     }
     streams = [
-        {"key": key.hex(), "words": keys.stream(key, length).tolist()}
-        for key, length in ((bytes(32), 3), (bytes(range(32)), 5), (fixed_key("stream", 1), 17))
+        {"key": key.hex(), "asked": list(asked), "words": keys.stream(key, asked, length).tolist()}
+        for key, asked, length in (
+            (bytes(32), (0, 0), 3),
+            (bytes(range(32)), (-7, 2), 5),
+            (fixed_key("stream", 1), (2**31, 2**31), 17),
+        )
     ]
     return {
         "protocol_version": keys.PROTOCOL_VERSION,

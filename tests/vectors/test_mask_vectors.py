@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -71,10 +72,16 @@ def x25519(private: bytes, u_coordinate: bytes) -> bytes:
     return (x2 * pow(z2, p - 2, p) % p).to_bytes(32, "little")
 
 
-def words(key: bytes, length: int) -> list[int]:
-    """AES-256 of the counters 0, 1, 2, ... (big endian), cut into little-endian 64-bit words."""
+def counter_blocks(round_index: int, attempt: int, length: int) -> list[bytes]:
+    """Round (8 bytes) and attempt (4 bytes), little endian, then the counters 2, 3, ... (4 bytes, big endian)."""
+    nonce = (round_index % 2**64).to_bytes(8, "little") + attempt.to_bytes(4, "little")
+    return [nonce + (i + 2).to_bytes(4, "big") for i in range((length + 1) // 2)]
+
+
+def words(key: bytes, asked: Sequence[int], length: int) -> list[int]:
+    """AES-256 of the counter blocks, cut into little-endian 64-bit words."""
     block_cipher = Cipher(algorithms.AES(key), modes.ECB()).encryptor()
-    key_stream = b"".join(block_cipher.update(i.to_bytes(16, "big")) for i in range((length + 1) // 2))
+    key_stream = b"".join(map(block_cipher.update, counter_blocks(*asked, length)))
     return [int.from_bytes(key_stream[8 * i : 8 * i + 8], "little") for i in range(length)]
 
 
@@ -111,8 +118,8 @@ def transcript(record: dict[str, Any]) -> bytes:
 
 def blinding(record: dict[str, Any], author: int) -> list[int]:
     attempt = record["attempt"]
-    key = derived(group_key(author, attempt), "blind", RUN_ID, author, record["round"], attempt, transcript(record))
-    return words(key, LENGTH)
+    key = derived(group_key(author, attempt), "blind", RUN_ID, author, transcript(record))
+    return words(key, (record["round"], attempt), LENGTH)
 
 
 def expected_masked(record: dict[str, Any], node: int) -> list[int]:
@@ -120,9 +127,9 @@ def expected_masked(record: dict[str, Any], node: int) -> list[int]:
     for peer in members(record):
         if peer == node:
             continue
-        key = derived(pair_key(node, peer), "mask", record["round"], record["attempt"], transcript(record))
-        sign = 1 if node < peer else -1
-        total = [value + sign * mask for value, mask in zip(total, words(key, LENGTH), strict=True)]
+        key = derived(pair_key(node, peer), "mask", transcript(record))
+        sign, masks = 1 if node < peer else -1, words(key, (record["round"], record["attempt"]), LENGTH)
+        total = [value + sign * mask for value, mask in zip(total, masks, strict=True)]
     if node in hashed_order(record)[:2]:
         total = [value + blind for value, blind in zip(total, blinding(record, node), strict=True)]
     return [value % RING for value in total]
@@ -147,7 +154,17 @@ def test_hkdf_labels(case: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("case", KNOWN["streams"], ids=lambda case: case["key"][:8])
 def test_streams(case: dict[str, Any]) -> None:
-    assert words(bytes.fromhex(case["key"]), len(case["words"])) == case["words"]
+    assert words(bytes.fromhex(case["key"]), case["asked"], len(case["words"])) == case["words"]
+
+
+def test_no_block_is_encrypted_twice_under_one_key() -> None:
+    """All rounds and attempts of some runs, at their limits, by enumeration; the key names all else."""
+    rounds, attempts = (-(2**31), -256, -2, -1, 0, 1, 2, 255, 256, 2**31), (0, 1, 2, 255, 256, 2**31)
+    blocks = [block for r in rounds for a in attempts for block in counter_blocks(r, a, 40)]
+    # 20 blocks each, and two that GCM has for its tag: of zeros, and of the nonce with 1.
+    reserved = {bytes(16)} | {counter_blocks(r, a, 1)[0][:12] + bytes((0, 0, 0, 1)) for r in rounds for a in attempts}
+    assert len(set(blocks) | reserved) == len(blocks) + len(reserved) == 20 * 60 + 61
+    assert 2 + 2**28 // 16 < 2**32  # no message is long enough for the counter to come round
 
 
 def test_public_keys() -> None:

@@ -134,17 +134,17 @@ def negated(vector: list[int]) -> list[int]:
 
 
 def self_mask(node: int, seed: bytes) -> list[int]:
-    return words(derived(seed, "self", RUN, node, *ASKED, transcript()), LENGTH)
+    return words(derived(seed, "self", RUN, node, transcript()), ASKED, LENGTH)
 
 
 def pair_mask(node: int, peer: int) -> list[int]:
-    mask = words(derived(slot_key(node, peer), "mask", *ASKED, transcript()), LENGTH)
+    mask = words(derived(slot_key(node, peer), "mask", transcript()), ASKED, LENGTH)
     return mask if node < peer else negated(mask)
 
 
 def blinding(author: int) -> list[int]:
-    key = derived(data(author, "group_key"), "blind", RUN, author, *ASKED, transcript())
-    return words(key, LENGTH)
+    key = derived(data(author, "group_key"), "blind", RUN, author, transcript())
+    return words(key, ASKED, LENGTH)
 
 
 @pytest.mark.parametrize("node", NODES)

@@ -306,8 +306,8 @@ def test_secrets_are_not_printed() -> None:
     state = federation.states[3]
     printed = repr(state)
     secrets = [state.private_key, state.own_group_key, state.tag_key]
-    secrets += [key for _, key in (*state.group_keys, *state.pair_keys)]
-    assert len(secrets) == 12
+    secrets += [key for _, key in (*state.group_keys, *state.pair_keys)] + [state.mask_keys[:32]]
+    assert len(secrets) == 13
     assert all(secret and repr(secret) not in printed and secret.hex() not in printed for secret in secrets)
 
 
@@ -422,9 +422,9 @@ def test_no_stream_is_used_for_two_vectors(monkeypatch: pytest.MonkeyPatch) -> N
     now: list[tuple[bytes, bytes]] = []
     honest = keys.stream
 
-    def recorded(key: bytes, length: int) -> Ring:
-        words = honest(key, length)
-        now.append((key, words.tobytes()))
+    def recorded(key: bytes, asked: tuple[int, int], length: int) -> Ring:
+        words = honest(key, asked, length)
+        now.append((key + repr(asked).encode(), words.tobytes()))
         return words
 
     monkeypatch.setattr(keys, "stream", recorded)
@@ -494,7 +494,7 @@ def test_masks_cancel_only_between_clients_that_agree_on(part: str) -> None:
         # The third party's mask is known here, so that only the transcript is left as a difference.
         key = dict(federation.states[8].pair_keys)[99]
         transcript = digest("transcript", b"digest of the plan", rosters[8].digest)
-        extra = keys.stream(derive_key(key, "mask", 1, 0, transcript), 2)
+        extra = keys.mask(key, (1, 0), 2, "mask", transcript)
     assert (masked[3] + masked[8] - extra).tolist() != total(vectors).tolist()
 
 

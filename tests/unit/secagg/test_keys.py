@@ -115,15 +115,16 @@ def test_fresh_keys_differ() -> None:
 def test_streams_are_the_cipher_of_a_counter() -> None:
     key = bytes(range(32))
     blocks = Cipher(algorithms.AES(key), modes.ECB()).encryptor()
-    raw = b"".join(blocks.update(i.to_bytes(16, "big")) for i in range(300))
+    nonce = (-3).to_bytes(8, "little", signed=True) + (2**31).to_bytes(4, "little")
+    raw = b"".join(blocks.update(nonce + (i + 2).to_bytes(4, "big")) for i in range(300))
     expected = [int.from_bytes(raw[i : i + 8], "little") for i in range(0, len(raw), 8)]
-    assert stream(key, 600).tolist() == expected
-    assert stream(key, 7).tolist() == expected[:7]
-    assert stream(key, 0).tolist() == []
+    assert stream(key, (-3, 2**31), 600).tolist() == expected
+    assert stream(key, (-3, 2**31), 7).tolist() == expected[:7]
+    assert stream(key, (-3, 2**31), 0).tolist() == []
 
 
 def test_streams_look_uniform_in_every_bit() -> None:
-    words = stream(bytes(range(1, 33)), 4096)
+    words = stream(bytes(range(1, 33)), (1, 0), 4096)
     ones = [int(((words >> bit) & 1).sum()) for bit in range(64)]
     # 4096 fair coins: 6 standard deviations are 192.
     assert all(abs(count - 2048) < 192 for count in ones)

@@ -412,17 +412,17 @@ def test_everything_that_was_ever_sent_is_refused_the_second_time(authored: bool
 
 
 def test_no_key_or_stream_serves_two_aggregations(monkeypatch: pytest.MonkeyPatch) -> None:
-    used: list[bytes] = []
+    used: list[tuple[bytes, tuple[int, int]]] = []
     stream = keys.stream
 
-    def recorded(key: bytes, length: int) -> np.ndarray:
-        used.append(key)
-        return stream(key, length)
+    def recorded(key: bytes, asked: tuple[int, int], length: int) -> np.ndarray:
+        used.append((key, asked))
+        return stream(key, asked, length)
 
     monkeypatch.setattr(keys, "stream", recorded)
     federation = RecoveryFederation.make(8, authored=True, max_silent=1)
     federation.share()
-    own: dict[int, list[bytes]] = {}
+    own: dict[int, list[tuple[bytes, tuple[int, int]]]] = {}
     session = federation.session
     for index in (1, 2):
         session.open_round(index, 3)
@@ -439,6 +439,8 @@ def test_no_key_or_stream_serves_two_aggregations(monkeypatch: pytest.MonkeyPatc
         # Self mask, seven neighbours, and perhaps a blinding stream, in two rounds.
         assert len(own_keys) in (16, 18)
         assert len(set(own_keys)) == len(own_keys)
+        # Of one aggregation alone, but an author's key, which is never given away.
+        assert len({key for key, _ in own_keys}) == 16 + (len(own_keys) == 18)
     slots = federation.states[10].slots
     seeds = [seed for state in federation.states.values() for part in client._own_seeds(state) for seed in part]
     assert len(set(seeds)) == len(seeds) == 2 * 8 * slots.number

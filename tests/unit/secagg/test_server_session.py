@@ -13,7 +13,7 @@ from support.masked_federation import Federation, altered, ring
 
 from flwr_dpkmeans.errors import CohortError, DisagreementError, LocalMisuseError, ProtocolError
 from flwr_dpkmeans.secagg import keys
-from flwr_dpkmeans.secagg.keys import MaskedVector, Ring, derive_key, digest, stream
+from flwr_dpkmeans.secagg.keys import MaskedVector, Ring, digest, mask
 from flwr_dpkmeans.secagg.messages import NO_ROUND, SumReply
 from flwr_dpkmeans.secagg.party import RetrySession, require_equal_tags
 from flwr_dpkmeans.secagg.roster import Roster
@@ -404,7 +404,7 @@ def test_one_author_with_a_known_key_does_not_open_the_sum(monkeypatch: pytest.M
     aggregate = federation.close(NOISE)
     roster = federation.server.roster
     transcript = digest("transcript", b"digest of the plan", roster.digest)
-    known = stream(derive_key(bytes(32), "blind", 77, weak, 1, 0, transcript), 1)
+    known = mask(bytes(32), (1, 0), 1, "blind", 77, weak, transcript)
     assert (aggregate - known).tolist() != sum(VECTORS.values()).tolist()
     assert federation.read_release()[weak].tolist() == (sum(VECTORS.values()) + NOISE).tolist()
 
