@@ -17,7 +17,7 @@ from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.secagg.keys import FRACTION_BITS, MaskedVector, encode
 from flwr_dpkmeans.secagg.messages import Stage, SumReply
 from flwr_dpkmeans.sums.draft import draft_plan
-from flwr_dpkmeans.sums.local import LocalRun, Virtual
+from flwr_dpkmeans.sums.local import FIRST_NODE_ID, LocalRun
 from flwr_dpkmeans.sums.round import Array
 from flwr_dpkmeans.sums.task import TASKS
 from flwr_dpkmeans.sums.wire import Request
@@ -72,7 +72,8 @@ class _Client:
     @property
     def centroids(self) -> Array:
         """(k, dim), after `update` or the first `step`."""
-        memory = self._party.memory
+        server = self._joined
+        memory = server.memories.get(server.node_ids[self._index])
         if memory is None or memory.clusters is None:
             raise ProtocolError("there are no centroids yet: call step first.")
         return memory.clusters.centroids
@@ -82,10 +83,6 @@ class _Client:
         if self._server is None:
             raise ProtocolError(f"client {self._index} is in no run yet: make Server(params) before the first step.")
         return self._server
-
-    @property
-    def _party(self) -> Virtual:
-        return self._joined.clients[self._joined.node_ids[self._index]]
 
     def step(self, params: Params) -> tuple[Numbers, Numbers, None]:
         """Sums (k, dim) and counts (k,) of the own rows by cluster, as they leave the party, and nothing else."""
@@ -116,7 +113,7 @@ class _Client:
             raise ProtocolError(
                 f"client {self._index} is asked nothing now: each client steps and updates once a round."
             )
-        reply = self._party.answer(request)
+        reply = server.ask(node, request)(request.stage, node)
         if request.stage is Stage.FINISH:
             server.confirm(node, reply)
         else:
@@ -199,7 +196,7 @@ class Server(LocalRun):
         shape: dict[str, Any] = {"n_clients": params.num_clients, "n_features": params.dim}
         plan = draft_plan(config, run_id=secrets.randbits(62), seed=seed, **shape)
         super().__init__(plan, [client.values for client in clients])
-        self.node_ids = tuple(self.clients)
+        self.node_ids = range(FIRST_NODE_ID, FIRST_NODE_ID + len(clients))
         params.iters = plan.last_round
         self._masked = masked
         self.pending: dict[int, Request] = {}
