@@ -395,7 +395,7 @@ class FederatedKMeans(_PrivateClustering):
         be given. ``"private"``, or ``PrivateBounds(share=0.1, domain=None)``: found by two private histograms, for
         which nobody needs to know anything of the columns.
     noise : str
-        ``"secure"``, or ``"seeded"`` for repeatable experiments that protect nobody.
+        ``"secure"``, ``"opendp"`` (OpenDP's samplers alone), or ``"seeded"`` for repeatable experiments: no protection.
     random_state : int, optional
         Seed of the public start (and of seeded noise).
     max_iter : int, optional

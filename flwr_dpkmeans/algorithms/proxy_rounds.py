@@ -48,7 +48,6 @@ from flwr_dpkmeans.kmeans.lloyd import clip_rows, nearest_centroids, round_to_gr
 from flwr_dpkmeans.kmeans.projected import (
     nearest_projected,
     outer_product_triangle,
-    project,
     shrink_to_server,
     symmetric_from_triangle,
 )
@@ -409,7 +408,9 @@ def in_proxy_space(points: Array, state: State) -> Array:
     """Rows as the proxies see them: projected onto the private axes, or as they are."""
     if AXES not in state.arrays:
         return points
-    return project(points - state[CENTRE], state[AXES])
+    # Exact, so that the centre can be taken off what has fewer columns.
+    axes = state[AXES]
+    return round_to_grid(points @ axes - state[CENTRE] @ axes)
 
 
 def _inside(points: Array, state: State) -> Array:

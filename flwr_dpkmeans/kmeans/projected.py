@@ -127,7 +127,7 @@ def nearest_projected(points: FloatArray, projection: FloatArray | None, centers
         # A client of a large cohort holds a few rows: to prepare a search would cost more than the distances.
         scores = rows @ centers.T - 0.5 * np.einsum("ij,ij->i", centers, centers)
         return np.asarray(scores.argmax(axis=1), dtype=np.int32)
-    return lloyd.nearest_centroids(rows, centers)[0]
+    return lloyd.nearest_labels(rows, centers)
 
 
 def clear_labels(points: FloatArray, projection: FloatArray | None, centers: FloatArray, margin: float) -> LabelArray:

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from flwr_dpkmeans.errors import DataError
-from flwr_dpkmeans.kmeans.lloyd import SHADE, FloatArray, LabelArray, add_by_label, clip_steps, row_blocks, toward_zero
+from flwr_dpkmeans.kmeans.lloyd import GRID, SHADE, FloatArray, LabelArray, add_by_label, clip_steps, row_blocks
 
 _SMALLEST_RADIUS = 2.0**-16
 _FARTHEST = 1e3  # counts are that many standard deviations of their noise below zero at most
@@ -42,11 +42,23 @@ def unit_residuals(residuals: FloatArray, radius: float) -> FloatArray:
 
     Rounding is toward zero: every row that is returned has a norm of at most 1, whatever the radius is.
     """
+    units = residuals.copy()
+    _divide(units, radius)
+    units /= GRID
+    units += 0.0  # A negative zero would be a different bit pattern of the same number.
+    return units
+
+
+def _divide(residuals: FloatArray, radius: float) -> FloatArray:
+    """Turn residuals (n, d) into unit residuals in whole steps of the grid, in place; return their squared lengths."""
+    squares: FloatArray = np.einsum("ij,ij->i", residuals, residuals)
     at_least = radius if radius > _SMALLEST_RADIUS else _SMALLEST_RADIUS
-    norms = np.sqrt(np.einsum("ij,ij->i", residuals, residuals))
     # Maximum, so that a norm that is not a number gives a row that is refused later rather than a long one.
-    factors = SHADE / np.maximum(norms, at_least)
-    return toward_zero(residuals * factors[:, None])
+    factors = SHADE / np.maximum(np.sqrt(squares), at_least)
+    # A power of two changes no digit of the product.
+    residuals *= (factors * GRID)[:, None]
+    np.trunc(residuals, out=residuals)
+    return squares
 
 
 def residual_sums(
@@ -64,16 +76,16 @@ def residual_sums(
     sums, counts, squares = np.zeros((n, n_features)), np.zeros(n), 0.0
     for rows in row_blocks(len(points), n_features):
         own = np.minimum(labels[rows], len(centers) - 1)
-        residuals = points[rows] - centers[own]
+        steps = points[rows] - (centers if len(centers) == 1 else centers[own])
+        lengths = _divide(steps, radius)
         if drop:
-            kept = np.einsum("ij,ij->i", residuals, residuals) <= radius**2
-            residuals, own = residuals[kept], own[kept]
-        units = unit_residuals(residuals, radius)
-        add_by_label(sums, units, own)
+            kept = lengths <= radius**2
+            steps, own = steps[kept], own[kept]
+        add_by_label(sums, steps, own)
         counts += np.bincount(own, minlength=n)
         # Row by row on the grid, so that one row's part does not depend on the others.
-        squares += float(toward_zero(np.einsum("ij,ij->i", units, units)).sum())
-    return ResidualSums(sums, counts, np.array([squares]))
+        squares += float(np.trunc(np.einsum("ij,ij->i", steps, steps) / GRID).sum())
+    return ResidualSums(sums / GRID, counts, np.array([squares / GRID]))
 
 
 def next_radius(

@@ -297,7 +297,7 @@ class ClientPolicy:
     """Smallest `min_clients` of a plan, at least 1."""
     require_secure_noise: bool = _switch(
         False,
-        lambda asked: asked.plan.settings.noise.value != "secure",
+        lambda asked: asked.plan.settings.noise.value == "seeded",
         "the plan's noise is {noise}, but this client requires 'secure': drop the noise seed.",
     )
     allow_non_private: bool = _switch(

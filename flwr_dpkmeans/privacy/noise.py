@@ -13,10 +13,23 @@ whatever the exact values are. It is paid for in epsilon, and tau, which is far 
     (epsilon + a + b, exp(a) (delta + (1 + exp(epsilon)) tau))-DP.
 
 Over adaptive releases a, b and tau add up. Proofs: ``README.md``, "How close discrete noise is".
+
+Secure discrete Gaussians are exact, and made of the operating system's bytes alone. A *proposal* is a block i >= 0,
+drawn by weights W_i, a place r in it, uniform below the whole number `width`, and a coin for the sign: it is k =
++-(i width + r). With a uniform number U it is accepted if it is not -0 and U W_i < scale exp(-k^2 / (2 std^2)).
+
+    Proof. Let steps >= std / width. W_i is at least scale exp(-i^2 / (2 steps^2)), so at least scale exp(-(i width)^2
+    / (2 std^2)), so at least what stands on the right in block i. A proposal's probability is proportional to W_i, and
+    that of an accepted one to W_i scale exp(-k^2 / (2 std^2)) / W_i. Every k is one proposal, as -0 is none. QED.
+
+Doubles decide a comparison only where it is clear whatever they were rounded to, else fractions and more bits of U do.
+The rest of the proof, weights, errors and what lies behind the last block: ``README.md``, "How exact discrete
+Gaussians are".
 """
 
 from __future__ import annotations
 
+import decimal
 import enum
 import math
 import os
@@ -24,6 +37,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import lru_cache
 from importlib import metadata
 
@@ -62,26 +76,30 @@ _LARGEST_LAPLACE_SCALE = 2.0**63 / 128.0
 _OLDEST_OPENDP = (0, 14, 2)
 _MEASUREMENTS_KEPT = 64
 _SIZE = "give a size such as 45"
+_Integers = NDArray[np.int64]
+_Reals = NDArray[np.float64]
 
 
 class NoiseKind(enum.Enum):
     """Where noise comes from."""
 
     SECURE = "secure"
+    OPENDP = "opendp"
+    """As secure, with Gaussians by OpenDP too, which takes a hundred times as long."""
     SEEDED = "seeded"
 
 
 class NoiseSource(ABC):
     """A source of integer noise; what is asked for is checked before anything is drawn."""
 
-    def discrete_gaussian(self, std: float, size: int) -> NDArray[np.int64]:
+    def discrete_gaussian(self, std: float, size: int) -> _Integers:
         """Return `size` independent discrete Gaussians: k has a probability proportional to exp(-k^2 / (2 std^2)).
 
         `std` is in grid units, from 1 to 2^63 / 40; what is out of range is a `LocalMisuseError`.
         """
         return self._draw("gaussian", _require_scale("std", std, _LARGEST_STD), require_whole("size", size, 0, _SIZE))
 
-    def discrete_laplace(self, scale: float, size: int) -> NDArray[np.int64]:
+    def discrete_laplace(self, scale: float, size: int) -> _Integers:
         """Return `size` independent discrete Laplace variables, with probability proportional to exp(-|k| / scale).
 
         `scale` is in grid units, from 1 to 2^63 / 128; what is out of range is a `LocalMisuseError`.
@@ -90,11 +108,11 @@ class NoiseSource(ABC):
         return self._draw("laplace", scale, require_whole("size", size, 0, _SIZE))
 
     @abstractmethod
-    def _draw(self, family: str, scale: float, size: int) -> NDArray[np.int64]:
+    def _draw(self, family: str, scale: float, size: int) -> _Integers:
         """Return `size` values of ``gaussian`` or ``laplace`` noise of a scale that is in its range."""
 
 
-class SecureNoise(NoiseSource):
+class OpenDPNoise(NoiseSource):
     """Exact discrete noise from the operating system's entropy, drawn by OpenDP, 10 to 20 microseconds per value.
 
     The samplers work on exact rationals (Canonne, Kamath and Steinke 2020), so no floating-point artefact weakens the
@@ -106,7 +124,7 @@ class SecureNoise(NoiseSource):
     that Python does not notice (a restored checkpoint, a cloned virtual machine) would repeat the noise.
     """
 
-    def _draw(self, family: str, scale: float, size: int) -> NDArray[np.int64]:
+    def _draw(self, family: str, scale: float, size: int) -> _Integers:
         if size == 0:
             return np.zeros(0, dtype=np.int64)
         if FORKS.repeats:
@@ -115,6 +133,23 @@ class SecureNoise(NoiseSource):
                 "that one's: start it afresh instead of forking it into a PID namespace."
             )
         return np.array(_build_measurement(family, scale)([0] * size), dtype=np.int64)
+
+
+class SecureNoise(OpenDPNoise):
+    """Exact discrete noise from the operating system's entropy: Gaussians by this module, Laplace variables by OpenDP.
+
+    Each Gaussian is made of fresh bytes of the system's, some .1 microseconds per value: there is no key and no state
+    that forks, threads, workers or copies of a process could share. Constant time is not claimed (`LIMITS.md`).
+    """
+
+    def _draw(self, family: str, scale: float, size: int) -> _Integers:
+        if family != "gaussian":
+            return super()._draw(family, scale, size)
+        found, missing = [np.zeros(0, dtype=np.int64)], size
+        while missing > 0:
+            found.append(_accepted(scale, min(_AT_ONCE, missing + missing // 8 + 16))[:missing])
+            missing -= len(found[-1])
+        return np.concatenate(found)
 
 
 class SeededNoise(NoiseSource):
@@ -126,7 +161,7 @@ class SeededNoise(NoiseSource):
     def __init__(self, generator: np.random.Generator) -> None:
         self._generator = generator
 
-    def _draw(self, family: str, scale: float, size: int) -> NDArray[np.int64]:
+    def _draw(self, family: str, scale: float, size: int) -> _Integers:
         if family == "gaussian":
             return np.rint(self._generator.normal(0.0, scale, size)).astype(np.int64)
         success = -np.expm1(-1.0 / scale)
@@ -134,19 +169,19 @@ class SeededNoise(NoiseSource):
 
 
 def noise_source(kind: NoiseKind, seed: int | None = None) -> NoiseSource:
-    """Return a source of noise: ``SECURE`` for privacy, ``SEEDED`` for experiments, with a `seed` of at least 0.
+    """Return a source of noise: ``SEEDED`` for experiments, with a `seed` of at least 0, others for privacy.
 
     A `LocalMisuseError` is raised if `kind` is not a NoiseKind, or the seed does not fit it.
     """
-    if kind is NoiseKind.SECURE:
-        if seed is not None:
-            raise LocalMisuseError(
-                f"seed is {seed!r}, but secure noise cannot have one: leave the seed out, or choose NoiseKind.SEEDED."
-            )
-        return SecureNoise()
-    if kind is not NoiseKind.SEEDED:
+    if not isinstance(kind, NoiseKind):
         raise invalid("kind", kind, "a NoiseKind", "give NoiseKind.SECURE or NoiseKind.SEEDED")
-    return SeededNoise(np.random.default_rng(require_whole("seed", seed, 0, "give a seed such as 0")))
+    if kind is NoiseKind.SEEDED:
+        return SeededNoise(np.random.default_rng(require_whole("seed", seed, 0, "give a seed such as 0")))
+    if seed is not None:
+        raise LocalMisuseError(
+            f"seed is {seed!r}, but secure noise cannot have one: leave the seed out, or choose NoiseKind.SEEDED."
+        )
+    return SecureNoise() if kind is NoiseKind.SECURE else OpenDPNoise()
 
 
 @lru_cache(maxsize=_MEASUREMENTS_KEPT)
@@ -177,6 +212,8 @@ def _require_version(version: str) -> None:
 
 def _require_scale(name: str, value: float, largest: float) -> float:
     """Return a scale as a float, or raise if it is below one grid step or its tails could leave int64."""
+    if type(value) is float and 1.0 <= value <= largest:
+        return value  # as all plans give it
     scale = _require_at_least(name, value, 1, "grid step: use a finer grid")
     if scale > largest:
         raise LocalMisuseError(
@@ -184,6 +221,84 @@ def _require_scale(name: str, value: float, largest: float) -> float:
             "use a coarser grid."
         )
     return scale
+
+
+# -- exact discrete Gaussians ---------------------------------------------------------------------------------------
+
+_MOST_STEPS = 16  # blocks in a standard deviation, at most; weights are proved for no more
+_REACH = 12  # standard deviations that are divided into blocks with weights of their own
+_AT_ONCE = 1 << 13  # proposals whose arrays fit a processor's cache
+
+
+@lru_cache(maxsize=_MOST_STEPS)
+def _weights_of(steps: int) -> tuple[NDArray[np.uint32], _Reals, tuple[Fraction, ...]]:
+    """Weights of the blocks and, last, the first one behind them, for so many in a standard deviation.
+
+    Returned are sums of W, of which 31 bits choose a block; 2^32 scale / W, not a number for the last, where doubles
+    decide nothing; and W / scale.
+    """
+    n = _REACH * steps
+    wanted = _exp_minus(np.arange(n) ** 2 / (2.0 * steps**2)).tolist()
+    scale = int((2**31 - 2 * n - 3) / math.fsum(wanted))
+    each = [int(scale * height) + 2 for height in wanted]
+    each[0] += 2**31 - 2 - sum(each)
+    ends = np.cumsum([*each, 2]).astype(np.uint32)
+    heights = np.array([2.0**32 * scale / weight for weight in each] + [math.nan])
+    return ends, heights, tuple(Fraction(weight, scale) for weight in [*each, 1])
+
+
+def _accepted(std: float, n: int) -> _Integers:
+    """Make n proposals and return those that are accepted."""
+    width = math.ceil(std / _MOST_STEPS)
+    ends, heights, weights = _weights_of(-(-math.ceil(std) // width))
+    word = np.min_scalar_type(256 * width - 1)
+    drawn = os.urandom((8 + word.itemsize) * n)
+    coins, uniform = np.frombuffer(drawn, np.uint32, n), np.frombuffer(drawn, np.uint32, n, 4 * n)
+    words = np.frombuffer(drawn, word, n, 8 * n)
+    is_negative, blocks = coins % 2 == 1, np.searchsorted(ends, coins >> 1, side="right")
+    sizes = blocks * width + (words % width).astype(np.int64)
+    above = heights[blocks] * _exp_minus(np.square(sizes / std) / 2.0) - uniform
+    kept = above >= 1.5
+    for place in np.flatnonzero(~kept & ~(above <= -0.5)).tolist():
+        size, weight = int(sizes[place]), weights[blocks[place]]
+        while blocks[place] == len(weights) - 1 and os.urandom(1)[0] % 2:
+            size, weight = size + width, weight / 2
+        sizes[place] = min(size, 2**63 - 1)
+        kept[place] = _is_below(int(uniform[place]), weight, size, std)
+    # Words beyond the last whole multiple of the width are no proposals, and neither is -0.
+    kept &= (words < 256**word.itemsize // width * width) & ~(is_negative & (sizes == 0))
+    return np.where(is_negative, -sizes, sizes)[kept]
+
+
+def _exp_minus(exponents: _Reals) -> _Reals:
+    """Return exp(-x) of x from 0 to 64 but for 2^-38 of it, and exp(-64) beyond, by operations that IEEE 754 defines.
+
+    Taylor's series of exp(-x/256), each bracket of which is between 0 and 1, squared eight times.
+    """
+    parts = np.minimum(exponents, 64.0) / 256.0
+    series = np.ones_like(parts)
+    for term in range(10, 0, -1):
+        series = 1.0 - parts / term * series
+    for _ in range(8):
+        series *= series
+    return series
+
+
+def _is_below(drawn: int, weight: Fraction, size: int, std: float) -> bool:
+    """Whether U, of which 32 bits are drawn, times the weight is below exp(-size^2 / (2 std^2)): exactly."""
+    numerator, denominator = std.as_integer_ratio()
+    n_bits, n_digits = 32, 40
+    while True:
+        context = decimal.Context(prec=n_digits)
+        exponent = context.divide(decimal.Decimal(-((size * denominator) ** 2)), decimal.Decimal(2 * numerator**2))
+        height = Fraction(context.exp(exponent))
+        # Quotient and exponential are correctly rounded: each errs by half a unit of its last digit.
+        error = height * (2 - Fraction(exponent)) / 10 ** (n_digits - 1)
+        if (drawn + 1) * weight <= (height - error) * 2**n_bits:
+            return True
+        if drawn * weight >= (height + error) * 2**n_bits:
+            return False
+        drawn, n_bits, n_digits = drawn << 64 | int.from_bytes(os.urandom(8)), n_bits + 64, n_digits + 20
 
 
 # -- closeness of the drawn to the analysed noise -------------------------------------------------------------------

@@ -106,7 +106,8 @@ def registry_record(report: PrivacyReport, result: RunResult | None = None) -> b
 def _told(report: PrivacyReport, result: RunResult | None) -> dict[str, Any]:
     kinds = [line.noise for line in report.releases]
     noises = ", ".join(f"{kinds.count(kind)} with {kind} noise" for kind in dict.fromkeys(kinds))
-    source = "OpenDP's discrete samplers" if report.noise == "secure" else f"a {report.noise} generator"
+    own = {"secure": "exact discrete samplers, Laplace by OpenDP", "opendp": "OpenDP's discrete samplers"}
+    source = own.get(report.noise, f"a {report.noise} generator")
     mechanism = f"{len(kinds)} arrays of sums: {noises}; noise from {source}."
     model, trust = result and result.model, TRUST_MODELS.get(report.trust)
     return {"report": report, "origin": report.provenance, "model": model, "trust": trust, "mechanism": mechanism}

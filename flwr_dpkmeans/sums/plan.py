@@ -292,7 +292,7 @@ class Plan:
         """Whether every release has noise, and that noise has no seed; a preliminary plan is judged by its task."""
         exact = self.task.noise is NoiseShape.NONE or self.settings.evaluation is Evaluation.EXACT
         exact = exact or any(isinstance(event, release.ExactRelease) for event in self.events())
-        return self.settings.noise is NoiseKind.SECURE and not (self.is_bare or exact)
+        return self.settings.noise is not NoiseKind.SEEDED and not (self.is_bare or exact)
 
     @cached_property
     def epsilon(self) -> float:
@@ -352,9 +352,8 @@ def round_trips(plan: Plan) -> int:
 
 def make_noise_source(plan: Plan, *purpose: str | int) -> NoiseSource:
     """Noise for one purpose: from OS entropy, or (seeded, not private) from a stream of the plan's seed."""
-    if plan.settings.noise is NoiseKind.SECURE:
-        return noise_source(NoiseKind.SECURE)
-    return noise_source(plan.settings.noise, _stream(plan, *purpose))
+    kind = plan.settings.noise
+    return noise_source(kind, _stream(plan, *purpose) if kind is NoiseKind.SEEDED else None)
 
 
 def takes_part(plan: Plan, node_id: int, round_index: int, attempt: int) -> bool:
@@ -368,7 +367,7 @@ def takes_part(plan: Plan, node_id: int, round_index: int, attempt: int) -> bool
         return True
     # Rounded down: less sampling is never less private than what is accounted.
     threshold = int(rate * 2.0**53)
-    if plan.settings.noise is NoiseKind.SECURE:
+    if plan.settings.noise is not NoiseKind.SEEDED:
         return secrets.randbelow(2**53) < threshold
     stream = np.random.default_rng(_stream(plan, "coin", node_id, round_index, attempt))
     return int(stream.integers(2**53)) < threshold

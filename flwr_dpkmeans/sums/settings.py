@@ -243,7 +243,7 @@ class Settings(Options):
         "oblivious", _require_name, "who sees what: oblivious, central, distributed, or another registered model"
     )
     noise: NoiseKind = choice(
-        NoiseKind, NoiseKind.SECURE, "where noise comes from; seeded is for simulations and protects nobody"
+        NoiseKind, NoiseKind.SECURE, "how noise is drawn; opendp is exact too, but slow; seeded protects nobody"
     )
     n_examples: int | None = whole(
         None, 1, 1000, "number of rows in all, if it is public; automatic: estimated privately", most=10**15

@@ -276,7 +276,7 @@ def _assumptions(plan: Plan, identities: str) -> tuple[str, ...]:
     if plan.server is not None:
         sentences += _server_sentences(plan, plan.server.n_points)
     if settings.client_sampling_rate < 1.0:
-        coin = told("secure_coin" if settings.noise is NoiseKind.SECURE else "seeded_coin")
+        coin = told("seeded_coin" if settings.noise is NoiseKind.SEEDED else "secure_coin")
         sentences.append(told("sampled", rate=settings.client_sampling_rate, coin=coin))
     if by_client:
         sentences.append(told("rows_of_clients", n=settings.examples_per_client))

@@ -59,7 +59,7 @@ import numpy.typing as npt
 
 from flwr_dpkmeans.errors import PlanError
 from flwr_dpkmeans.privacy.losses import smallest_true
-from flwr_dpkmeans.privacy.noise import NoiseSource, SecureNoise
+from flwr_dpkmeans.privacy.noise import NoiseSource, OpenDPNoise
 from simulations.baselines.pooled import FloatArray
 
 _Keys = npt.NDArray[np.int64]
@@ -149,7 +149,7 @@ class CoverageSampler:
 
 def byte_source(source: NoiseSource, generator: np.random.Generator) -> Callable[[int], bytes]:
     """Return where selections take random bytes from: the system's entropy beside private noise, else the generator."""
-    return secrets.token_bytes if isinstance(source, SecureNoise) else generator.bytes
+    return secrets.token_bytes if isinstance(source, OpenDPNoise) else generator.bytes
 
 
 class CoverGrid:

@@ -17,7 +17,7 @@ import numpy as np
 
 from flwr_dpkmeans.node.node_settings import Identity
 from flwr_dpkmeans.options import parse_config
-from flwr_dpkmeans.privacy.noise import NoiseKind, SecureNoise, noise_source
+from flwr_dpkmeans.privacy.noise import NoiseKind, OpenDPNoise, SecureNoise, noise_source
 from flwr_dpkmeans.secagg.agreement import Slots, share
 from flwr_dpkmeans.secagg.keys import (
     agree_pair_keys,
@@ -36,7 +36,7 @@ CONFIG = parse_config(
     n_clusters=2, bounds=((-1.0,), (1.0,)), unit="client", random_state=SEED, client_sampling_rate=0.5
 )
 PLAN = Plan(1, CONFIG, 3, 0, SEED, 1e-6, 100, 1, (), (PlannedRound("lloyd", "oblivious", ()),) * 128)
-SOURCE = SecureNoise()
+SOURCE, BY_OPENDP = SecureNoise(), OpenDPNoise()
 """Shared by all drawers of a process, so that a fork finds its measurements, and any buffer of bytes, warm."""
 PLANTED = random.Random(SEED)
 """A generator in the process's own memory: forks repeat it, and so do seeded processes."""
@@ -53,6 +53,7 @@ def _recovery_secrets() -> bytes:
 DRAWS: dict[str, Callable[[], bytes]] = {
     "gaussian": lambda: SOURCE.discrete_gaussian(1e12, 4).tobytes(),
     "laplace": lambda: SOURCE.discrete_laplace(1e12, 4).tobytes(),
+    "gaussian by OpenDP": lambda: BY_OPENDP.discrete_gaussian(1e12, 4).tobytes(),
     "gaussian of a new source": lambda: noise_source(NoiseKind.SECURE).discrete_gaussian(1e12, 4).tobytes(),
     "gaussian of the plan": lambda: make_noise_source(PLAN, "client", 2, 1, 0).discrete_gaussian(1e12, 4).tobytes(),
     "private key": generate_private_key,

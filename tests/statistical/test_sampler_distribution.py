@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scipy import special, stats
 from support.exact_noise import probability_below
 
-from flwr_dpkmeans.privacy.noise import SecureNoise, SeededNoise
+from flwr_dpkmeans.privacy.noise import OpenDPNoise, SecureNoise, SeededNoise
 
 pytestmark = pytest.mark.statistical
 
@@ -121,6 +121,31 @@ def test_secure_noise_has_the_exact_distribution(family: str, scale: float) -> N
     assert variance_p(sample, family, scale) > LEVEL
     assert mean_p(sample) > LEVEL
     assert serial_p(sample) > LEVEL
+
+
+@pytest.mark.parametrize("scale", [1.0, 4.3, 1e6])
+def test_opendps_gaussians_have_the_same_distribution(scale: float) -> None:
+    """The reference, which is an option too."""
+    assert smallest_p(OpenDPNoise().discrete_gaussian(scale, SIZE), "gaussian", scale) > LEVEL
+
+
+@pytest.mark.parametrize("scale", [1.0, 1.01, 2.3, 15.9, 16.5, 300.0, 65537.5])
+def test_a_million_gaussians_have_the_exact_distribution(scale: float) -> None:
+    """Cells as wide as a block's and its edges, where an error of the blocks' weights would be."""
+    sample = SecureNoise().discrete_gaussian(scale, 1_000_000)
+    assert smallest_p(sample, "gaussian", scale) > LEVEL
+    width = math.ceil(scale / 16)
+    edges = [width * block for block in range(-45, 46) if abs(width * block) < 3.2 * scale]
+    below = np.array([probability_below("gaussian", scale, edge) for edge in edges])
+    counts = np.bincount(np.searchsorted(edges, sample, side="right"), minlength=len(edges) + 1)
+    expected = sample.size * np.diff([0.0, *below, 1.0])
+    assert stats.chi2(len(edges)).sf(((counts - expected) ** 2 / expected).sum()) > LEVEL
+
+
+@pytest.mark.parametrize("factor", [1.0 - 1e-2, 1.0 + 1e-2])
+def test_a_million_gaussians_with_a_deviation_that_is_a_hundredth_off_are_caught(factor: float) -> None:
+    sample = SecureNoise().discrete_gaussian(300.0 * factor, 1_000_000)
+    assert smallest_p(sample, "gaussian", 300.0) < LEVEL
 
 
 def test_secure_noise_in_small_draws_is_the_same() -> None:

@@ -11,6 +11,7 @@ import functools
 import inspect
 import os
 import random
+import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -26,7 +27,7 @@ from flwr_dpkmeans.node.node_settings import Identity
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy import noise as _forks
 from flwr_dpkmeans.privacy import noise as samplers
-from flwr_dpkmeans.privacy.noise import NoiseKind, SecureNoise, noise_source
+from flwr_dpkmeans.privacy.noise import NoiseKind, OpenDPNoise, SecureNoise, noise_source
 from flwr_dpkmeans.secagg.agreement import Slots, share
 from flwr_dpkmeans.secagg.keys import generate_group_key, generate_private_key, seal
 from flwr_dpkmeans.secagg.recover import Recover
@@ -70,6 +71,8 @@ ENTROPY = {
     ("baselines/central.py", "_max_cover"): {"secrets.randbits"},
     ("flower/engines.py", "play_inprocess"): {"secrets.randbits"},
     ("flower/strategy.py", "first_plan"): {"secrets.randbits"},
+    ("privacy/noise.py", "_accepted"): {"os.urandom"},
+    ("privacy/noise.py", "_is_below"): {"os.urandom"},
     ("results/writer.py", "write_folder"): {"secrets.token_hex"},
     ("results/writer.py", "write_whole"): {"secrets.token_hex"},
     ("secagg/keys.py", "generate_group_key"): {"os.urandom"},
@@ -81,7 +84,7 @@ ENTROPY = {
     ("secagg/roster.py", "Signer.generate"): {"os.urandom"},
     ("sums/plan.py", "takes_part"): {"secrets.randbelow"},
 }
-"""Calls of the system's entropy; OpenDP's own are the noise. `byte_source` of max cover hands one on."""
+"""Calls of the system's entropy; OpenDP's own are noise too. `byte_source` of max cover hands one on."""
 Place = tuple[str, str]
 
 
@@ -143,11 +146,20 @@ def test_nobody_imports_a_generator_past_these_lists() -> None:
     ]
 
 
-def test_the_secure_source_draws_by_opendp_alone() -> None:
-    """No arithmetic in floats stands between OpenDP's integers and the ring."""
-    tree = ast.parse(inspect.getsource(samplers.NoiseSource) + inspect.getsource(SecureNoise))
-    used = {ast.unparse(node) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
-    assert {name for name in used if name.startswith(("np.", "math."))} == {"np.int64", "np.zeros", "np.array"}
+def numeric_names(*parts: Any) -> set[str]:
+    """What is used of NumPy and `math` in the source of these."""
+    trees = [ast.parse(inspect.getsource(part)) for part in parts]
+    used = {ast.unparse(node) for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    return {name for name in used if re.fullmatch(r"(np|math)\.\w+", name)}
+
+
+def test_the_secure_sources_draw_by_opendp_or_by_what_is_proved_to_be_exact() -> None:
+    """No arithmetic in floats stands between integers and the ring, and no function but what IEEE 754 defines."""
+    integers = {"np.int64", "np.zeros", "np.array", "np.concatenate"}
+    assert numeric_names(samplers.NoiseSource, OpenDPNoise, SecureNoise) == integers
+    exact = {"np.uint32", "np.frombuffer", "np.searchsorted", "np.flatnonzero", "np.where", "np.min_scalar_type"}
+    doubles = {"np.square", "np.minimum", "np.ones_like", "math.ceil"}
+    assert numeric_names(samplers._accepted, samplers._exp_minus, samplers._is_below) == {"np.int64"} | exact | doubles
     built = ast.parse(inspect.getsource(samplers._build_measurement))
     assert {ast.unparse(n.func) for n in ast.walk(built) if isinstance(n, ast.Call)} >= {"dp.m.make_gaussian"}
     assert "seed" not in inspect.getsource(samplers._build_measurement)
@@ -159,8 +171,9 @@ def test_no_seed_has_a_way_into_the_secure_source() -> None:
     for name in ("discrete_gaussian", "discrete_laplace"):
         assert list(inspect.signature(getattr(SecureNoise, name)).parameters)[2:] == ["size"]
     for seed in (0, 1, np.random.default_rng(0), b"seed"):
-        with pytest.raises(LocalMisuseError, match="secure noise cannot have one"):
-            noise_source(NoiseKind.SECURE, seed)  # type: ignore[arg-type]
+        for kind in (NoiseKind.SECURE, NoiseKind.OPENDP):
+            with pytest.raises(LocalMisuseError, match="secure noise cannot have one"):
+                noise_source(kind, seed)  # type: ignore[arg-type]
     first, again = (make_noise_source(plan_of(), "client", 2, 1, 0).discrete_gaussian(1e12, 4) for _ in range(2))
     assert (first != again).any()
 
@@ -232,6 +245,7 @@ CLIENTS: dict[str, Any] = {
 RUNS: dict[str, dict[str, Any]] = {
     "oblivious, start by packing": {"algorithm": "fastlloyd", "trust": "oblivious"},
     "Laplace": {"algorithm": "sulloyd", "trust": "central"},
+    "by OpenDP": {"algorithm": "fastlloyd", "trust": "distributed", "noise": "opendp"},
     "proxies": {"algorithm": "proxy_lloyd", "trust": "distributed", "max_iter": None},
     "server's points": {"algorithm": "feddp_kmeans", "trust": "distributed", "n_init": 1, "server_data": SERVER},
     "private bounds": {"algorithm": "fastlloyd", "trust": "central", "bounds": "private", "n_examples": "private"}
@@ -243,7 +257,7 @@ RUNS: dict[str, dict[str, Any]] = {
 
 def run(name: str, engine: str, **more: Any) -> None:
     model = flat_estimator(**(COMMON | RUNS[name] | {"engine": engine} | more)).fit(PARTS)
-    assert model.privacy_.is_private is (model.noise == "secure")
+    assert model.privacy_.is_private is (model.noise != "seeded")
 
 
 @pytest.mark.parametrize("engine", ["direct", "inprocess"])
@@ -286,7 +300,7 @@ def test_the_watch_sees_public_draws_seeded_runs_and_planted_noise(
 def test_keys_masks_shares_and_coins_have_no_other_source_than_the_operating_system(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """With the system's bytes all zero, everything but the noise, whose library asks for itself, repeats."""
+    """With the system's bytes all zero, everything repeats but the noise whose library asks for itself."""
     drawers: dict[str, Callable[[], object]] = {
         "private key": generate_private_key,
         "group key": generate_group_key,
@@ -296,6 +310,7 @@ def test_keys_masks_shares_and_coins_have_no_other_source_than_the_operating_sys
         "identity": lambda: Identity.generate().private_key,
         "coins": lambda: [takes_part(plan_of(), 2, index, 0) for index in range(1, 129)],
         "noise": lambda: SecureNoise().discrete_gaussian(1e12, 4).tolist(),
+        "noise of OpenDP": lambda: SecureNoise().discrete_laplace(1e12, 4).tolist(),
     }
     assert all(draw() != draw() for draw in drawers.values())
     asked: list[int] = []
@@ -308,8 +323,8 @@ def test_keys_masks_shares_and_coins_have_no_other_source_than_the_operating_sys
     monkeypatch.setattr(random, "_urandom", zeros)  # what `secrets` draws from
     for name, draw in drawers.items():
         asked.clear()
-        assert (draw() == draw()) is (name != "noise"), name
-        assert bool(asked) is (name != "noise"), name
+        assert (draw() == draw()) is (name != "noise of OpenDP"), name
+        assert bool(asked) is (name != "noise of OpenDP"), name
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
@@ -320,7 +335,7 @@ def test_a_fork_under_the_number_of_a_process_before_it_is_refused(monkeypatch: 
         pid = os.fork()
         if pid == 0:
             try:
-                SecureNoise().discrete_gaussian(4.0, 1)
+                SecureNoise().discrete_laplace(4.0, 1)
             except LocalMisuseError as error:
                 os._exit(7 if f"({number})" in str(error) else 1)
             os._exit(0)
@@ -351,7 +366,8 @@ def test_a_number_that_came_back_is_noticed(monkeypatch: pytest.MonkeyPatch) -> 
 def test_it_is_said_that_constant_time_is_not_claimed() -> None:
     """On the page of limits, beside the sources of noise, and beside keys and masks."""
     limits = (PACKAGE / "LIMITS.md").read_text()
-    for text in (limits, SecureNoise.__doc__ or "", (PACKAGE / "secagg" / "README.md").read_text()):
+    sources = f"{SecureNoise.__doc__}", f"{OpenDPNoise.__doc__}"
+    for text in (limits, *sources, (PACKAGE / "secagg" / "README.md").read_text()):
         assert "Constant time is not claimed" in text
     assert "how long a draw of noise takes" in " ".join(limits.split())
 

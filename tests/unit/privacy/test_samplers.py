@@ -14,13 +14,13 @@ import pytest
 
 from flwr_dpkmeans.errors import LocalMisuseError
 from flwr_dpkmeans.privacy import noise as samplers
-from flwr_dpkmeans.privacy.noise import NoiseKind, NoiseSource, SecureNoise, SeededNoise, noise_source
+from flwr_dpkmeans.privacy.noise import NoiseKind, NoiseSource, OpenDPNoise, SecureNoise, SeededNoise, noise_source
 
-SOURCES = [SecureNoise(), SeededNoise(np.random.default_rng(3))]
+SOURCES = [SecureNoise(), OpenDPNoise(), SeededNoise(np.random.default_rng(3))]
 DRAWS = ["discrete_gaussian", "discrete_laplace"]
 
 
-@pytest.mark.parametrize("source", SOURCES, ids=["secure", "seeded"])
+@pytest.mark.parametrize("source", SOURCES, ids=["secure", "opendp", "seeded"])
 @pytest.mark.parametrize("draw", DRAWS)
 @pytest.mark.parametrize("size", [0, 1, 45])
 def test_shape_and_type(source: NoiseSource, draw: str, size: int) -> None:
@@ -30,7 +30,7 @@ def test_shape_and_type(source: NoiseSource, draw: str, size: int) -> None:
         assert noise.dtype == np.int64
 
 
-@pytest.mark.parametrize("source", SOURCES, ids=["secure", "seeded"])
+@pytest.mark.parametrize("source", SOURCES, ids=["secure", "opendp", "seeded"])
 @pytest.mark.parametrize("draw", DRAWS)
 def test_arguments_out_of_range_are_refused(source: NoiseSource, draw: str) -> None:
     for scale in (0.0, 0.99, -1.0, math.nan, math.inf, 2.0**58, 1e300, "4"):
@@ -70,7 +70,7 @@ def test_no_seed_reaches_the_secure_source(draw: str) -> None:
 
 
 def test_secure_draws_differ_between_calls_copies_and_threads() -> None:
-    source = SecureNoise()
+    source = noise_source(NoiseKind.SECURE)
     copy = pickle.loads(pickle.dumps(source))
     with ThreadPoolExecutor(4) as pool:
         draws = list(pool.map(lambda s: tuple(s.discrete_gaussian(1e12, 4)), [source, copy, source, copy]))
@@ -79,7 +79,7 @@ def test_secure_draws_differ_between_calls_copies_and_threads() -> None:
 
 
 def test_secure_source_keeps_few_measurements_and_uses_the_right_one() -> None:
-    source = SecureNoise()
+    source = OpenDPNoise()
     for power in range(1, 40):
         scale = 2.0**power
         assert np.abs(source.discrete_gaussian(scale, 20)).max() < 12 * scale
