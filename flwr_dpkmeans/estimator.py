@@ -28,7 +28,7 @@ from flwr_dpkmeans.data.points import Bounds, frame_columns, validate_columns
 from flwr_dpkmeans.data.schema import Encoded, schema_of
 from flwr_dpkmeans.errors import ConfigurationError, DataError, PrivacyWarning
 from flwr_dpkmeans.flower.engines import ENGINES, Federated, InOnePlace, Tables, federate, fit_in_one_place
-from flwr_dpkmeans.kmeans.lloyd import nearest_centroids, round_to_grid
+from flwr_dpkmeans.kmeans.lloyd import nearest_centroids, round_to_grid, row_blocks
 from flwr_dpkmeans.log import placed_logger
 from flwr_dpkmeans.options import (
     DEFAULT_ALGORITHM,
@@ -287,7 +287,8 @@ class _PrivateClustering(
     def _take(self, config: Run, tables: Tables, found: InOnePlace, run: Federated | None = None) -> None:
         state, box, report = found
         # With what the rows say against it: whoever calls this holds all of them.
-        points = [part[:, : state.centroids.shape[1]] for part in tables.parts]
+        width = state.centroids.shape[1]
+        points = (part[rows, :width] for part in tables.parts for rows in row_blocks(len(part), width))
         local = local_cautions(config, report.delta, box, points) + tables.cautions
         schema = tables.encoded[0].schema if tables.encoded else None
         figures = read_profile(run.plan, state, schema) if run and schema else ()

@@ -119,7 +119,7 @@ class _Packed(KMeansTask):
             moved = update(state.centroids, released[sums.name], released["counts"])
             return stepped(state, moved, released["counts"])
 
-        return PrivateSum(f"lloyd-{index}", (sums, counts), statistic, advance, radius)
+        return PrivateSum(f"lloyd-{index}", (sums, counts), statistic, advance, radius, in_blocks=True)
 
 
 def require_packable(n_clusters: int, n_features: int) -> None:

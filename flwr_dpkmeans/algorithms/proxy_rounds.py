@@ -161,8 +161,13 @@ def location_round(setting: Setting) -> PlannedSum:
 
     def statistic(points: Array, state: State) -> Sequence[Array]:
         del state
-        found = residual_sums(points, np.zeros(len(points), dtype=np.int32), middle[None, :], clip, 1)
-        return setting.sent([found.sums[0], found.squares], len(points), parts)
+
+        def summed(part: slice) -> Sequence[Array]:
+            rows = points[part]
+            found = residual_sums(rows, np.zeros(len(rows), dtype=np.int32), middle[None, :], clip, 1)
+            return [found.sums[0], found.squares]
+
+        return setting.sent(sum_over_blocks(summed, len(points), d), len(points), parts)
 
     def advance(state: State, released: ReleasedSum) -> State:
         mean_noise, square_noise = (setting.noise(block) / n for block in released.blocks)
@@ -175,7 +180,7 @@ def location_round(setting: Setting) -> PlannedSum:
         spread, extent = as_length(math.sqrt(d * variance)), as_length(setting.farthest)
         return state.changed(**{CENTRE: truncate(middle + offset), SPREAD: spread, EXTENT: extent})
 
-    return parts, PrivateSum("location", (), statistic, advance)
+    return parts, PrivateSum("location", (), statistic, advance, in_blocks=True)
 
 
 def before_looks(setting: Setting) -> dict[str, Array]:
@@ -248,7 +253,9 @@ def look_round(setting: Setting, index: int) -> PlannedSum:
         )
 
     reads = (CENTRE, CLIP)
-    return parts, PrivateSum(f"look-{index}", (), statistic, advance, None, reads, setting.admitting(reads))
+    return parts, PrivateSum(
+        f"look-{index}", (), statistic, advance, None, reads, setting.admitting(reads), in_blocks=True
+    )
 
 
 def covariance_round(setting: Setting) -> PlannedSum:
@@ -274,7 +281,9 @@ def covariance_round(setting: Setting) -> PlannedSum:
         return start(setting, state.changed(**{SPREAD: as_length(found.spread)}), found)
 
     reads = (CENTRE, SPREAD)
-    return parts, PrivateSum("covariance", (), statistic, advance, None, reads, setting.admitting(reads))
+    return parts, PrivateSum(
+        "covariance", (), statistic, advance, None, reads, setting.admitting(reads), in_blocks=True
+    )
 
 
 def _first_proxies(setting: Setting, state: State, found: numerics.Ellipsoid) -> State:
@@ -404,7 +413,9 @@ def proxy_round(setting: Setting, index: int) -> PlannedSum:
         return state.changed(**{PROXIES: redrawn, PROXY_RADIUS: as_length(options.pass_shrinking * radius)})
 
     reads = (CENTRE, AXES, PROXIES, PROXY_RADIUS) if setting.in_subspace else (PROXIES, PROXY_RADIUS)
-    return parts, PrivateSum(f"proxies-{index}", (), statistic, advance, None, reads, setting.admitting(reads))
+    return parts, PrivateSum(
+        f"proxies-{index}", (), statistic, advance, None, reads, setting.admitting(reads), in_blocks=True
+    )
 
 
 def in_proxy_space(points: Array, state: State) -> Array:
@@ -492,7 +503,9 @@ def refinement_round(setting: Setting, index: int) -> PlannedSum:
         return stepped(kept, moved, counts).changed(**{RADIUS: as_length(smaller)})
 
     reads = (RADIUS, CENTRE, AXES, PROJECTED_CENTERS) if projects else (RADIUS,)
-    return parts, PrivateSum(f"refinement-{index}", (), statistic, advance, None, reads, setting.admitting(reads))
+    return parts, PrivateSum(
+        f"refinement-{index}", (), statistic, advance, None, reads, setting.admitting(reads), in_blocks=True
+    )
 
 
 def _next_radius(setting: Setting, released: ReleasedSum, noise: float, steps: Array, radius: float) -> float:

@@ -17,10 +17,11 @@ from numpy.typing import NDArray
 from flwr_dpkmeans.algorithms.noise_budget import count_order
 from flwr_dpkmeans.data.bundled import load_server_table
 from flwr_dpkmeans.data.points import Bounds, read_ranges
+from flwr_dpkmeans.data.rows import as_rows, is_large, windows
 from flwr_dpkmeans.data.schema import schema_of
 from flwr_dpkmeans.data.tables import Table
 from flwr_dpkmeans.errors import ConfigurationError, DataError, nearest
-from flwr_dpkmeans.kmeans.lloyd import clip_rows, round_to_grid, row_blocks
+from flwr_dpkmeans.kmeans.lloyd import clip_rows, round_to_grid
 from flwr_dpkmeans.kmeans.projected import (
     means_and_indicators,
     nearest_projected,
@@ -263,11 +264,15 @@ def plan_bounds(plan: Plan, n_features: int) -> Bounds:
 
 
 def in_box(bounds: Bounds, points: Array, fraction_bits: int) -> Array:
-    """Points, (n_points, n_features), in the scaled box, on the grid: one new table, made block by block."""
-    scaled = np.empty(points.shape)
-    for rows in row_blocks(len(points), points.shape[1]):
-        scaled[rows] = round_to_grid(bounds.scale(points[rows]), fraction_bits)
-    return scaled
+    """Points, (n_points, n_features), in the scaled box, on the grid; large tables block by block, when looked at."""
+
+    def scaled(block: Array) -> Array:
+        found = np.empty(block.shape)
+        for rows in windows(block.shape):
+            found[rows] = round_to_grid(bounds.scale(block[rows]), fraction_bits)
+        return found
+
+    return as_rows(points).then(scaled) if is_large(points.shape) else scaled(points)
 
 
 def in_callers_units(plan: Plan, centroids: Array) -> Array:

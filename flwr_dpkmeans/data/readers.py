@@ -518,7 +518,8 @@ def table_blocks(
 ) -> Iterator[RawTable]:
     """All columns of a source, some rows after the other; at least one block, perhaps without rows.
 
-    Cells of a .csv file are text as it is written, unless another reader says otherwise. Only archives (.npz) are ever in memory as a whole. A `DataError` has one sentence, without a value of a cell.
+    Cells of a .csv file are text as it is written, unless another reader says otherwise. Only archives (.npz) are ever
+    in memory as a whole. A `DataError` has one sentence, without a value of a cell.
     """
     if "://" in str(path):
         yield from _query_blocks(str(path), query)
@@ -565,10 +566,14 @@ def whole_frame(
     """All blocks of a table in one data frame, or some `rows`; `names` are for columns that have none."""
     import pandas as pd
 
-    frames = []
+    frames, n_rows = [], 0
     for raw in table_blocks(path, header, query):
         cells = (column.text() if column.values is None else column.values for column in raw.columns)
         frame = pd.DataFrame(dict(enumerate(cells)))
+        frame.index += n_rows
+        n_rows += len(frame)
         own = [column.name for column in raw.columns] if raw.named else names
-        frames.append(frame.set_axis(own, axis=1) if own else frame)
-    return pd.concat(frames, ignore_index=True).iloc[slice(None) if rows is None else rows]
+        frame = frame.set_axis(own, axis=1) if own else frame
+        frames.append(frame if rows is None else frame[frame.index.isin(rows)])
+    whole = pd.concat(frames)
+    return whole if rows is None else whole.loc[rows]

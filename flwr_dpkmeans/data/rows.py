@@ -31,7 +31,7 @@ Array = NDArray[np.float64]
 
 IN_MEMORY = 1 << 24
 """Bytes up to which a table is an array."""
-_WINDOW = 1 << 20
+_WINDOW = 1 << 17
 """Numbers that are looked at together."""
 _UNUSED_SECONDS = 3600.0
 _SECONDS_BETWEEN_LINES = 10.0
@@ -69,10 +69,15 @@ class Rows:
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         return np.array(self[:], dtype=dtype)
 
-    def then(self, change: Callable[[Array], Array]) -> Any:
+    def then(self, change: Callable[[Any], Any]) -> Any:
         """What ``change(block) -> block`` makes of each block, row by row."""
         width = change(self.read(slice(0, 0))).shape[1:]
         return Rows((len(self), *width), lambda rows: change(self.read(rows)), self.forget)
+
+    def beside(self, others: Any) -> Any:
+        """With other rows' columns behind one's own."""
+        width = self.shape[1] + others.shape[1]
+        return Rows((len(self), width), lambda rows: np.hstack([self[rows], others[rows]]), self.forget)
 
     def take(self, index: NDArray[np.int64]) -> Any:
         """Some rows, whose numbers ascend: an array if they are few."""
@@ -95,9 +100,21 @@ def is_large(shape: tuple[int, ...]) -> bool:
 
 
 def windows(shape: tuple[int, ...], first: int = 0, last: int | None = None) -> Iterator[slice]:
-    """Cut the rows of a table, or those from `first` to before `last`, into blocks of a few megabytes."""
+    """Cut the rows of a table, or those from `first` to before `last`, into blocks that fit into a cache."""
     step, end = max(1, _WINDOW // max(1, math.prod(shape[1:]))), shape[0] if last is None else last
     return (slice(start, min(end, start + step)) for start in range(first, end, step))
+
+
+def as_rows(points: Any) -> Rows:
+    """A table whose slices may be changed."""
+    return points if isinstance(points, Rows) else Rows(points.shape, points.__getitem__)
+
+
+def split_columns(points: Any, place: int) -> tuple[Any, Any]:
+    """The columns before a place, and the others."""
+    if isinstance(points, Rows):
+        return points.then(lambda block: block[:, :place]), points.then(lambda block: block[:, place:])
+    return points[:, :place], points[:, place:]
 
 
 def taken(values: Any, index: NDArray[np.int64]) -> Any:
@@ -106,7 +123,7 @@ def taken(values: Any, index: NDArray[np.int64]) -> Any:
 
 
 @dataclass(frozen=True)
-class Place:
+class Store:
     """Where rows beyond memory are kept: in the system's temporary folder, or, by name, for later processes."""
 
     folder: Path | None = None

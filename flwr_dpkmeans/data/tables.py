@@ -34,7 +34,7 @@ from flwr_dpkmeans.data.readers import (
     values_of,
     whole_csv,
 )
-from flwr_dpkmeans.data.rows import Place, Rows, taken
+from flwr_dpkmeans.data.rows import Rows, Store, taken
 from flwr_dpkmeans.data.schema import Encoded, Schema, Seen, added, say_once
 from flwr_dpkmeans.errors import ConfigurationError, DataError
 
@@ -72,24 +72,24 @@ class Table:
         return replace(self, points=taken(self.points, rows), partition_values=None, labels=labels, rows=places)
 
     @classmethod
-    def joined(cls, blocks: Iterable[Table], place: Place, what: str | Path) -> Table:
+    def joined(cls, blocks: Iterable[Table], store: Store, what: str | Path) -> Table:
         """A table of the rows of all blocks; a large one is found again at its place, if that has a name."""
         one, rows = cls(np.zeros((0, 1))), list[NDArray[np.int64]]()
 
         def values() -> Iterator[NDArray[np.float64]]:
             nonlocal one
             for one in blocks:
-                rows.extend([] if one.rows is None or place.path else [one.rows])
+                rows.extend([] if one.rows is None or store.path else [one.rows])
                 yield one.points if one.labels is None else np.column_stack([one.points, one.labels])
 
-        kept = place.keep(values(), lambda: {"names": one.names, "labelled": one.labels is not None}, str(what))
+        kept = store.keep(values(), lambda: {"names": one.names, "labelled": one.labels is not None}, str(what))
         found = cls._of(kept, {"names": one.names, "labelled": one.labels is not None}, one.schema)
         return replace(found, rows=np.concatenate(rows) if rows else None)
 
     @classmethod
-    def again(cls, place: Place, schema: Schema | None = None) -> Table | None:
+    def again(cls, store: Store, schema: Schema | None = None) -> Table | None:
         """What an earlier process has joined there, and the schema that it had."""
-        found = place.known()
+        found = store.known()
         return None if found is None else cls._of(*found, schema)
 
     @classmethod
@@ -140,7 +140,7 @@ def load_table(
             names = require_names(found, len(found)) if raw.named else ()
             yield Table(points, names, labels=raw.labels(label_column))
 
-    table = Table.joined(read(), Place(), path)
+    table = Table.joined(read(), Store(), path)
     _require_numbers(found, np.sum(faults, axis=0).tolist(), path)
     return replace(table, partition_values=values_of(split_by, partition_column, len(table.points), path))
 
@@ -219,7 +219,7 @@ def parse_header(value: object) -> bool | None:
     return said[str(value).lower()]
 
 
-def load_declared(path: str | Path, layout: Layout, place: Place = Place()) -> Table:  # noqa: B008 - frozen
+def load_declared(path: str | Path, layout: Layout, store: Store = Store()) -> Table:  # noqa: B008 - frozen
     """Load the rows of a file in which every declared column is a finite number, with their labels if it has some.
 
     A `DataError` is raised if the file is missing or of no known format, or has other columns than declared.
@@ -249,7 +249,7 @@ def load_declared(path: str | Path, layout: Layout, place: Place = Place()) -> T
             names = tuple(column.name for column in wanted) if named.named else ()
             yield Table(points, names, labels=named.labels(layout.label_column)).part(np.flatnonzero(kept))
 
-    table = Table.again(place) or replace(Table.joined(read(), place, path), rows=None)
+    table = Table.again(store) or replace(Table.joined(read(), store, path), rows=None)
     if bad:
         # On the node only; how many rows is for the owner to count.
         level, sentence = logging.WARNING, "left out rows with cells that are no finite number, in"
@@ -264,7 +264,7 @@ def load_by_schema(
     source: str | Path,
     schema: Schema,
     layout: Layout = Layout(),
-    place: Place = Place(),  # noqa: B008 - frozen
+    store: Store = Store(),  # noqa: B008 - frozen
     *,
     partition_column: str = "",
 ) -> Table:
@@ -288,9 +288,9 @@ def load_by_schema(
             )
             n_rows += encoded.n_rows
 
-    if (known := Table.again(place, schema)) is not None:
+    if (known := Table.again(store, schema)) is not None:
         return known
-    table = Table.joined(read(), place, source)
+    table = Table.joined(read(), store, source)
     schema.tell(f"the table {str(source)!r}", n_rows, added(all_seen), len(table.points))
     values = values_of(split_by, partition_column, n_rows, source)
     return replace(table, partition_values=None if values is None or table.rows is None else values[table.rows])

@@ -6,7 +6,7 @@ clients only), and those of exact rows stay with whoever holds these.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -84,17 +84,19 @@ def unclear_cautions(columns: Sequence[int], names: Sequence[str], *, standard: 
 
 
 def local_cautions(
-    config: Run, delta: float, box: Box, parts: Sequence[Array], names: Sequence[str] = ()
+    config: Run, delta: float, box: Box, parts: Iterable[Array], names: Sequence[str] = ()
 ) -> tuple[str, ...]:
     """What exact rows say against a result, without a number that was taken from them: for those who hold them.
 
-    `box` is what `parts`, (n_i, n_features), were clipped to, both in the units of the data; `names` those of the
-    columns where they are known, else the configuration's.
+    `box` is what `parts`, blocks of rows, (n_i, n_features), were clipped to, both in the units of the data; `names`
+    those of the columns where they are known, else the configuration's.
     """
-    n_rows, declared = sum(len(part) for part in parts), config.settings.n_examples
+    n_rows, declared = 0, config.settings.n_examples
     by_record = config.settings.unit is PrivacyUnit.RECORD
     lower, upper = np.array(box[0]), np.array(box[1])
-    outside = sum(((part < lower) | (part > upper)).sum(axis=0) for part in parts)
+    outside = np.zeros(1, dtype=np.int64)
+    for part in parts:
+        outside, n_rows = outside + ((part < lower) | (part > upper)).sum(axis=0), n_rows + len(part)
     clipped = np.flatnonzero(outside > _CLIPPED * n_rows).tolist()
     holds = {
         "more_rows": by_record and declared is not None and n_rows > declared,
