@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
@@ -265,11 +265,24 @@ def plan_bounds(plan: Plan, n_features: int) -> Bounds:
 
 def in_box(bounds: Bounds, points: Array, fraction_bits: int) -> Array:
     """Points, (n_points, n_features), in the scaled box, on the grid; large tables block by block, when looked at."""
+    n, d = points.shape
+    height = min(n, next(windows((n or 1, d))).stop)
+    # Of as many rows as a step takes: a row by itself would be too short an array to be fast.
+    lower, upper = (np.tile(side, (height, 1)) for side in astuple(bounds.for_features(d)))
+    width, half = upper - lower, 2.0**fraction_bits
 
     def scaled(block: Array) -> Array:
+        """`Bounds.scale` and `round_to_grid` in place; multiples of two are exact."""
         found = np.empty(block.shape)
         for rows in windows(block.shape):
-            found[rows] = round_to_grid(bounds.scale(block[rows]), fraction_bits)
+            part, first = found[rows], slice(rows.stop - rows.start)
+            np.clip(block[rows], lower[first], upper[first], out=part)
+            part -= lower[first]
+            part /= width[first]
+            part *= 2.0 * half
+            part -= half
+            np.rint(part, out=part)
+            part /= half
         return found
 
     return as_rows(points).then(scaled) if is_large(points.shape) else scaled(points)

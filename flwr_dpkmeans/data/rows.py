@@ -31,7 +31,7 @@ Array = NDArray[np.float64]
 
 IN_MEMORY = 1 << 24
 """Bytes up to which a table is an array."""
-_WINDOW = 1 << 17
+_WINDOW = 1 << 16
 """Numbers that are looked at together."""
 _UNUSED_SECONDS = 3600.0
 _SECONDS_BETWEEN_LINES = 10.0
