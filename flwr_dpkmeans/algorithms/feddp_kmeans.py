@@ -359,7 +359,7 @@ def outer_product_round(known: Known, facts: ServerFacts, share: float) -> noise
         return state.view((SEED,)).changed(**{PROJECTION: projection, PROJECTED_POINTS: points})
 
     parts = [noise_budget.ReleasePart("outer_product", (size,), moved, share, moved.bound)]
-    return parts, PrivateSum("outer-product", (), statistic, advance, radius, in_blocks=True)
+    return parts, PrivateSum("outer-product", (), statistic, advance, radius)
 
 
 def outer_product_rounding(size: int) -> float:
@@ -410,7 +410,7 @@ def weights_round(known: Known, facts: ServerFacts, share: float) -> noise_budge
 
     parts = [noise_budget.ReleasePart("weights", (facts.n_points,), moved, share, moved.bound)]
     reads = (PROJECTION, PROJECTED_POINTS)
-    return parts, PrivateSum("weights", (), statistic, advance, facts.data_radius, reads, admits, in_blocks=True)
+    return parts, PrivateSum("weights", (), statistic, advance, facts.data_radius, reads, admits)
 
 
 def clustered(
@@ -449,7 +449,7 @@ def centers_round(known: Known, facts: ServerFacts, sums_share: float, counts_sh
 
     parts, statistic = _cluster_sums(known, facts, (sums_share, counts_share), labels_of, as_means=True)
     reads = (PROJECTION, PROJECTED_CENTERS)
-    return parts, PrivateSum("centers", (), statistic, advance, facts.data_radius, reads, admits, in_blocks=True)
+    return parts, PrivateSum("centers", (), statistic, advance, facts.data_radius, reads, admits)
 
 
 def lloyd_rounds(known: Known, facts: ServerFacts, total: float, n_rounds: int) -> list[noise_budget.PlannedSum]:
@@ -470,9 +470,7 @@ def lloyd_rounds(known: Known, facts: ServerFacts, total: float, n_rounds: int) 
     shares = noise_budget.shared(budget_shares(known)[2:], total / n_rounds, known.options.noise_kind)
     parts, statistic = _cluster_sums(known, facts, shares, labels_of)
     numbers = range(1, n_rounds + 1)
-    radius = facts.data_radius
-    rounds = [PrivateSum(f"lloyd-{i}", (), statistic, advance, radius, in_blocks=True) for i in numbers]
-    return [(parts, one) for one in rounds]
+    return [(parts, PrivateSum(f"lloyd-{index}", (), statistic, advance, facts.data_radius)) for index in numbers]
 
 
 def _cluster_sums(

@@ -17,14 +17,8 @@ from flwr_dpkmeans.algorithms.noise_budget import PlannedSum, ReleasePart, priva
 from flwr_dpkmeans.algorithms.server_points import plan_bounds
 from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.errors import ConfigurationError
-from flwr_dpkmeans.kmeans.lloyd import (
-    in_blocks,
-    is_on_grid,
-    nearest_centroids,
-    round_to_grid,
-    sum_by_label,
-    toward_zero,
-)
+from flwr_dpkmeans.kmeans import lloyd
+from flwr_dpkmeans.kmeans.lloyd import is_on_grid, nearest_centroids, round_to_grid, sum_by_label, toward_zero
 from flwr_dpkmeans.privacy.release import Norm, PrivacyUnit, ReleasedSum, Sensitivity
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import Algorithm, Array, Labels, PrivateSum, State
@@ -129,7 +123,7 @@ class Moments(OneRound):
     title = "private means and standard deviations"
 
     def planned(self, known: Known) -> PlannedSum:
-        @in_blocks
+        @lloyd.in_blocks
         def statistic(points: Array, state: State) -> Sequence[Array]:
             return moment_arrays(points, np.zeros(len(points), dtype=np.int64), 1)
 
@@ -137,7 +131,7 @@ class Moments(OneRound):
             rows, means, variances = read_moments(released)
             return state.changed(rows=rows, means=round_to_grid(means), deviations=deviations_of(variances, _LEAST))
 
-        return moment_parts(1, known.n_features), PrivateSum("moments", (), statistic, advance, in_blocks=True)
+        return moment_parts(1, known.n_features), PrivateSum("moments", (), statistic, advance)
 
     def shapes(self, n_features: int) -> Mapping[str, tuple[int, ...]]:
         return {"rows": (1,), "means": (1, n_features), DEVIATIONS: (1, n_features)}
@@ -170,7 +164,7 @@ class Histograms(OneRound):
         because = "S26: one row lies in one bin of each of d columns"
         moved = Sensitivity(Norm.L2, root_at_least(d), PrivacyUnit.RECORD, because, nonnegative=True)
 
-        @in_blocks
+        @lloyd.in_blocks
         def statistic(points: Array, state: State) -> Sequence[Array]:
             # From [-1, 1] to bins 0 to n - 1; the upper bound belongs to the last one.
             bins = np.minimum((points + 1.0) * (n / 2.0), n - 1).astype(np.int64)
@@ -179,9 +173,7 @@ class Histograms(OneRound):
         def advance(state: State, released: ReleasedSum) -> State:
             return state.changed(bins=released["bins"])
 
-        return [ReleasePart("bins", shape, moved, 1.0, 1.0)], PrivateSum(
-            "histograms", (), statistic, advance, in_blocks=True
-        )
+        return [ReleasePart("bins", shape, moved, 1.0, 1.0)], PrivateSum("histograms", (), statistic, advance)
 
     def shapes(self, n_features: int) -> Mapping[str, tuple[int, ...]]:
         return {"bins": (n_features, self.options.bins)}
@@ -244,7 +236,7 @@ class Radii(OneRound):
             Norm.L2, 1.0, PrivacyUnit.RECORD, "S28: one row adds a number from 0 to 1 to one cluster", True
         )
 
-        @in_blocks
+        @lloyd.in_blocks
         def statistic(points: Array, state: State) -> Sequence[Array]:
             labels, squared = nearest_centroids(points, centers)
             shares = toward_zero(np.minimum(squared / square, 1.0))
@@ -256,7 +248,7 @@ class Radii(OneRound):
             return state.changed(rows=rows, radii=round_to_grid(self.options.reach * np.sqrt(shares)))
 
         parts = [group_counts(n, 1.0), ReleasePart("spreads", (n,), cost, 1.0, 1.0)]
-        return parts, PrivateSum("radii", (), statistic, advance, in_blocks=True)
+        return parts, PrivateSum("radii", (), statistic, advance)
 
     def shapes(self, n_features: int) -> Mapping[str, tuple[int, ...]]:
         return dict.fromkeys(("rows", "radii"), (len(self.options.centers or ()),))

@@ -128,7 +128,7 @@ class NaiveBayes(moments.OneRound):
                 found[CELLS] = np.maximum(released[CELLS], 0.0)
             return state.changed(**found)
 
-        return parts, PrivateSum("classes", (), unlabelled, advance, labelled=labelled, in_blocks=True)
+        return parts, PrivateSum("classes", (), unlabelled, advance, labelled=labelled)
 
     def shapes(self, n_features: int) -> Mapping[str, tuple[int, ...]]:
         columns, n_classes = self.columns(n_features), self.options.classes

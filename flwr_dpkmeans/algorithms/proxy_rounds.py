@@ -180,7 +180,7 @@ def location_round(setting: Setting) -> PlannedSum:
         spread, extent = as_length(math.sqrt(d * variance)), as_length(setting.farthest)
         return state.changed(**{CENTRE: truncate(middle + offset), SPREAD: spread, EXTENT: extent})
 
-    return parts, PrivateSum("location", (), statistic, advance, in_blocks=True)
+    return parts, PrivateSum("location", (), statistic, advance)
 
 
 def before_looks(setting: Setting) -> dict[str, Array]:
@@ -253,9 +253,7 @@ def look_round(setting: Setting, index: int) -> PlannedSum:
         )
 
     reads = (CENTRE, CLIP)
-    return parts, PrivateSum(
-        f"look-{index}", (), statistic, advance, None, reads, setting.admitting(reads), in_blocks=True
-    )
+    return parts, PrivateSum(f"look-{index}", (), statistic, advance, None, reads, setting.admitting(reads))
 
 
 def covariance_round(setting: Setting) -> PlannedSum:
@@ -281,9 +279,7 @@ def covariance_round(setting: Setting) -> PlannedSum:
         return start(setting, state.changed(**{SPREAD: as_length(found.spread)}), found)
 
     reads = (CENTRE, SPREAD)
-    return parts, PrivateSum(
-        "covariance", (), statistic, advance, None, reads, setting.admitting(reads), in_blocks=True
-    )
+    return parts, PrivateSum("covariance", (), statistic, advance, None, reads, setting.admitting(reads))
 
 
 def _first_proxies(setting: Setting, state: State, found: numerics.Ellipsoid) -> State:
@@ -413,9 +409,7 @@ def proxy_round(setting: Setting, index: int) -> PlannedSum:
         return state.changed(**{PROXIES: redrawn, PROXY_RADIUS: as_length(options.pass_shrinking * radius)})
 
     reads = (CENTRE, AXES, PROXIES, PROXY_RADIUS) if setting.in_subspace else (PROXIES, PROXY_RADIUS)
-    return parts, PrivateSum(
-        f"proxies-{index}", (), statistic, advance, None, reads, setting.admitting(reads), in_blocks=True
-    )
+    return parts, PrivateSum(f"proxies-{index}", (), statistic, advance, None, reads, setting.admitting(reads))
 
 
 def in_proxy_space(points: Array, state: State) -> Array:
@@ -503,9 +497,7 @@ def refinement_round(setting: Setting, index: int) -> PlannedSum:
         return stepped(kept, moved, counts).changed(**{RADIUS: as_length(smaller)})
 
     reads = (RADIUS, CENTRE, AXES, PROJECTED_CENTERS) if projects else (RADIUS,)
-    return parts, PrivateSum(
-        f"refinement-{index}", (), statistic, advance, None, reads, setting.admitting(reads), in_blocks=True
-    )
+    return parts, PrivateSum(f"refinement-{index}", (), statistic, advance, None, reads, setting.admitting(reads))
 
 
 def _next_radius(setting: Setting, released: ReleasedSum, noise: float, steps: Array, radius: float) -> float:

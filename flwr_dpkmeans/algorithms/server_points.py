@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from flwr_dpkmeans.algorithms.noise_budget import count_order
 from flwr_dpkmeans.data.bundled import load_server_table
 from flwr_dpkmeans.data.points import Bounds, read_ranges
-from flwr_dpkmeans.data.rows import as_rows, is_large, windows
+from flwr_dpkmeans.data.rows import Rows, is_large, windows
 from flwr_dpkmeans.data.schema import schema_of
 from flwr_dpkmeans.data.tables import Table
 from flwr_dpkmeans.errors import ConfigurationError, DataError, nearest
@@ -285,7 +285,7 @@ def in_box(bounds: Bounds, points: Array, fraction_bits: int) -> Array:
             part /= half
         return found
 
-    return as_rows(points).then(scaled) if is_large(points.shape) else scaled(points)
+    return Rows(points.shape, points.__getitem__).then(scaled) if is_large(points.shape) else scaled(points)
 
 
 def in_callers_units(plan: Plan, centroids: Array) -> Array:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import csv
 import logging
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
@@ -34,7 +34,7 @@ from flwr_dpkmeans.data.readers import (
     values_of,
     whole_csv,
 )
-from flwr_dpkmeans.data.rows import Rows, Store, taken
+from flwr_dpkmeans.data.rows import Store
 from flwr_dpkmeans.data.schema import Encoded, Schema, Seen, added, say_once
 from flwr_dpkmeans.errors import ConfigurationError, DataError
 
@@ -43,9 +43,9 @@ from flwr_dpkmeans.errors import ConfigurationError, DataError
 class Table:
     """Finite points, (n, d), or what `Encoded` has; the file's own names of columns (else none); what is read beside.
 
-    Of a large table, points and labels are `Rows`.
-    `partition_values`, (n,), is the column of numbers or text by which rows may be split over clients; `labels`, (n,),
-    what the label column holds, read by `as_classes` where an evaluation looks at it.
+    Of a large table, points and labels are `Rows`. `partition_values`, (n,), is the column of numbers or text by which
+    rows may be split over clients; `labels`, (n,), what the label column holds, read by `as_classes` where an
+    evaluation looks at it.
     """
 
     points: NDArray[np.float64] = field(repr=False)
@@ -66,41 +66,29 @@ class Table:
         return cls(encoded.points, encoded.schema.feature_names, values, labels, encoded.schema, encoded.rows)
 
     def part(self, rows: NDArray[np.int64]) -> Table:
-        """Some of the rows, as a table of their own."""
-        labels = None if self.labels is None else taken(self.labels, rows)
+        """Some of the rows, whose numbers ascend, as a table of their own."""
+        labels = None if self.labels is None else self.labels[rows]
         places = rows if self.rows is None else self.rows[rows]
-        return replace(self, points=taken(self.points, rows), partition_values=None, labels=labels, rows=places)
+        return replace(self, points=self.points[rows], partition_values=None, labels=labels, rows=places)
+
+    def with_values(self, values: Any) -> Table:
+        """The same of other rows: their points and, in a last column, their labels, where this one has some."""
+        points, labels = (values, None) if self.labels is None else (values[:, :-1], values[:, -1])
+        return replace(self, points=points, labels=labels, rows=None)
 
     @classmethod
     def joined(cls, blocks: Iterable[Table], store: Store, what: str | Path) -> Table:
-        """A table of the rows of all blocks; a large one is found again at its place, if that has a name."""
+        """A table of the rows of all blocks."""
         one, rows = cls(np.zeros((0, 1))), list[NDArray[np.int64]]()
 
         def values() -> Iterator[NDArray[np.float64]]:
             nonlocal one
             for one in blocks:
-                rows.extend([] if one.rows is None or store.path else [one.rows])
+                rows.extend([] if one.rows is None or store.name else [one.rows])
                 yield one.points if one.labels is None else np.column_stack([one.points, one.labels])
 
-        kept = store.keep(values(), lambda: {"names": one.names, "labelled": one.labels is not None}, str(what))
-        found = cls._of(kept, {"names": one.names, "labelled": one.labels is not None}, one.schema)
-        return replace(found, rows=np.concatenate(rows) if rows else None)
-
-    @classmethod
-    def again(cls, store: Store, schema: Schema | None = None) -> Table | None:
-        """What an earlier process has joined there, and the schema that it had."""
-        found = store.known()
-        return None if found is None else cls._of(*found, schema)
-
-    @classmethod
-    def _of(cls, values: NDArray[np.float64], known: Mapping[str, Any], schema: Schema | None) -> Table:
-        """Points, and beside them the labels where there are some."""
-        names, d = tuple(known["names"]), values.shape[1] - 1
-        if not known["labelled"]:
-            return cls(values, names, schema=schema)
-        if isinstance(values, Rows):
-            return cls(values.then(lambda one: one[:, :d]), names, None, values.then(lambda one: one[:, d]), schema)
-        return cls(np.ascontiguousarray(values[:, :d]), names, None, values[:, d].copy(), schema)
+        whole = store.keep(values(), str(what))
+        return replace(one.with_values(whole), rows=np.concatenate(rows) if rows else None)
 
 
 def load_table(
@@ -125,34 +113,30 @@ def load_table(
     left out where the file has them; of a file with names only `columns` are looked at besides (empty: all). A
     `DataError` contains no value of a cell.
     """
-    split_by, faults, found = list[RawColumn](), list[NDArray[np.int64]](), list[str]()
+    split_by, found, n_bad = list[RawColumn](), list[str](), np.zeros((2, 1), dtype=np.int64)
 
     def read() -> Iterator[Table]:
-        nonlocal found
+        nonlocal found, n_bad
         for raw in table_blocks(path, csv_reader=partial(whole_csv, header=header)):
             by = raw.column_of("partition_column", partition_column)
             split_by.extend([] if by is None else [by])
             numeric = _numeric(raw, (raw.column_of("label_column", label_column), by), ignored, columns)
             points = np.stack([column.numbers() for column in numeric], axis=1)
             found = [column.name for column in numeric]
-            unparsable = [column.n_unparsable for column in numeric]
-            faults.append(np.array([unparsable, (~np.isfinite(points)).sum(axis=0)]))
-            names = require_names(found, len(found)) if raw.named else ()
-            yield Table(points, names, labels=raw.labels(label_column))
+            n_bad = np.add(n_bad, [[one.n_unparsable for one in numeric], (~np.isfinite(points)).sum(axis=0)])
+            yield Table(points, require_names(found, len(found)) if raw.named else (), labels=raw.labels(label_column))
 
     table = Table.joined(read(), Store(), path)
-    _require_numbers(found, np.sum(faults, axis=0).tolist(), path)
+    _require_numbers(found, n_bad.tolist(), path)
     return replace(table, partition_values=values_of(split_by, partition_column, len(table.points), path))
 
 
 def _numeric(
     raw: RawTable, others: Collection[RawColumn | None], ignored: Collection[str], columns: Collection[str]
 ) -> list[RawColumn]:
-    """The columns to be clustered, after the checks that need no other rows."""
+    """The columns to be clustered."""
     if not raw.columns:
-        raise DataError(
-            f"the table {str(raw.path)!r} has 0 columns, but it needs at least 1: add a row of column names."
-        )
+        raise DataError(f"{raw} has 0 columns, but it needs at least 1: add a row of column names.")
     kept = [column for column in raw.columns if column not in others and column.name not in ignored]
     if columns and raw.named:
         for name in columns:
@@ -161,21 +145,19 @@ def _numeric(
     text = [column.name for column in kept if column.values is None]
     if text:
         say_once(logging.WARNING, f"{raw.path}: left out {', '.join(map(repr, text))}, which hold no numbers.")
-    numeric = [column for column in kept if column.values is not None]
-    if not numeric:
+    if len(text) == len(kept):
         raise DataError(
-            f"the table {str(raw.path)!r} has 0 numeric columns, but clustering needs at least 1: "
-            "encode the text columns as numbers."
+            f"{raw} has 0 numeric columns, but clustering needs at least 1: encode the text columns as numbers."
         )
-    return numeric
+    return [column for column in kept if column.values is not None]
 
 
-def _require_numbers(names: Sequence[str], faults: Sequence[Sequence[int]], path: str | Path) -> None:
-    """Refuse the first column that has cells which are text among numbers, or missing; `faults` counts both."""
+def _require_numbers(names: Sequence[str], n_bad: Sequence[Sequence[int]], path: str | Path) -> None:
+    """Refuse the first column with cells that are text among numbers, or missing, of which so many are bad."""
     located = str(Path(path).expanduser().absolute())
     for counts, problem, mend in (
-        (faults[0], "that is not a number among numbers", "correct these cells, or remove the column from the file"),
-        (faults[1], "that is missing or infinite", "fill in these cells, or remove the rows or the column"),
+        (n_bad[0], "that is not a number among numbers", "correct these cells, or remove the column from the file"),
+        (n_bad[1], "that is missing or infinite", "fill in these cells, or remove the rows or the column"),
     ):
         bad = [place for place, count in enumerate(counts) if count]
         if bad:
@@ -249,7 +231,9 @@ def load_declared(path: str | Path, layout: Layout, store: Store = Store()) -> T
             names = tuple(column.name for column in wanted) if named.named else ()
             yield Table(points, names, labels=named.labels(layout.label_column)).part(np.flatnonzero(kept))
 
-    table = Table.again(store) or replace(Table.joined(read(), store, path), rows=None)
+    if (kept := store.kept()) is not None:
+        return Table(kept, layout.columns, labels=kept if layout.label_column else None).with_values(kept)
+    table = replace(Table.joined(read(), store, path), rows=None)
     if bad:
         # On the node only; how many rows is for the owner to count.
         level, sentence = logging.WARNING, "left out rows with cells that are no finite number, in"
@@ -288,8 +272,9 @@ def load_by_schema(
             )
             n_rows += encoded.n_rows
 
-    if (known := Table.again(store, schema)) is not None:
-        return known
+    if (kept := store.kept()) is not None:
+        labels = kept if layout.label_column else None
+        return Table(kept, schema.feature_names, labels=labels, schema=schema).with_values(kept)
     table = Table.joined(read(), store, source)
     schema.tell(f"the table {str(source)!r}", n_rows, added(all_seen), len(table.points))
     values = values_of(split_by, partition_column, n_rows, source)

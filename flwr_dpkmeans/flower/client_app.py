@@ -516,8 +516,8 @@ def cache_of(context: Context, layout: Layout) -> Store:
     states = [(str(file.absolute()), (now := file.stat()).st_size, now.st_mtime_ns) for file in files if file.exists()]
     said = [context.run_id, context.node_id, str(source), repr(layout), *map(repr, states)]
     name = hashlib.sha256(json.dumps(said).encode()).hexdigest()[:32]
-    root = Path(folder).expanduser() if folder else Path.home() / HOME_FOLDER / "rows"
-    return Store(root, name, keeps=folder != "no")
+    root = Path(folder).expanduser() if folder else Path.home() / HOME_FOLDER
+    return Store(root / "rows", name, keeps=folder != "no")
 
 
 def mixture_of(run_config: Mapping[str, Any]) -> MixtureClients:

@@ -17,7 +17,7 @@ from flwr_dpkmeans.algorithms.measure import COST_CURVE, EvaluationResult, read_
 from flwr_dpkmeans.algorithms.server_points import in_box, in_callers_units, plan_bounds
 from flwr_dpkmeans.data.bundled import as_classes
 from flwr_dpkmeans.data.points import Bounds, frame_columns, require_names, validate_labels, validate_points
-from flwr_dpkmeans.data.rows import Rows, split_columns
+from flwr_dpkmeans.data.rows import Rows
 from flwr_dpkmeans.data.schema import Schema
 from flwr_dpkmeans.errors import LocalMisuseError
 from flwr_dpkmeans.kmeans.lloyd import row_blocks
@@ -113,7 +113,7 @@ class KMeansClient(NumPyClient):
             self.agreement = schema_agreement(schema.digest, schema.feature_names, box, *columns)
         points: Any = X if isinstance(X, Rows) else validate_points(X)
         n_points = points.shape[1] - (0 if schema is None else sum(schema.profile_widths))
-        self._points, self.beside = split_columns(points, n_points)
+        self._points, self.beside = points[:, :n_points], points[:, n_points:]
         self._table = table
         # An array is the caller's own and the same in every run, so its errors tell a server nothing about classes.
         self._labels: Labels | Callable[[], ArrayLike] | None = (
@@ -230,9 +230,8 @@ class KMeansClient(NumPyClient):
     def _ordered(self, plan: Plan) -> Array:
         """The points with their columns in the order that the run agrees on."""
         places = places_of(self._feature_names, agreed_names(plan, self._feature_names))
-        if isinstance(self._points, Rows) and places is not None:
-            return self._points.then(lambda block: block[:, places])  # type: ignore[no-any-return]
-        return self._points if places is None else np.ascontiguousarray(self._points[:, places])
+        ordered: Array = self._points if places is None else self._points[:, places]
+        return ordered
 
     def _grid_points(self, plan: Plan) -> Array:
         """The points in [-1, 1]^d on the grid; computed once per plan."""
