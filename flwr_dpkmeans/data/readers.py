@@ -28,7 +28,7 @@ ReaderT = TypeVar("ReaderT")
 
 # Below this width a first row 0, 1, ... is more likely data than the header that pandas writes for unnamed columns.
 _MIN_NUMBERED_HEADER = 3
-_BUFFER_BYTES = 1 << 20
+_BUFFER_BYTES = 1 << 16  # of each column; else whole groups of rows are in memory
 _TRUTH = {"true": 1.0, "false": 0.0}
 _BLOCK_ROWS, _BLOCK_CELLS = 1 << 16, 1 << 20
 _MARKERS = "#N/A #NA -1.#IND -1.#QNAN -NaN -nan 1.#IND 1.#QNAN <NA> N/A NA NULL NaN None n/a nan null"
@@ -437,8 +437,8 @@ def _parquet_blocks(path: Path) -> Iterator[RawTable]:
         step = block_rows(len(whole))
         for place in files:
             # Not pq.read_table, which opens the file as a data set, where directory names may become columns.
-            with pq.ParquetFile(place, buffer_size=_BUFFER_BYTES) as file:
-                for batch in file.iter_batches(batch_size=step):
+            with pq.ParquetFile(place, buffer_size=_BUFFER_BYTES, pre_buffer=False) as file:
+                for batch in file.iter_batches(batch_size=step, use_threads=False):
                     block = pa.Table.from_batches([batch])
                     yield _raw_parquet(block.select(whole.names).cast(whole) if several else block, path)
     except pa.ArrowException as error:

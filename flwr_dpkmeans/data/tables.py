@@ -224,12 +224,12 @@ def load_declared(path: str | Path, layout: Layout, store: Store = Store()) -> T
             wanted = _declared(named, layout)
             points = np.stack([column.numbers() for column in wanted], axis=1)
             finite = np.isfinite(points)
-            kept = finite.all(axis=1)
-            bad.update(
-                {one.name: None for one, fine in zip(wanted, np.all(finite, axis=0).tolist(), strict=True) if not fine}
-            )
             names = tuple(column.name for column in wanted) if named.named else ()
-            yield Table(points, names, labels=named.labels(layout.label_column)).part(np.flatnonzero(kept))
+            block = Table(points, names, labels=named.labels(layout.label_column))
+            if not finite.all():
+                bad.update({wanted[place].name: None for place in np.flatnonzero(~finite.all(axis=0))})
+                block = block.part(np.flatnonzero(finite.all(axis=1)))
+            yield block
 
     if (kept := store.kept()) is not None:
         return Table(kept, layout.columns, labels=kept if layout.label_column else None).with_values(kept)
