@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -151,8 +152,12 @@ class KMeansClient(NumPyClient):
             found = Found(box=(lower, upper)) if lower else Found()
             return plan.task.preliminary_statistic(plan, index, self._ordered(plan), found), 0, {}
         step = build_algorithm(plan).rounds[index - 1]
-        state = _state(parameters, config)
-        return list(step.arrays_of(self._grid_points(plan), state, self._classes(plan, step), self.beside)), 0, {}
+        state, started = _state(parameters, config), time.monotonic()
+        arrays = list(step.arrays_of(self._grid_points(plan), state, self._classes(plan, step), self.beside))
+        if isinstance(self._points, Rows):
+            each = len(self._points) / (time.monotonic() - started)
+            logger.info("%s: %d rows, %.3g a second", step.name, len(self._points), each)
+        return arrays, 0, {}
 
     def _schema(self) -> dict[str, Scalar]:
         """What the mod may know of the table before a plan is agreed on."""
