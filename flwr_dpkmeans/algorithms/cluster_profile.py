@@ -77,7 +77,7 @@ def profile_round(known: Known) -> PrivateSum:
     def advance(state: State, released: ReleasedSum) -> State:
         return state.changed(**{one.name: released[one.name] for one in known.profile})
 
-    return PrivateSum(PROFILE_ROUND, known.profile, statistic, advance, profiles=True)
+    return PrivateSum(PROFILE_ROUND, known.profile, statistic, advance, in_blocks=True, profiles=True)
 
 
 def profile_cautions(plan: Plan, units: float) -> tuple[str, ...]:

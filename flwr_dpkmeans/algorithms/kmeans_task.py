@@ -21,7 +21,7 @@ from flwr_dpkmeans.algorithms.noise_budget import NoiseFamily, divided
 from flwr_dpkmeans.algorithms.standard_scale import moments_of, standard_box
 from flwr_dpkmeans.errors import ConfigurationError, PlanError, ProtocolError, column_names
 from flwr_dpkmeans.kmeans import ranges
-from flwr_dpkmeans.kmeans.lloyd import is_on_grid
+from flwr_dpkmeans.kmeans.lloyd import is_on_grid, sum_over_blocks
 from flwr_dpkmeans.privacy.release import Block, NoiseShape, Norm, PrivacyUnit, ReleasedSum, Sensitivity
 from flwr_dpkmeans.privacy.report import CLOSING_ROUNDS
 from flwr_dpkmeans.sums.draft import whole_multiplier
@@ -241,26 +241,32 @@ class KMeansTask(Task):
 
         Within each block's sensitivity whatever the coarse ranges are; a `ProtocolError` if these are not released yet.
         """
-        settings, arrays = plan.settings, list[Array]()
-        moments = moments_of(plan, points) if settings.standard_columns else {}
-        for block in plan.round_at(index).blocks:
-            if block.name in moments:
-                arrays.append(moments[block.name])
-                continue
-            if block.name == COUNT:
-                most = len(points) if settings.unit is PrivacyUnit.RECORD else settings.examples_per_client
-                arrays.append(np.array([float(min(len(points), most))]))
-                continue
-            if block.name == MAGNITUDES:
-                histogram = ranges.magnitude_histogram(points, _domain(plan.config, plan.n_features))
-            elif found.box is None:
+        settings, names = plan.settings, [block.name for block in plan.round_at(index).blocks]
+
+        def of(name: str, rows: Array, moments: Mapping[str, Array]) -> Array:
+            if name == COUNT:
+                return np.array([float(len(rows))])
+            if name == MAGNITUDES:
+                return ranges.magnitude_histogram(rows, _domain(plan.config, plan.n_features))
+            if name in moments:
+                return moments[name]
+            if found.box is None:
                 raise ProtocolError(
                     "the ranges were asked for before the magnitudes: stop the run and check the server."
                 )
-            else:
-                histogram = ranges.range_histogram(points, found.box)
-            arrays.append(histogram if settings.unit is PrivacyUnit.RECORD else ranges.one_vote(histogram))
-        return arrays
+            return ranges.range_histogram(rows, found.box)
+
+        def summed(part: slice) -> Sequence[Array]:
+            rows = points[part]
+            moments = moments_of(plan, rows) if settings.standard_columns else {}
+            return [of(name, rows, moments) for name in names]
+
+        arrays = sum_over_blocks(summed, len(points), points.shape[1])
+        if settings.unit is PrivacyUnit.RECORD:
+            return arrays
+        most = float(settings.examples_per_client)
+        pairs = zip(names, arrays, strict=True)
+        return [np.minimum(one, most) if name == COUNT else ranges.one_vote(one) for name, one in pairs]
 
     def take_preliminary(self, plan: Plan, index: int, released: ReleasedSum, found: Found) -> Found:
         """Add what it tells to what was known before: the same on the server and on every client.

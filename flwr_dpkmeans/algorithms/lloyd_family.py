@@ -121,7 +121,7 @@ class _Packed(KMeansTask):
             moved = update(state.centroids, released[sums.name], released["counts"])
             return stepped(state, moved, released["counts"])
 
-        return PrivateSum(f"lloyd-{index}", (sums, counts), statistic, advance, radius)
+        return PrivateSum(f"lloyd-{index}", (sums, counts), statistic, advance, radius, in_blocks=True)
 
     def scheduled(self, known: Known, rounds: Sequence[PrivateSum]) -> Algorithm:
         """The rounds, which were planned with equal noise, with each its part of the budget."""

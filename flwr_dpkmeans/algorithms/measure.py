@@ -122,9 +122,9 @@ def evaluation_round(known: Known) -> PrivateSum:
         return state.changed(**{name: released[name] for name in EVALUATION_ARRAYS})
 
     def statistic(points: Array, state: State) -> Sequence[Array]:
-        return labelled(points, state, np.full(len(points), -1))
+        return labelled(points, state, np.broadcast_to(-1, len(points)))
 
-    return PrivateSum(EVALUATION_ROUND, known.evaluation, statistic, advance, clip, labelled=labelled)
+    return PrivateSum(EVALUATION_ROUND, known.evaluation, statistic, advance, clip, labelled=labelled, in_blocks=True)
 
 
 def result_extras(config: Run) -> tuple[str, ...]:

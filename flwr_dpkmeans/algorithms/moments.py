@@ -17,6 +17,7 @@ from flwr_dpkmeans.algorithms.noise_budget import PlannedSum, ReleasePart, priva
 from flwr_dpkmeans.algorithms.server_points import plan_bounds
 from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.errors import ConfigurationError
+from flwr_dpkmeans.kmeans import lloyd
 from flwr_dpkmeans.kmeans.lloyd import is_on_grid, nearest_centroids, round_to_grid, sum_by_label, toward_zero
 from flwr_dpkmeans.privacy.release import Norm, PrivacyUnit, ReleasedSum, Sensitivity
 from flwr_dpkmeans.sums.plan import Plan
@@ -121,6 +122,7 @@ class Moments(OneRound):
     name = "moments"
 
     def planned(self, known: Known) -> PlannedSum:
+        @lloyd.in_blocks
         def statistic(points: Array, state: State) -> Sequence[Array]:
             return moment_arrays(points, np.zeros(len(points), dtype=np.int64), 1)
 
@@ -160,6 +162,7 @@ class Histograms(OneRound):
         because = "S26: one row lies in one bin of each of d columns"
         moved = Sensitivity(Norm.L2, root_at_least(d), PrivacyUnit.RECORD, because, nonnegative=True)
 
+        @lloyd.in_blocks
         def statistic(points: Array, state: State) -> Sequence[Array]:
             # From [-1, 1] to bins 0 to n - 1; the upper bound belongs to the last one.
             bins = np.minimum((points + 1.0) * (n / 2.0), n - 1).astype(np.int64)
@@ -230,6 +233,7 @@ class Radii(OneRound):
             Norm.L2, 1.0, PrivacyUnit.RECORD, "S28: one row adds a number from 0 to 1 to one cluster", True
         )
 
+        @lloyd.in_blocks
         def statistic(points: Array, state: State) -> Sequence[Array]:
             labels, squared = nearest_centroids(points, centers)
             shares = toward_zero(np.minimum(squared / square, 1.0))

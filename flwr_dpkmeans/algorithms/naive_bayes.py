@@ -15,7 +15,7 @@ from flwr_dpkmeans.algorithms import moments
 from flwr_dpkmeans.algorithms.noise_budget import PlannedSum, ReleasePart, root_at_least
 from flwr_dpkmeans.algorithms.server_points import plan_bounds
 from flwr_dpkmeans.errors import ConfigurationError
-from flwr_dpkmeans.kmeans.lloyd import round_to_grid
+from flwr_dpkmeans.kmeans.lloyd import in_blocks, round_to_grid
 from flwr_dpkmeans.privacy.release import Norm, PrivacyUnit, ReleasedSum, Sensitivity
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import Array, Labels, PrivateSum, State
@@ -105,12 +105,13 @@ class NaiveBayes(moments.OneRound):
             moved = Sensitivity(Norm.L2, root, PrivacyUnit.RECORD, because, nonnegative=True)
             parts.append(ReleasePart(CELLS, (n_classes, columns.n_cells), moved, _CELL_SHARE, 1.0))
 
+        @in_blocks
         def labelled(points: Array, state: State, labels: Labels) -> Sequence[Array]:
             kept = (labels >= 0) & (labels < n_classes)
             return _class_arrays(columns, points[kept], labels[kept], n_classes)
 
         def unlabelled(points: Array, state: State) -> Sequence[Array]:
-            return labelled(points, state, np.full(len(points), -1))
+            return labelled(points, state, np.broadcast_to(-1, len(points)))
 
         def advance(state: State, released: ReleasedSum) -> State:
             rows = released["group_counts"]

@@ -68,10 +68,13 @@ PlannedSum = tuple[Sequence[ReleasePart], PrivateSum]
 
 
 def private_sums(known: Known, rounds: Sequence[PlannedSum]) -> tuple[PrivateSum, ...]:
-    """A run's rounds with the noise that `allocate` finds for them, of the family that its options name, if any."""
+    """A run's rounds with the noise that `allocate` finds for them, of the family that its options name, if any.
+
+    Their statistics take points, and labels, by slices.
+    """
     kind = getattr(known.options, "noise_kind", NoiseFamily.GAUSSIAN)
     allocated = allocate(known, [parts for parts, _ in rounds], kind)
-    return tuple([replace(planned, blocks=own) for (_, planned), own in zip(rounds, allocated, strict=True)])
+    return tuple([replace(one, blocks=own, in_blocks=True) for (_, one), own in zip(rounds, allocated, strict=True)])
 
 
 def allocate(

@@ -158,8 +158,13 @@ def location_round(setting: Setting) -> PlannedSum:
 
     def statistic(points: Array, state: State) -> Sequence[Array]:
         del state
-        found = residual_sums(points, np.zeros(len(points), dtype=np.int32), middle[None, :], clip, 1)
-        return setting.sent([found.sums[0], found.squares], len(points), parts)
+
+        def summed(part: slice) -> Sequence[Array]:
+            rows = points[part]
+            found = residual_sums(rows, np.zeros(len(rows), dtype=np.int32), middle[None, :], clip, 1)
+            return [found.sums[0], found.squares]
+
+        return setting.sent(sum_over_blocks(summed, len(points), d), len(points), parts)
 
     def advance(state: State, released: ReleasedSum) -> State:
         mean_noise, square_noise = (setting.noise(block) / n for block in released.blocks)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
@@ -17,10 +17,11 @@ from numpy.typing import NDArray
 from flwr_dpkmeans.algorithms.noise_budget import count_order
 from flwr_dpkmeans.data.bundled import load_server_table
 from flwr_dpkmeans.data.points import Bounds, read_ranges
+from flwr_dpkmeans.data.rows import Rows, is_large, windows
 from flwr_dpkmeans.data.schema import schema_of
 from flwr_dpkmeans.data.tables import Table
 from flwr_dpkmeans.errors import ConfigurationError, DataError, nearest
-from flwr_dpkmeans.kmeans.lloyd import clip_rows, round_to_grid, row_blocks
+from flwr_dpkmeans.kmeans.lloyd import clip_rows, round_to_grid
 from flwr_dpkmeans.kmeans.projected import (
     means_and_indicators,
     nearest_projected,
@@ -263,11 +264,28 @@ def plan_bounds(plan: Plan, n_features: int) -> Bounds:
 
 
 def in_box(bounds: Bounds, points: Array, fraction_bits: int) -> Array:
-    """Points, (n_points, n_features), in the scaled box, on the grid: one new table, made block by block."""
-    scaled = np.empty(points.shape)
-    for rows in row_blocks(len(points), points.shape[1]):
-        scaled[rows] = round_to_grid(bounds.scale(points[rows]), fraction_bits)
-    return scaled
+    """Points, (n_points, n_features), in the scaled box, on the grid; large tables block by block, when looked at."""
+    n, d = points.shape
+    height = min(n, next(windows((n or 1, d))).stop)
+    # Of as many rows as a step takes: a row by itself would be too short an array to be fast.
+    lower, upper = (np.tile(side, (height, 1)) for side in astuple(bounds.for_features(d)))
+    width, half = upper - lower, 2.0**fraction_bits
+
+    def scaled(block: Array) -> Array:
+        """`Bounds.scale` and `round_to_grid` in place; multiples of two are exact."""
+        found = np.empty(block.shape)
+        for rows in windows(block.shape):
+            part, first = found[rows], slice(rows.stop - rows.start)
+            np.clip(block[rows], lower[first], upper[first], out=part)
+            part -= lower[first]
+            part /= width[first]
+            part *= 2.0 * half
+            part -= half
+            np.rint(part, out=part)
+            part /= half
+        return found
+
+    return Rows(points.shape, points.__getitem__).then(scaled) if is_large(points.shape) else scaled(points)
 
 
 def in_callers_units(plan: Plan, centroids: Array) -> Array:

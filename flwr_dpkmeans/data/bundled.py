@@ -124,7 +124,7 @@ def _parsed(source: str, state: tuple[str, int, int] | None, **options: Any) -> 
     """Parse; which file it is and in which state is a part of the key only."""
     table = load_source(source, **options)
     for array in (table.points, table.partition_values, table.labels):
-        if array is not None:
+        if isinstance(array, np.ndarray):
             array.flags.writeable = False
     return table
 

@@ -1,6 +1,6 @@
 """Where a table is opened: the file of each format becomes columns, before any choice about them is made.
 
-Another format is one more of the `READERS`; another kind of source, one more branch of `open_table`.
+Another format is one more of the `READERS`; another kind of source, one more branch of `table_blocks`.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
 from functools import cache, partial
+from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -27,8 +28,9 @@ ReaderT = TypeVar("ReaderT")
 
 # Below this width a first row 0, 1, ... is more likely data than the header that pandas writes for unnamed columns.
 _MIN_NUMBERED_HEADER = 3
+_BUFFER_BYTES = 1 << 16  # of each column; else whole groups of rows are in memory
 _TRUTH = {"true": 1.0, "false": 0.0}
-_BLOCK_ROWS = 1 << 16
+_BLOCK_ROWS, _BLOCK_CELLS = 1 << 16, 1 << 20
 _MARKERS = "#N/A #NA -1.#IND -1.#QNAN -NaN -nan 1.#IND 1.#QNAN <NA> N/A NA NULL NaN None n/a nan null"
 MISSING = frozenset({"", "#N/A N/A", *_MARKERS.split()})
 """Text that is a missing cell, in every kind of table alike: what pandas.read_csv takes for one."""
@@ -105,29 +107,6 @@ class RawTable:
             )
         return self.columns[index]
 
-    def partition_values(self, name: str) -> NDArray[np.generic] | None:
-        """The column that rows are split by, (n,): numbers if it holds nothing else, text otherwise; None without."""
-        column = self.column_of("partition_column", name)
-        if column is None:
-            return None
-        values: NDArray[np.generic] = column.numbers()
-        if (column.values is not None and not column.n_unparsable) or bool(np.isfinite(values).all()):
-            n_missing = int((~np.isfinite(values)).sum())
-        else:
-            cells = column.text()
-            values, n_missing = np.array([cell or "" for cell in cells], dtype=np.str_), cells.count(None)
-        if values.shape != (self.n_rows,):
-            raise DataError(
-                f"the partition column {name!r} is an array of {str(self.path)!r} that is not {self.n_rows} numbers or "
-                "texts, but each row needs one: save it as an array of one value per row."
-            )
-        if n_missing:
-            raise DataError(
-                f"the partition column {name!r} of {str(self.path)!r} has {n_missing} rows with a value that is "
-                "missing or infinite, but each row needs one: fill in these cells, or remove the rows."
-            )
-        return values
-
     def labels(self, name: str, *, written: bool = False) -> NDArray[np.generic] | None:
         """The numbers of a label column, (n,), those `written` as text too; NaN for others, None without a column."""
         column = self.column_of("label_column", name)
@@ -136,6 +115,45 @@ class RawTable:
         values = column.numbers() if written else column.values
         fits = values is not None and values.shape == (self.n_rows,)
         return values if fits else np.full(self.n_rows, math.nan)
+
+
+def values_of(parts: Sequence[RawColumn], name: str, n_rows: int, path: str | Path) -> NDArray[np.generic] | None:
+    """The column that rows are split by, (n,): numbers if it holds nothing else, text otherwise; None without."""
+    if not parts:
+        return None
+    column = joined_column(parts)
+    values: NDArray[np.generic] = column.numbers()
+    if (column.values is not None and not column.n_unparsable) or bool(np.isfinite(values).all()):
+        n_missing = int((~np.isfinite(values)).sum())
+    else:
+        cells = column.text()
+        values, n_missing = np.array([cell or "" for cell in cells], dtype=np.str_), cells.count(None)
+    if values.shape != (n_rows,):
+        raise DataError(
+            f"the partition column {name!r} is an array of {str(path)!r} that is not {n_rows} numbers or "
+            "texts, but each row needs one: save it as an array of one value per row."
+        )
+    if n_missing:
+        raise DataError(
+            f"the partition column {name!r} of {str(path)!r} has {n_missing} rows with a value that is "
+            "missing or infinite, but each row needs one: fill in these cells, or remove the rows."
+        )
+    return values
+
+
+def joined_column(parts: Sequence[RawColumn]) -> RawColumn:
+    """One column of the cells of all parts."""
+    if len(parts) == 1:
+        return parts[0]
+    values = [part.values for part in parts if part.values is not None]
+    whole = np.concatenate(values) if len(values) == len(parts) else None
+    text = cache(lambda: [cell for part in parts for cell in part.text()])
+    return RawColumn(parts[0].name, whole, sum(part.n_unparsable for part in parts), text)
+
+
+def block_rows(width: int) -> int:
+    """How many rows of so many cells are read together."""
+    return max(1, min(_BLOCK_ROWS, _BLOCK_CELLS // max(1, width)))
 
 
 def locate_file(path: str | Path, what: str, error: type[LocalMisuseError]) -> Path:
@@ -288,13 +306,14 @@ def _csv_reader(path: Path, header: bool | None) -> tuple[list[str], bool, parti
     return first_row, named, partial(pd.read_csv, path, skipinitialspace=True, **how)
 
 
-def read_csv(path: Path, header: bool | None = None) -> RawTable:
-    """Read a .csv file; whether it has a header is guessed unless it is said."""
+def whole_csv(path: Path, header: bool | None = None) -> Iterator[RawTable]:
+    """Read a .csv file in one block, as all of its cells say what a column is; its header is guessed unless said."""
     import pandas as pd
 
     first_row, header, read = _csv_reader(path, header)
     if not first_row:
-        return RawTable(path, (), named=False)
+        yield RawTable(path, (), named=False)
+        return
     read = partial(read, index_col=False)
     with warnings.catch_warnings():
         # Rows that are all longer than the header would only raise a warning and lose their last cells.
@@ -312,7 +331,7 @@ def read_csv(path: Path, header: bool | None = None) -> RawTable:
         _csv_column(name if header else f"x{place}", frame.iloc[:, place], partial(_csv_text, read, place))
         for place, name in enumerate(first_row)
     ]
-    return RawTable(path, tuple(columns[1:] if header and _has_index(first_row) else columns), named=header)
+    yield RawTable(path, tuple(columns[1:] if header and _has_index(first_row) else columns), named=header)
 
 
 def _csv_text(read: Callable[..., Any], place: int) -> list[str | None]:
@@ -336,12 +355,15 @@ def _array_table(array: NDArray[Any], path: Path, beside: tuple[RawColumn, ...] 
     return RawTable(path, tuple(columns), named=False, beside=beside)
 
 
-def _read_npy(path: Path) -> RawTable:
-    with path.open("rb") as file:
-        return _array_table(np.lib.format.read_array(file, allow_pickle=False), path)
+def _npy_blocks(path: Path) -> Iterator[RawTable]:
+    """Mapped anew for each block, so that it leaves memory with the block."""
+    shape = np.load(path, mmap_mode="r").shape
+    for start in range(0, max(1, shape[0] if shape else 1), step := block_rows(math.prod(shape[1:]))):
+        array = np.load(path, mmap_mode="r")
+        yield _array_table(array[start : start + step] if array.ndim == 2 else array, path)
 
 
-def _read_npz(path: Path) -> RawTable:
+def _npz_blocks(path: Path) -> Iterator[RawTable]:
     with np.load(path, allow_pickle=False) as archive:
         arrays = {name: _array_of(archive, name) for name in archive.files}
     matrices = ["X"] if "X" in arrays else [name for name, array in arrays.items() if array.ndim == 2]
@@ -351,7 +373,7 @@ def _read_npz(path: Path) -> RawTable:
             "must hold the points: save them under the name 'X', as in numpy.savez(path, X=points)."
         )
     points = arrays.pop(*matrices)
-    return _array_table(points, path, tuple(_beside(name, array) for name, array in arrays.items()))
+    yield _array_table(points, path, tuple(_beside(name, array) for name, array in arrays.items()))
 
 
 def _array_of(archive: Any, name: str) -> NDArray[np.generic]:
@@ -399,20 +421,28 @@ def _parquet_text(column: Any, name: str, path: Path) -> list[str | None]:
     )
 
 
-def _read_parquet(path: Path) -> RawTable:
-    """Read a file, or all files of a folder in the order of their names, which have the same columns."""
+def _parquet_blocks(path: Path) -> Iterator[RawTable]:
+    """A file, or all files of a folder in the order of their names, which have the same columns, block by block."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    files = sorted(path.glob("*.parquet")) or [path]
     try:
-        # Not pq.read_table, which opens the file as a data set, where directory names may become columns.
-        tables = [pq.ParquetFile(file).read() for file in sorted(path.glob("*.parquet")) or [path]]
-        if len({frozenset(table.column_names) for table in tables}) > 1:
+        schemas = [pq.read_schema(file) for file in files]
+        if len({frozenset(schema.names) for schema in schemas}) > 1:
             raise DataError(f"the .parquet files in {str(path)!r} do not all have the same columns: make them so.")
-        table = pa.concat_tables(tables, promote_options="permissive")
+        several = len(files) > 1
+        whole = pa.unify_schemas(schemas, promote_options="permissive") if several else schemas[0]
+        yield _raw_parquet(whole.empty_table(), path)
+        step = block_rows(len(whole))
+        for place in files:
+            # Not pq.read_table, which opens the file as a data set, where directory names may become columns.
+            with pq.ParquetFile(place, buffer_size=_BUFFER_BYTES, pre_buffer=False) as file:
+                for batch in file.iter_batches(batch_size=step, use_threads=False):
+                    block = pa.Table.from_batches([batch])
+                    yield _raw_parquet(block.select(whole.names).cast(whole) if several else block, path)
     except pa.ArrowException as error:
         raise ValueError(str(error)) from error
-    return _raw_parquet(table, path)
 
 
 def _raw_parquet(table: Any, path: Path) -> RawTable:
@@ -424,9 +454,21 @@ def _raw_parquet(table: Any, path: Path) -> RawTable:
     return RawTable(path, tuple(columns), named=True)
 
 
-READERS: Mapping[str, Callable[[Path], RawTable]] = MappingProxyType(
-    {".csv": read_csv, ".npy": _read_npy, ".npz": _read_npz, ".parquet": _read_parquet}
+def _csv_blocks(path: Path, header: bool | None = None) -> Iterator[RawTable]:
+    import pandas as pd
+
+    first_row, named, read = _csv_reader(path, header)
+    with read(dtype=str, na_filter=False, chunksize=block_rows(len(first_row))) as chunks:
+        for frame in chunks:
+            if not isinstance(frame.index, pd.RangeIndex):
+                raise ValueError("rows are longer than the first")
+            yield replace(frame_table(frame.set_axis(first_row, axis=1) if named else frame), named=named)
+
+
+READERS: Mapping[str, Callable[[Path], Iterator[RawTable]]] = MappingProxyType(
+    {".csv": _csv_blocks, ".npy": _npy_blocks, ".npz": _npz_blocks, ".parquet": _parquet_blocks}
 )
+"""What reads a file of each format, some rows after the other."""
 
 
 def reader_of(
@@ -443,7 +485,7 @@ def reader_of(
     return located, readers[located.suffix.lower()]
 
 
-def _read_query(url: str, query: str) -> RawTable:
+def _query_blocks(url: str, query: str) -> Iterator[RawTable]:
     """What a database answers (SQLAlchemy); the URL, which may hold a password, is in no sentence."""
     problem = "'query' does not say what to ask it for: add it"
     if query:
@@ -452,12 +494,15 @@ def _read_query(url: str, query: str) -> RawTable:
             import sqlalchemy
 
             engine = sqlalchemy.create_engine(url)
-            with engine.connect() as connection:
+            with engine.connect().execution_options(stream_results=True) as connection:
                 found = connection.execute(sqlalchemy.text(query))
-                names, rows = list(found.keys()), found.fetchall()
+                names = list(found.keys())
+                for rows in chain([[]], found.partitions(block_rows(len(names)))):
+                    # Each cell is read by itself: frames of one type for a column would let one decide about others.
+                    frame = frame_table(pd.DataFrame(rows, columns=names, dtype=object))
+                    yield replace(frame, path=Path("database"))
             engine.dispose()
-            # Each cell is read by itself: frames of one type for a column would let one decide about others.
-            return replace(frame_table(pd.DataFrame(rows, columns=names, dtype=object)), path=Path("database"))
+            return
         except ImportError:
             problem = "SQLAlchemy, or the database's driver, is not there: pip install 'flwr-dpkmeans[database]'"
         except Exception as error:  # of any driver; its text may quote cells
@@ -465,15 +510,36 @@ def _read_query(url: str, query: str) -> RawTable:
     raise DataError(f"the table is a database, but {problem}.")
 
 
-def open_table(path: str | Path, csv_reader: Callable[[Path], RawTable] = read_csv, query: str = "") -> RawTable:
-    """Open a source and read all of its columns; a `DataError` has one sentence, without a value of a cell."""
+def table_blocks(
+    path: str | Path,
+    header: bool | None = None,
+    query: str = "",
+    csv_reader: Callable[[Path], Iterator[RawTable]] | None = None,
+) -> Iterator[RawTable]:
+    """All columns of a source, some rows after the other; at least one block, perhaps without rows.
+
+    Cells of a .csv file are text as it is written, unless another reader says otherwise. Only archives (.npz) are ever
+    in memory as a whole. A `DataError` has one sentence, without a value of a cell.
+    """
     if "://" in str(path):
-        return _read_query(str(path), query)
+        yield from _query_blocks(str(path), query)
+        return
     located = Path(path).expanduser().absolute()
-    reader: Callable[[Path], RawTable] = _read_parquet
+    reader: Callable[[Path], Iterator[RawTable]] = _parquet_blocks
     if not (located.is_dir() and any(located.glob("*.parquet"))):
-        located, reader = reader_of(path, "table", {**READERS, ".csv": csv_reader}, DataError)
-    return _in_one_sentence(located, partial(reader, located))
+        located, reader = reader_of(
+            path, "table", {**READERS, ".csv": csv_reader or partial(_csv_blocks, header=header)}, DataError
+        )
+    blocks = reader(located)
+    while (block := _in_one_sentence(located, partial(next, blocks, None))) is not None:
+        yield block
+
+
+def open_table(path: str | Path, header: bool | None = None, query: str = "") -> RawTable:
+    """All columns of a source with all of their rows; raises as `table_blocks` does."""
+    first, *others = table_blocks(path, None, query, partial(whole_csv, header=header))
+    each = zip(first.columns, *(block.columns for block in others), strict=True)
+    return replace(first, columns=tuple(map(joined_column, each)))
 
 
 def _in_one_sentence(located: Path, step: Callable[[], ReaderT]) -> ReaderT:
@@ -494,58 +560,20 @@ def _in_one_sentence(located: Path, step: Callable[[], ReaderT]) -> ReaderT:
     raise DataError(problem)
 
 
-# -- block by block ---------------------------------------------------------------------------------------------------
-
-
-def table_blocks(path: str | Path, header: bool | None = None, query: str = "") -> Iterator[RawTable]:
-    """All columns of a table, some rows after the other; at least one block, perhaps without rows.
-
-    .csv files, whose cells are text as it is written, and .parquet files are never in memory as a whole. A `DataError`
-    is as that of `open_table`.
-    """
-    located = Path(path).expanduser().absolute()
-    in_folder, suffix = any(located.glob("*.parquet")), located.suffix.lower()
-    if "://" in str(path) or not (in_folder or suffix in (".csv", ".parquet")):
-        yield open_table(path, query=query)
-        return
-    located = located if in_folder else locate_file(path, "table", DataError)
-    blocks = _csv_blocks(located, header) if suffix == ".csv" else _parquet_blocks(located)
-    while (block := _in_one_sentence(located, partial(next, blocks, None))) is not None:
-        yield block
-
-
 def whole_frame(
     path: str | Path, header: bool | None = None, names: Sequence[str] = (), query: str = "", rows: Any = None
 ) -> Any:
     """All blocks of a table in one data frame, or some `rows`; `names` are for columns that have none."""
     import pandas as pd
 
-    frames = []
+    frames, n_rows = [], 0
     for raw in table_blocks(path, header, query):
         cells = (column.text() if column.values is None else column.values for column in raw.columns)
         frame = pd.DataFrame(dict(enumerate(cells)))
+        frame.index += n_rows
+        n_rows += len(frame)
         own = [column.name for column in raw.columns] if raw.named else names
-        frames.append(frame.set_axis(own, axis=1) if own else frame)
-    return pd.concat(frames, ignore_index=True).iloc[slice(None) if rows is None else rows]
-
-
-def _csv_blocks(path: Path, header: bool | None) -> Iterator[RawTable]:
-    import pandas as pd
-
-    first_row, named, read = _csv_reader(path, header)
-    with read(dtype=str, na_filter=False, chunksize=_BLOCK_ROWS) as chunks:
-        for frame in chunks:
-            if not isinstance(frame.index, pd.RangeIndex):
-                raise ValueError("rows are longer than the first")
-            yield replace(frame_table(frame.set_axis(first_row, axis=1) if named else frame), named=named)
-
-
-def _parquet_blocks(path: Path) -> Iterator[RawTable]:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    for place in sorted(path.glob("*.parquet")) or [path]:
-        with pq.ParquetFile(place) as file:
-            yield _raw_parquet(file.schema_arrow.empty_table(), path)
-            for batch in file.iter_batches(batch_size=_BLOCK_ROWS):
-                yield _raw_parquet(pa.Table.from_batches([batch]), path)
+        frame = frame.set_axis(own, axis=1) if own else frame
+        frames.append(frame if rows is None else frame[frame.index.isin(rows)])
+    whole = pd.concat(frames)
+    return whole if rows is None else whole.loc[rows]

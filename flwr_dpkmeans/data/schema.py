@@ -14,7 +14,7 @@ import math
 import re
 import tomllib
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from enum import StrEnum
@@ -38,6 +38,7 @@ _MOST_CLIPPED, _MANY = 0.01, 0.1
 """Parts of a column's cells whose owner is warned: clipped ones, missing ones."""
 MOST_OUTSIDE = 0.25
 """Part of a column's cells outside its bounds above which its owner is asked for another unit."""
+_MOST_SPELLINGS = 1000
 _ONE_HOT_UNIT = 2.0
 """Half of a number's scale: two one-hot rows differ by sqrt(2), and are so 1/sqrt(2) of a full range apart."""
 
@@ -194,6 +195,12 @@ class Seen(NamedTuple):
         """Whether so many cells lie outside that they may be of another unit."""
         return self.n_outside > MOST_OUTSIDE * self.n_read
 
+    def plus(self, other: Seen) -> Seen:
+        """The same of both."""
+        spellings = tuple(dict.fromkeys(self.spellings + other.spellings))[:_MOST_SPELLINGS]
+        n_read, n_missing, n_unknown, n_outside = map(sum, zip(self[1:5], other[1:5], strict=True))
+        return Seen(self.name, n_read, n_missing, n_unknown, n_outside, spellings)
+
     @classmethod
     def of(cls, cells: RawColumn, gaps: NDArray[np.int64], n_outside: int, n_rows: int) -> Seen:
         """`gaps` are the rows whose cell is missing or unknown."""
@@ -202,6 +209,14 @@ class Seen(NamedTuple):
         n_unknown = cells.n_unparsable + spelt.total()
         spellings = tuple(text for text, _ in spelt.most_common())
         return cls(cells.name, n_rows - len(gaps), len(gaps) - n_unknown, n_unknown, n_outside, spellings)
+
+
+def added(blocks: Iterable[Sequence[Seen]]) -> list[Seen]:
+    """What was read of each column of a table that came in blocks."""
+    total: list[Seen] = []
+    for seen in blocks:
+        total = [one.plus(more) for one, more in zip(total, seen, strict=True)] if total else list(seen)
+    return total
 
 
 @dataclass(frozen=True)
@@ -388,6 +403,12 @@ class Schema(_Stated):
             width = len(self.feature_names) + sum(self.profile_widths)
             return Encoded(self, validate_points(table.points)[:, :width], table.left_out_by, table.seen)
         raw = table if isinstance(table, RawTable) else frame_table(table)
+        found = self.encoded(raw)
+        self.tell(called or str(raw), found.n_rows, found.seen, len(found.points))
+        return found
+
+    def encoded(self, raw: RawTable) -> Encoded:
+        """The same of a block of a table, without a word in the log."""
         blocks, left_out_by = dict[str, NDArray[np.float64]](), np.full(raw.n_rows, -1)
         seen = list[Seen]()
         for place, (column, block, one) in enumerate(self.read(raw)):
@@ -399,7 +420,6 @@ class Schema(_Stated):
                 block[gaps] = column.stand_in()
             blocks[column.name] = np.clip(block, *column.range)
         kept = left_out_by < 0
-        self._tell(called or str(raw), raw.n_rows, seen, int(kept.sum()))
         points = [blocks[one.name] for one in self.clustered.columns]
         beside = [(blocks[one.name] - one.range[0]) / (_width(one) / 2.0) - 1.0 for one in self.profiled]
         return Encoded(self, np.concatenate(points + beside, axis=1)[kept], left_out_by, tuple(seen))
@@ -419,7 +439,7 @@ class Schema(_Stated):
             yield column, block, Seen.of(cells, np.flatnonzero(np.isnan(block[:, 0])), n_outside, raw.n_rows)
 
     @staticmethod
-    def _tell(table: str, n_rows: int, seen: Sequence[Seen], n_kept: int) -> None:
+    def tell(table: str, n_rows: int, seen: Sequence[Seen], n_kept: int) -> None:
         """Say in this party's own log how many rows have gaps: it is a private number."""
         if most := max(n_rows - one.n_read for one in seen):
             lacking = ", ".join(f"{one.name!r} {n_rows - one.n_read}" for one in seen if one.n_read < n_rows)

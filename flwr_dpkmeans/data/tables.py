@@ -12,29 +12,40 @@ from __future__ import annotations
 import csv
 import logging
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.data.points import require_names
-from flwr_dpkmeans.data.readers import RawColumn, RawTable, cells_of, header_of, numbers_in, open_table, read_csv
-from flwr_dpkmeans.data.schema import Encoded, Schema, Seen, say_once
+from flwr_dpkmeans.data.readers import (
+    RawColumn,
+    RawTable,
+    block_rows,
+    cells_of,
+    header_of,
+    numbers_in,
+    table_blocks,
+    values_of,
+    whole_csv,
+)
+from flwr_dpkmeans.data.rows import Store
+from flwr_dpkmeans.data.schema import Encoded, Schema, Seen, added, say_once
 from flwr_dpkmeans.errors import ConfigurationError, DataError
-
-_BLOCK = 4096
 
 
 @dataclass(frozen=True, eq=False)
 class Table:
     """Finite points, (n, d), or what `Encoded` has; the file's own names of columns (else none); what is read beside.
 
-    `partition_values`, (n,), is the column of numbers or text by which rows may be split over clients; `labels`, (n,),
-    what the label column holds, read by `as_classes` where an evaluation looks at it.
+    Of a large table, points and labels are `Rows`. `partition_values`, (n,), is the column of numbers or text by which
+    rows may be split over clients; `labels`, (n,), what the label column holds, read by `as_classes` where an
+    evaluation looks at it.
     """
 
     points: NDArray[np.float64] = field(repr=False)
@@ -55,10 +66,29 @@ class Table:
         return cls(encoded.points, encoded.schema.feature_names, values, labels, encoded.schema, encoded.rows)
 
     def part(self, rows: NDArray[np.int64]) -> Table:
-        """Some of the rows, as a table of their own."""
+        """Some of the rows, whose numbers ascend, as a table of their own."""
         labels = None if self.labels is None else self.labels[rows]
         places = rows if self.rows is None else self.rows[rows]
         return replace(self, points=self.points[rows], partition_values=None, labels=labels, rows=places)
+
+    def with_values(self, values: Any) -> Table:
+        """The same of other rows: their points and, in a last column, their labels, where this one has some."""
+        points, labels = (values, None) if self.labels is None else (values[:, :-1], values[:, -1])
+        return replace(self, points=points, labels=labels, rows=None)
+
+    @classmethod
+    def joined(cls, blocks: Iterable[Table], store: Store, what: str | Path) -> Table:
+        """A table of the rows of all blocks."""
+        one, rows = cls(np.zeros((0, 1))), list[NDArray[np.int64]]()
+
+        def values() -> Iterator[NDArray[np.float64]]:
+            nonlocal one
+            for one in blocks:
+                rows.extend([] if one.rows is None or store.name else [one.rows])
+                yield one.points if one.labels is None else np.column_stack([one.points, one.labels])
+
+        whole = store.keep(values(), str(what))
+        return replace(one.with_values(whole), rows=np.concatenate(rows) if rows else None)
 
 
 def load_table(
@@ -83,14 +113,31 @@ def load_table(
     left out where the file has them; of a file with names only `columns` are looked at besides (empty: all). A
     `DataError` contains no value of a cell.
     """
-    raw = open_table(path, partial(read_csv, header=header))
+    split_by, found, n_bad = list[RawColumn](), list[str](), np.zeros((2, 1), dtype=np.int64)
+
+    def read() -> Iterator[Table]:
+        nonlocal found, n_bad
+        for raw in table_blocks(path, csv_reader=partial(whole_csv, header=header)):
+            by = raw.column_of("partition_column", partition_column)
+            split_by.extend([] if by is None else [by])
+            numeric = _numeric(raw, (raw.column_of("label_column", label_column), by), ignored, columns)
+            points = np.stack([column.numbers() for column in numeric], axis=1)
+            found = [column.name for column in numeric]
+            n_bad = np.add(n_bad, [[one.n_unparsable for one in numeric], (~np.isfinite(points)).sum(axis=0)])
+            yield Table(points, require_names(found, len(found)) if raw.named else (), labels=raw.labels(label_column))
+
+    table = Table.joined(read(), Store(), path)
+    _require_numbers(found, n_bad.tolist(), path)
+    return replace(table, partition_values=values_of(split_by, partition_column, len(table.points), path))
+
+
+def _numeric(
+    raw: RawTable, others: Collection[RawColumn | None], ignored: Collection[str], columns: Collection[str]
+) -> list[RawColumn]:
+    """The columns to be clustered."""
     if not raw.columns:
-        raise DataError(
-            f"the table {str(raw.path)!r} has 0 columns, but it needs at least 1: add a row of column names."
-        )
-    values = raw.partition_values(partition_column)
-    left_out = {raw.column_of("label_column", label_column), raw.column_of("partition_column", partition_column)}
-    kept = [column for column in raw.columns if column not in left_out and column.name not in ignored]
+        raise DataError(f"{raw} has 0 columns, but it needs at least 1: add a row of column names.")
+    kept = [column for column in raw.columns if column not in others and column.name not in ignored]
     if columns and raw.named:
         for name in columns:
             raw.column_of("columns", name)
@@ -98,32 +145,27 @@ def load_table(
     text = [column.name for column in kept if column.values is None]
     if text:
         say_once(logging.WARNING, f"{raw.path}: left out {', '.join(map(repr, text))}, which hold no numbers.")
-    numeric = [column for column in kept if column.values is not None]
-    names = require_names([column.name for column in numeric], len(numeric)) if raw.named else ()
-    return Table(_points(numeric, raw.path), names, values, raw.labels(label_column))
-
-
-def _points(columns: list[RawColumn], path: Path) -> NDArray[np.float64]:
-    """Stack numeric columns after the checks that need their names: the first with bad cells is an error."""
-    if not columns:
+    if len(text) == len(kept):
         raise DataError(
-            f"the table {str(path)!r} has 0 numeric columns, but clustering needs at least 1: "
-            "encode the text columns as numbers."
+            f"{raw} has 0 numeric columns, but clustering needs at least 1: encode the text columns as numbers."
         )
-    points = np.ascontiguousarray(np.stack([column.values for column in columns if column.values is not None], axis=1))
-    unparsable, n_bad = [column.n_unparsable for column in columns], (~np.isfinite(points)).sum(axis=0).tolist()
+    return [column for column in kept if column.values is not None]
+
+
+def _require_numbers(names: Sequence[str], n_bad: Sequence[Sequence[int]], path: str | Path) -> None:
+    """Refuse the first column with cells that are text among numbers, or missing, of which so many are bad."""
+    located = str(Path(path).expanduser().absolute())
     for counts, problem, mend in (
-        (unparsable, "that is not a number among numbers", "correct these cells, or remove the column from the file"),
-        (n_bad, "that is missing or infinite", "fill in these cells, or remove the rows or the column"),
+        (n_bad[0], "that is not a number among numbers", "correct these cells, or remove the column from the file"),
+        (n_bad[1], "that is missing or infinite", "fill in these cells, or remove the rows or the column"),
     ):
         bad = [place for place, count in enumerate(counts) if count]
         if bad:
             more = f" (and {len(bad) - 1} more columns have such rows)" if len(bad) > 1 else ""
             raise DataError(
-                f"the column {columns[bad[0]].name!r} of {str(path)!r} has {counts[bad[0]]} rows with a value {problem}"
+                f"the column {names[bad[0]]!r} of {located!r} has {counts[bad[0]]} rows with a value {problem}"
                 f"{more}, but every value must be a finite number: {mend}."
             )
-    return points
 
 
 # -- as declared ------------------------------------------------------------------------------------------------------
@@ -159,7 +201,7 @@ def parse_header(value: object) -> bool | None:
     return said[str(value).lower()]
 
 
-def load_declared(path: str | Path, layout: Layout) -> Table:
+def load_declared(path: str | Path, layout: Layout, store: Store = Store()) -> Table:  # noqa: B008 - frozen
     """Load the rows of a file in which every declared column is a finite number, with their labels if it has some.
 
     A `DataError` is raised if the file is missing or of no known format, or has other columns than declared.
@@ -173,27 +215,42 @@ def load_declared(path: str | Path, layout: Layout) -> Table:
     ...     load_declared(file, Layout.of("age,height")).points.tolist()
     [[31.0, 170.0]]
     """
-    numbers = {*layout.columns, layout.label_column}
-    raw = open_table(path, partial(_read_csv, layout=layout, numbers=numbers), layout.query)
-    if layout.columns and not raw.named:
-        raw = _renamed(raw, layout.columns)
-    wanted = _declared(raw, layout)
-    points = np.stack([column.numbers() for column in wanted], axis=1)
-    finite = np.isfinite(points)
-    kept = finite.all(axis=1)
-    if not kept.all():
-        bad = [column.name for column, fine in zip(wanted, np.all(finite, axis=0).tolist(), strict=True) if not fine]
+    reader = partial(_csv_blocks, layout=layout, numbers={*layout.columns, layout.label_column})
+    bad = dict[str, None]()
+
+    def read() -> Iterator[Table]:
+        for raw in table_blocks(path, query=layout.query, csv_reader=reader):
+            named = _renamed(raw, layout.columns) if layout.columns and not raw.named else raw
+            wanted = _declared(named, layout)
+            points = np.stack([column.numbers() for column in wanted], axis=1)
+            finite = np.isfinite(points)
+            names = tuple(column.name for column in wanted) if named.named else ()
+            block = Table(points, names, labels=named.labels(layout.label_column))
+            if not finite.all():
+                bad.update({wanted[place].name: None for place in np.flatnonzero(~finite.all(axis=0))})
+                block = block.part(np.flatnonzero(finite.all(axis=1)))
+            yield block
+
+    if (kept := store.kept()) is not None:
+        return Table(kept, layout.columns, labels=kept if layout.label_column else None).with_values(kept)
+    table = replace(Table.joined(read(), store, path), rows=None)
+    if bad:
         # On the node only; how many rows is for the owner to count.
         level, sentence = logging.WARNING, "left out rows with cells that are no finite number, in"
-        if not kept.any():
+        if not len(table.points):
             level, sentence = logging.ERROR, "NO row has a finite number in each of the columns; look at"
-        say_once(level, f"{raw.path}: {sentence} {', '.join(map(repr, bad))}.")
-    names = tuple(column.name for column in wanted) if raw.named else ()
-    return Table(points, names, labels=raw.labels(layout.label_column)).part(np.flatnonzero(kept))
+        located = Path(path).expanduser().absolute()
+        say_once(level, f"{located}: {sentence} {', '.join(map(repr, bad))}.")
+    return table
 
 
 def load_by_schema(
-    source: str | Path, schema: Schema, layout: Layout = Layout(), *, partition_column: str = ""
+    source: str | Path,
+    schema: Schema,
+    layout: Layout = Layout(),
+    store: Store = Store(),  # noqa: B008 - frozen
+    *,
+    partition_column: str = "",
 ) -> Table:
     """Load what a schema asks for, as points in units with its feature names; other columns are left out.
 
@@ -201,24 +258,43 @@ def load_by_schema(
     stands in a row is an error, or changes what becomes of another one.
     """
     texts = {one.name for one in schema.columns if one.kind not in ("number", "flag")} | {partition_column}
-    raw = _open_by_schema(source, schema, layout, texts)
-    values, labels = raw.partition_values(partition_column), raw.labels(layout.label_column, written=True)
-    return Table.of(schema.encode(raw), values, labels)
+    split_by, all_seen, n_rows = list[RawColumn](), list[Sequence[Seen]](), 0
+
+    def read() -> Iterator[Table]:
+        nonlocal n_rows
+        for raw in _by_schema(source, schema, layout, texts):
+            by = raw.column_of("partition_column", partition_column)
+            split_by.extend([] if by is None else [by])
+            encoded = schema.encoded(raw)
+            all_seen.append(encoded.seen)
+            yield replace(
+                Table.of(encoded, None, raw.labels(layout.label_column, written=True)), rows=encoded.rows + n_rows
+            )
+            n_rows += encoded.n_rows
+
+    if (kept := store.kept()) is not None:
+        labels = kept if layout.label_column else None
+        return Table(kept, schema.feature_names, labels=labels, schema=schema).with_values(kept)
+    table = Table.joined(read(), store, source)
+    schema.tell(f"the table {str(source)!r}", n_rows, added(all_seen), len(table.points))
+    values = values_of(split_by, partition_column, n_rows, source)
+    return replace(table, partition_values=None if values is None or table.rows is None else values[table.rows])
 
 
 def look_by_schema(source: str | Path, schema: Schema, layout: Layout = Layout()) -> list[Seen]:
     """What a schema finds in each of its columns, the spellings of unknown cells among it; raises as the above does."""
-    raw = _open_by_schema(source, schema, layout, {one.name for one in schema.columns})
-    return [seen for _, _, seen in schema.read(raw)]
+    blocks = _by_schema(source, schema, layout, {one.name for one in schema.columns})
+    return added([seen for _, _, seen in schema.read(raw)] for raw in blocks)
 
 
-def _open_by_schema(source: str | Path, schema: Schema, layout: Layout, texts: Collection[str]) -> RawTable:
+def _by_schema(source: str | Path, schema: Schema, layout: Layout, texts: Collection[str]) -> Iterator[RawTable]:
     """The columns of a schema, and that of the labels; `texts` are read as they are written."""
     numbers = {one.name for one in schema.columns} | {layout.label_column}
-    raw = open_table(source, partial(_read_csv, layout=layout, numbers=numbers, texts=texts), layout.query)
-    if layout.columns and raw.named and layout.header:
-        raise DataError(f"columns are named beside a schema, which names those of {raw} itself: leave them out.")
-    return _renamed(raw, layout.columns) if layout.columns and not raw.named else raw
+    reader = partial(_csv_blocks, layout=layout, numbers=numbers, texts=texts)
+    for raw in table_blocks(source, query=layout.query, csv_reader=reader):
+        if layout.columns and raw.named and layout.header:
+            raise DataError(f"columns are named beside a schema, which names those of {raw} itself: leave them out.")
+        yield _renamed(raw, layout.columns) if layout.columns and not raw.named else raw
 
 
 def _declared(raw: RawTable, layout: Layout) -> list[RawColumn]:
@@ -253,7 +329,9 @@ def _renamed(raw: RawTable, names: Sequence[str]) -> RawTable:
     return replace(raw, columns=tuple(renamed), named=True)
 
 
-def _read_csv(path: Path, layout: Layout, numbers: Collection[str], texts: Collection[str] = ()) -> RawTable:
+def _csv_blocks(
+    path: Path, layout: Layout, numbers: Collection[str], texts: Collection[str] = ()
+) -> Iterator[RawTable]:
     """Read some columns of a .csv file, line by line: a quote or a bad byte spoils its own line only.
 
     Numbers are read as such, texts as they are written; of other columns there is the name alone. An empty file has no
@@ -263,34 +341,28 @@ def _read_csv(path: Path, layout: Layout, numbers: Collection[str], texts: Colle
         with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
             lines = (line for line in file if line.strip())
             names, separator = header_of(lines) if layout.header else (list(layout.columns), ",")
-            places = [place for place, name in enumerate(names) if name in numbers and name not in texts]
-            written = [place for place, name in enumerate(names) if name in texts]
-            values, unread, cells = _parsed(lines, separator, len(names), places, written)
+            block: list[str] | None = []
+            while block is not None:
+                rows = [cells_of(line.rstrip("\r\n"), separator) for line in block]
+                yield RawTable(path, tuple(_csv_columns(names, rows, numbers, texts)), named=True)
+                block = list(islice(lines, block_rows(4 * len(names)))) or None
     except OSError as error:
         raise DataError(
             f"the table {str(path)!r} cannot be read ({type(error).__name__}): check its rights."
         ) from error
-    columns = [RawColumn(names[place], values[:, order], int(unread[order])) for order, place in enumerate(places)]
-    columns += [RawColumn.of_cells(names[place], own) for place, own in zip(written, cells, strict=True)]
-    columns += [RawColumn(name, None) for name in names if name not in {*numbers, *texts}]
-    return RawTable(path, tuple(columns), named=True)
 
 
-def _parsed(
-    lines: Iterator[str], separator: str, width: int, places: Sequence[int], written: Sequence[int]
-) -> tuple[NDArray[np.float64], NDArray[np.int64], list[list[str]]]:
-    """Numbers, one row for each line, how many cells of each column hold something else, and text, one list for each.
-
-    Of a line with another number of cells, all are empty.
-    """
-    blocks, texts = [np.zeros((0, len(places)))], [list[str]() for _ in written]
-    unread = np.zeros(len(places), dtype=int)
-    while (places or written) and (block := list(islice(lines, _BLOCK))):
-        rows = [cells_of(line.rstrip("\r\n"), separator) for line in block]
-        rows = [cells if len(cells) == width else [""] * width for cells in rows]
-        numbers, others = numbers_in([[cells[place] for place in places] for cells in rows])
-        blocks.append(numbers)
-        unread += others
-        for text, place in zip(texts, written, strict=True):
-            text += [cells[place] for cells in rows]
-    return np.concatenate(blocks), unread, texts
+def _csv_columns(
+    names: Sequence[str], rows: list[list[str]], numbers: Collection[str], texts: Collection[str]
+) -> Iterator[RawColumn]:
+    """The columns of some lines; of a line with another number of cells, all are empty."""
+    rows = [cells if len(cells) == len(names) else [""] * len(names) for cells in rows]
+    places = [place for place, name in enumerate(names) if name in numbers and name not in texts]
+    values, unread = np.zeros((0, len(places))), np.zeros(len(places), dtype=np.int64)
+    if rows and places:
+        values, unread = numbers_in([[cells[place] for place in places] for cells in rows])
+    for order, place in enumerate(places):
+        yield RawColumn(names[place], values[:, order], int(unread[order]))
+    written = [place for place, name in enumerate(names) if name in texts]
+    yield from (RawColumn.of_cells(names[place], [cells[place] for cells in rows]) for place in written)
+    yield from (RawColumn(name, None) for name in names if name not in {*numbers, *texts})

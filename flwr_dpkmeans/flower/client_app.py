@@ -32,6 +32,7 @@ from flwr_dpkmeans.data.bundled import BUNDLED, load_source_once
 from flwr_dpkmeans.data.partition import MIXTURE, MixtureClients, Partition, parse_sizes, partition_indices
 from flwr_dpkmeans.data.points import frame_columns
 from flwr_dpkmeans.data.readers import whole_frame
+from flwr_dpkmeans.data.rows import Rows, Store
 from flwr_dpkmeans.data.schema import Encoded, Schema, schema_of
 from flwr_dpkmeans.data.tables import Layout, Table, load_by_schema, load_declared, parse_header
 from flwr_dpkmeans.errors import (
@@ -444,6 +445,8 @@ def _client_of(data: ArrayLike | Encoded, folder: Path) -> KMeansClient:
     """A client with the rows of a table that are finite numbers, or that a schema has encoded."""
     if isinstance(data, Encoded):
         return KMeansClient(data.points, output_dir=folder, schema=data.schema)
+    if isinstance(data, Rows):
+        return KMeansClient(data, output_dir=folder)
     array = np.asarray(data)
     if array.dtype.kind != "f" or array.ndim != 2 or bool((kept := np.isfinite(array).all(axis=1)).all()):
         return KMeansClient(data, output_dir=folder)
@@ -475,7 +478,8 @@ def load_client(context: Context) -> KMeansClient:
     if node.get("data-path"):
         layout = Layout.of(*(node.get(key, "") for key in ("columns", "label-column", "header", "query")))
         source, schema = str(node["data-path"]), node.get("schema")
-        table = load_by_schema(source, Schema.load(schema), layout) if schema else load_declared(source, layout)
+        agreed, store = None if not schema else Schema.load(schema), cache_of(context, layout)
+        table = load_by_schema(source, agreed, layout, store) if agreed else load_declared(source, layout, store)
         whole = partial(whole_frame, source, layout.header, layout.columns, layout.query)
     elif simulated and source == MIXTURE:
         table = Table(mixture_of(run).client_points(int(node.get("partition-id", 0))))
@@ -488,15 +492,32 @@ def load_client(context: Context) -> KMeansClient:
             "this node has no 'data-path' in its node configuration, and the server may not choose a file on it: start "
             "the SuperNode with --node-config \"data-path='/path/to/file.csv'\"."
         )
+    labels: Any = table.labels
     return KMeansClient(
         table.points,
         output_dir=result_folder(context),
         image_shape=None if described is None else described.image_shape,
         feature_names=table.names,
         schema=table.schema,
-        labels=None if table.labels is None else partial(np.asarray, table.labels),
+        labels=None if labels is None else lambda: labels,
         table=whole,
     )
+
+
+def cache_of(context: Context, layout: Layout) -> Store:
+    """Where a node keeps a table beyond memory from message to message of a run, each of which is a new process.
+
+    The node's ``cache`` is a folder, or ``"no"``: then all rows are in memory. Whatever changes the rows changes the
+    file's name, and each run has its own.
+    """
+    config = context.node_config
+    folder, source = str(config.get("cache", "")), Path(str(config["data-path"])).expanduser()
+    files = [source, Path(str(config.get("schema") or source)), *sorted(source.glob("*.parquet"))]
+    states = [(str(file.absolute()), (now := file.stat()).st_size, now.st_mtime_ns) for file in files if file.exists()]
+    said = [context.run_id, context.node_id, str(source), repr(layout), *map(repr, states)]
+    name = hashlib.sha256(json.dumps(said).encode()).hexdigest()[:32]
+    root = Path(folder).expanduser() if folder else Path.home() / HOME_FOLDER
+    return Store(root / "rows", name, keeps=folder != "no")
 
 
 def mixture_of(run_config: Mapping[str, Any]) -> MixtureClients:

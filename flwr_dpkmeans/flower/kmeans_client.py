@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,8 +18,10 @@ from flwr_dpkmeans.algorithms.measure import COST_CURVE, EvaluationResult, read_
 from flwr_dpkmeans.algorithms.server_points import in_box, in_callers_units, plan_bounds
 from flwr_dpkmeans.data.bundled import as_classes
 from flwr_dpkmeans.data.points import Bounds, frame_columns, require_names, validate_labels, validate_points
+from flwr_dpkmeans.data.rows import Rows
 from flwr_dpkmeans.data.schema import Schema
 from flwr_dpkmeans.errors import LocalMisuseError
+from flwr_dpkmeans.kmeans.lloyd import row_blocks
 from flwr_dpkmeans.log import placed_logger, where_raised
 from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.results.model import Model
@@ -47,8 +50,9 @@ class KMeansClient(NumPyClient):
 
     Parameters
     ----------
-    X : array-like, (n_examples, n_features)
-        This client's rows, in the caller's units; may be empty, may not have NaN.
+    X : array-like or Rows, (n_examples, n_features)
+        This client's rows, in the caller's units; may be empty, may not have NaN. `flwr_dpkmeans.data.rows.Rows` are
+        read block by block in each round.
     output_dir : path, optional
         Where ``report.html`` and the files that it is made of are written (``flwr_dpkmeans.results.writer``), and
         ``profile.csv``, which is exact as parts of the page are.
@@ -108,8 +112,9 @@ class KMeansClient(NumPyClient):
             box = (schema.bounds.lower, schema.bounds.upper)
             columns = schema.standard_columns, schema.profile_widths, (schema.profile_share,)
             self.agreement = schema_agreement(schema.digest, schema.feature_names, box, *columns)
-        points, n_beside = validate_points(X), 0 if schema is None else sum(schema.profile_widths)
-        self._points, self.beside = np.split(points, [points.shape[1] - n_beside], axis=1)
+        points: Any = X if isinstance(X, Rows) else validate_points(X)
+        n_points = points.shape[1] - (0 if schema is None else sum(schema.profile_widths))
+        self._points, self.beside = points[:, :n_points], points[:, n_points:]
         self._table = table
         # An array is the caller's own and the same in every run, so its errors tell a server nothing about classes.
         self._labels: Labels | Callable[[], ArrayLike] | None = (
@@ -147,8 +152,12 @@ class KMeansClient(NumPyClient):
             found = Found(box=(lower, upper)) if lower else Found()
             return plan.task.preliminary_statistic(plan, index, self._ordered(plan), found), 0, {}
         step = build_algorithm(plan).rounds[index - 1]
-        state = _state(parameters, config)
-        return list(step.arrays_of(self._grid_points(plan), state, self._classes(plan, step), self.beside)), 0, {}
+        state, started = _state(parameters, config), time.monotonic()
+        arrays = list(step.arrays_of(self._grid_points(plan), state, self._classes(plan, step), self.beside))
+        if isinstance(self._points, Rows):
+            each = len(self._points) / (time.monotonic() - started)
+            logger.info("%s: %d rows, %.3g a second", step.name, len(self._points), each)
+        return arrays, 0, {}
 
     def _schema(self) -> dict[str, Scalar]:
         """What the mod may know of the table before a plan is agreed on."""
@@ -171,7 +180,9 @@ class KMeansClient(NumPyClient):
         self.state_, self.bounds_ = state, plan.bounds
         self.privacy_ = report = PrivacyReport.from_dict(json.loads(str(config["report"])))
         names = agreed_names(plan, self._feature_names)
-        self.local_warnings_ = local_cautions(plan.config, plan.delta, plan.bounds, [self._ordered(plan)], names)
+        points = self._ordered(plan)
+        blocks = (points[rows] for rows in row_blocks(len(points), points.shape[1]))
+        self.local_warnings_ = local_cautions(plan.config, plan.delta, plan.bounds, blocks, names)
         if self._output_dir is not None:
             for sentence in self.local_warnings_:
                 logger.warning("%s", sentence)
@@ -185,10 +196,15 @@ class KMeansClient(NumPyClient):
             own = {"evaluation": self.evaluation_, "image_shape": self._image_shape, "spent": spent}
             for path in write_result(self._output_dir, plan, state, report, names, self.schema, self._profile, **own):
                 logger.info("wrote %s", path)
+        if isinstance(self._points, Rows):
+            self._points.forget()
         return 0.0, 0, {}
 
     def _profile(self, model: Model) -> Any:
         """This client's own rows by cluster; whatever is wrong with the table decides nothing else."""
+        if isinstance(self._points, Rows):
+            logger.info("no local profile is written of a table beyond memory")
+            return None
         try:
             if self._table is None:
                 return replace(model, schema=None).profile(as_frame(self._points, self._feature_names))
@@ -205,6 +221,9 @@ class KMeansClient(NumPyClient):
         if n_classes == 0:
             return None
         given = self._labels() if callable(self._labels) else self._labels
+        if isinstance(given, Rows):
+            classes: Any = given.then(lambda block: as_classes(block, len(block)))
+            return classes  # type: ignore[no-any-return]
         labels = as_classes(given, len(self._points))
         if bool(np.any((labels < 0) | (labels >= n_classes))):
             logger.warning(
@@ -216,15 +235,13 @@ class KMeansClient(NumPyClient):
     def _ordered(self, plan: Plan) -> Array:
         """The points with their columns in the order that the run agrees on."""
         places = places_of(self._feature_names, agreed_names(plan, self._feature_names))
-        return self._points if places is None else np.ascontiguousarray(self._points[:, places])
+        ordered: Array = self._points if places is None else self._points[:, places]
+        return ordered
 
     def _grid_points(self, plan: Plan) -> Array:
         """The points in [-1, 1]^d on the grid; computed once per plan."""
         if self._scaled is None or self._scaled[0] is not plan:
             bounds, points = plan_bounds(plan, self._points.shape[1]), self._ordered(plan)
-            if bounds.count_outside(points):
-                # How many is a private number, and in simulation this log reaches the operator's console.
-                logger.debug("some rows have values outside the bounds and are clipped")
             self._scaled = (plan, in_box(bounds, points, plan.fraction_bits))
         return self._scaled[1]
 

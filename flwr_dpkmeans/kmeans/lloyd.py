@@ -15,6 +15,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -177,6 +178,18 @@ def sum_over_blocks(
     return total
 
 
+def in_blocks(statistic: Callable[..., Sequence[FloatArray]]) -> Callable[..., Sequence[FloatArray]]:
+    """Let ``statistic(points, state, *labels) -> arrays``, a sum over rows on the grid, see one block after another."""
+
+    def summed(points: FloatArray, state: object, *labels: npt.NDArray[np.int64]) -> Sequence[FloatArray]:
+        def of_block(rows: slice) -> Sequence[FloatArray]:
+            return statistic(points[rows], state, *(own[rows] for own in labels))
+
+        return sum_over_blocks(of_block, len(points), points.shape[1])
+
+    return summed
+
+
 # -- what a client sums, exactly on the grid for up to 10^11 points ----------------------------------------------------
 
 # Up to so many entries a matrix of zeros and ones costs less than a sparse one.
@@ -210,14 +223,16 @@ def _summed(
     points: npt.ArrayLike, centroids: FloatArray, largest_square: float | None
 ) -> tuple[FloatArray, FloatArray]:
     """Sum the kept points of every block; a dropped point goes to an extra row, which is cut off."""
-    table, n_rows = np.asarray(points), len(centroids) + 1
+    table: Any = points if hasattr(points, "shape") else np.asarray(points)
+    n_rows = len(centroids) + 1
     sums, counts = np.zeros((n_rows, *centroids.shape[1:])), np.zeros(n_rows)
     for rows in row_blocks(len(table), table.shape[-1]):
-        labels, squares = nearest_centroids(table[rows], centroids)
+        block = table[rows]
+        labels, squares = nearest_centroids(block, centroids)
         if largest_square is not None:
             # Negated, so that a distance that is not a number drops its point as well.
             labels[~(squares <= largest_square)] = len(centroids)
-        add_by_label(sums, table[rows], labels)
+        add_by_label(sums, block, labels)
         counts += np.bincount(labels, minlength=n_rows)
     return sums[:-1], counts[:-1]
 

@@ -176,6 +176,8 @@ class NodeOptions(SettingsFile):
     """Whether the first row of a .csv file holds names; without one, `columns` names all columns in their order."""
     label_column: str = ""
     """Column of classes, for a private evaluation; "": none."""
+    cache: str = ""
+    """Folder for the rows of a table beyond memory while a run lasts; "no": all rows are in memory. "": the home's."""
     run_config: str = ""
     """What the server's operator will type after --run-config: ``node check`` says whether the policy allows it."""
     log_format: str = ""
@@ -216,5 +218,5 @@ class NodeOptions(SettingsFile):
 
 _NODE_CONFIG = (
     *("data_path", "data_id", "policy", "ledger", "identity", "output", "label_column", "log_format", "log_file"),
-    *("query", "table_schema", "verbose"),
+    *("query", "table_schema", "verbose", "cache"),
 )

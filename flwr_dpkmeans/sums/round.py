@@ -177,6 +177,9 @@ class PrivateSum:
     labelled: Callable[[Array, State, Labels], Sequence[Array]] | None = None
     """``labelled(points, state, labels) -> arrays``: the statistic of rows with labels, where the round has one."""
 
+    in_blocks: bool = False
+    """Whether the statistic, of its points and labels, takes nothing but shape and slices: one of a table beyond memory
+    has each block of it at a time. Others get an array."""
     profiles: bool = False
     """Whether its points have the columns of a profile behind their own, which no other round sees."""
 
@@ -185,8 +188,10 @@ class PrivateSum:
     ) -> Sequence[Array]:
         """Return one client's arrays; its labels, (n_points,), and the columns of a profile that stand `beside` its
         points, are looked at where the round has a use for them."""
-        if self.profiles and beside is not None:
-            points = np.hstack([points, beside])
+        if not self.in_blocks:
+            points = np.asarray(points)
+        elif self.profiles and beside is not None:
+            points = np.hstack([points, beside]) if isinstance(points, np.ndarray) else points.beside(beside)
         if self.labelled is None or labels is None:
             return self.statistic(points, state)
         return self.labelled(points, state, labels)

@@ -1,0 +1,216 @@
+"""Rows beyond memory: the same bits as in memory, in files of their owner's that do not stay."""
+
+from __future__ import annotations
+
+import os
+import signal
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from flwr_dpkmeans import FederatedKMeans, federate
+from flwr_dpkmeans.data import readers, rows
+from flwr_dpkmeans.data.rows import Rows, Store
+from flwr_dpkmeans.data.schema import Schema
+from flwr_dpkmeans.data.tables import Layout, Table, load_by_schema, load_declared, load_table
+from flwr_dpkmeans.errors import DataError
+from flwr_dpkmeans.flower.kmeans_client import KMeansClient
+from flwr_dpkmeans.kmeans import lloyd
+
+N = 303
+FRAME = pd.DataFrame(
+    {
+        "b": np.random.default_rng(1).normal(size=N).astype(np.float32),
+        "kind": np.random.default_rng(2).choice(["x", "y", "?"], N),
+        "a": np.random.default_rng(0).normal(size=N),
+        "class": np.arange(N) % 3,
+    }
+)
+FRAME.loc[[0, 99, 100, N - 1], "a"] = np.nan
+SCHEMA = Schema(
+    columns={
+        "a": {"kind": "number", "bounds": (-2, 2), "missing": "centre"},
+        "kind": {"kind": "category", "values": ["x", "y"]},
+    }
+)
+LAYOUT = Layout.of("a,b", "class")
+
+
+def declared(path: Path, store: Store) -> Table:
+    return load_declared(path, LAYOUT, store)
+
+
+def by_schema(path: Path, store: Store) -> Table:
+    return load_by_schema(path, SCHEMA, Layout(label_column="class"), store)
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> list[Path]:
+    """One table as a file, as a folder of two with other types and orders, and as text."""
+    FRAME.to_parquet(tmp_path / "one.parquet", row_group_size=30)
+    (tmp_path / "parts").mkdir()
+    FRAME[:110].to_parquet(tmp_path / "parts" / "0.parquet")
+    FRAME[110:][["class", "a", "b", "kind"]].astype({"class": float}).to_parquet(tmp_path / "parts" / "1.parquet")
+    FRAME.to_csv(tmp_path / "one.csv", index=False)
+    return [tmp_path / "one.parquet", tmp_path / "parts", tmp_path / "one.csv"]
+
+
+@pytest.mark.parametrize("load", [declared, by_schema])
+@pytest.mark.parametrize("block", [1, 7, 100, N])
+def test_a_table_has_the_same_bits_however_it_is_read(
+    load: Callable[[Path, Store], Table], block: int, files: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = load(files[0], Store())
+    assert isinstance(whole.points, np.ndarray)
+    by_hand = FRAME[FRAME["a"].notna()] if load is declared else FRAME[FRAME["kind"] != "?"]
+    assert whole.points[:, 0].tolist() == by_hand["a"].fillna(0.0).clip(*((-9, 9), (-2, 2))[load is by_schema]).tolist()
+    assert whole.labels is not None
+    assert whole.labels.tolist() == by_hand["class"].tolist()
+    monkeypatch.setattr(readers, "_BLOCK_ROWS", block)
+    monkeypatch.setattr(rows, "IN_MEMORY", 100)
+    monkeypatch.setattr(rows, "_WINDOW", 50)
+    for path in files if block > 1 else files[:1]:
+        store = Store(tmp_path / "rows", f"{path.name}x")
+        for table in (load(path, store), load(Path("/nowhere.csv"), store)):  # the second from what the first kept
+            assert isinstance(table.points, Rows)
+            assert isinstance(table.labels, Rows)
+            assert table.names == whole.names
+            np.testing.assert_array_equal(np.asarray(table.labels), whole.labels)
+            if path.suffix != ".csv":
+                assert np.asarray(table.points).tobytes() == whole.points.tobytes()
+            chosen = np.flatnonzero(np.arange(len(whole.points)) % 3 == 1)
+            np.testing.assert_allclose(np.asarray(table.part(chosen).points), whole.points[chosen], atol=1e-7)
+
+
+def test_a_simulated_table_is_the_same_and_its_gaps_are_counted_in_all_blocks(
+    files: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = load_table(files[0], label_column="class", partition_column="kind", columns=["b"])
+    monkeypatch.setattr(readers, "_BLOCK_ROWS", 100)
+    monkeypatch.setattr(rows, "IN_MEMORY", 100)
+    found = load_table(files[1], label_column="class", partition_column="kind", columns=["b"])
+    assert np.asarray(found.points).tobytes() == whole.points.tobytes()
+    assert found.partition_values is not None
+    assert found.partition_values.tolist() == FRAME["kind"].tolist()
+    with pytest.raises(DataError, match=r"'a' of .* has 4 rows with a value that is missing"):
+        load_table(files[0], columns=["a"])
+
+
+PARTS = [np.random.default_rng(9).normal(size=(n, 3)).round(3) for n in (900, 700, 1)]
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "engine"), [("proxy_lloyd", "direct"), ("feddp_kmeans", "direct"), ("fastlloyd", "inprocess")]
+)
+def test_a_fit_has_the_same_bits_in_blocks(algorithm: str, engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fit() -> bytes:
+        known: dict[str, Any] = {"server_data": PARTS[0][:40]} if algorithm == "feddp_kmeans" else {}
+        if algorithm == "proxy_lloyd":
+            known = {"bounds": "private", "n_examples": "private"}
+        given = {"bounds": (-3, 3), "epsilon": 30.0, "noise": "seeded", "random_state": 1, **known}
+        km = FederatedKMeans(3, algorithm=algorithm, engine=engine, **given).fit(PARTS)
+        return bytes(km.cluster_centers_.tobytes())
+
+    whole = fit()
+    monkeypatch.setattr(rows, "IN_MEMORY", 100)
+    monkeypatch.setattr(lloyd, "BLOCK_BYTES", 8 * 3 * 70)
+    assert fit() == whole
+
+
+@pytest.mark.parametrize("task", ["moments", "histograms", "naive_bayes"])
+def test_a_statistic_has_the_same_bits_in_blocks(task: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    labels = [np.arange(len(part)) % 2 for part in PARTS] if task == "naive_bayes" else None
+    more: dict[str, Any] = {"classes": 2} if labels else {}
+
+    def found() -> list[bytes]:
+        given = {"bounds": (-3, 3), "noise": "seeded", "random_state": 1, "labels": labels, **more}
+        return [array.tobytes() for array in federate(task, PARTS, **given).result.arrays.values()]
+
+    whole = found()
+    monkeypatch.setattr(rows, "IN_MEMORY", 100)
+    monkeypatch.setattr(lloyd, "BLOCK_BYTES", 8 * 3 * 7)
+    assert found() == whole
+
+
+def test_a_client_gives_columns_in_the_agreed_order_and_deletes_its_rows(tmp_path: Path) -> None:
+    table = np.arange(12.0).reshape(4, 3)
+    store = Store(tmp_path, "run")
+    store_of_all = Store(tmp_path, "run")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rows, "IN_MEMORY", 8)
+        kept = store.keep([table[:3], table[3:]], "a table")
+    client = KMeansClient(kept, feature_names=["x", "y", "z"])
+    assert client.fit([], {"task": "describe"})[2]["n_features"] == 3
+    np.testing.assert_array_equal(np.asarray(client._points[:, [2, 0]]), table[:, [2, 0]])
+    assert store_of_all.kept() is not None
+    kept[:, :2].then(np.square).forget()
+    assert store_of_all.kept() is None
+    assert np.asarray(kept).tolist() == table.tolist()  # whoever reads goes on
+
+
+KEEPER = """
+import sys, time
+import numpy as np
+from pathlib import Path
+from flwr_dpkmeans.data import rows
+rows.IN_MEMORY = 100
+def blocks():
+    for _ in range(3):
+        yield np.ones((50, 2))
+    print("reading", flush=True)
+    if sys.argv[2] == "killed":
+        time.sleep(60)
+rows.Store(Path(sys.argv[1]), sys.argv[2]).keep(blocks(), "t")
+"""
+
+
+def test_files_are_private_and_go_with_their_run_or_an_hour_after_a_kill(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "rows"
+    keepers = [
+        subprocess.Popen([sys.executable, "-c", KEEPER, str(folder), name], stdout=subprocess.PIPE)
+        for name in ("killed", "first", "first", "second")
+    ]
+    for one in keepers[1:]:  # two runs at once, and one of them twice
+        assert one.wait(60) == 0
+    assert keepers[0].stdout is not None
+    assert keepers[0].stdout.readline() == b"reading\n"
+    keepers[0].send_signal(signal.SIGKILL)
+    keepers[0].wait(60)
+    left = sorted(folder.iterdir())
+    assert [path.name for path in left][:2] != []
+    assert {stat.S_IMODE(path.stat().st_mode) for path in left} == {0o600}
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert {"first-2.rows", "second-2.rows"} < {path.name for path in left}  # and what the killed one left
+    monkeypatch.setattr(rows, "IN_MEMORY", 100)
+    for path in left:
+        if path.name != "second-2.rows":
+            os.utime(path, (0, time.time() - 3601))
+    kept = Store(folder, "third").keep([np.ones((50, 2))], "t")
+    del kept
+    assert sorted(path.name for path in folder.iterdir()) == ["second-2.rows", "third-2.rows"]
+    assert np.asarray(Store(folder, "second").kept()).shape == (150, 2)
+    assert isinstance(Store(folder, "off", keeps=False).keep([np.ones((50, 2))], "t"), np.ndarray)
+
+
+def test_a_file_that_is_cut_off_or_finds_no_room_is_one_sentence(
+    files: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    np.save(tmp_path / "t.npy", np.zeros((100, 2)))
+    monkeypatch.setattr(rows, "IN_MEMORY", 100)
+    for path in (files[0], tmp_path / "t.npy"):
+        path.write_bytes(path.read_bytes()[:-600])
+        with pytest.raises(DataError, match=rf"'{path}' cannot be read as {path.suffix}"):
+            load_declared(path, Layout() if path.suffix == ".npy" else LAYOUT)
+    (tmp_path / "taken").write_text("")
+    with pytest.raises(DataError, match=r"rows beyond memory cannot be kept in .*taken/rows' \(\w+\): free space"):
+        load_declared(files[2], LAYOUT, Store(tmp_path / "taken" / "rows", "x"))
