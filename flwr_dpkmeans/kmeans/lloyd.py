@@ -74,7 +74,8 @@ def nearest_labels(points: FloatArray, centroids: FloatArray) -> LabelArray:
         return nearest_centroids(points, centroids)[0]
     best /= search.step
     best -= np.floor(best)
-    return (len(centroids) - 1.0 - best * search.room).astype(np.int32)
+    labels: LabelArray = (len(centroids) - 1.0 - best * search.room).astype(np.int32)
+    return labels
 
 
 class _Search:
