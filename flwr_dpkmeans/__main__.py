@@ -15,7 +15,7 @@ COMMANDS = {
     "ledger": "flwr_dpkmeans.node.commands:ledger",
     "identity": "flwr_dpkmeans.node.commands:identity",
     "schema": "flwr_dpkmeans.node.commands:schema",
-    "node": "flwr_dpkmeans.flower.node_command:node",
+    "node": "simulations.deploy.node_command:node",
     "server": "simulations.deploy.server_command:server",
     "results": "simulations.deploy.server_command:results",
     "options": "flwr_dpkmeans.flower.server_app:list_options",

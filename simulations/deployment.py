@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from flwr_dpkmeans.errors import ConfigurationError
-from flwr_dpkmeans.flower.findings import app_hash, program
-from flwr_dpkmeans.flower.node_command import guarded_environment
+from simulations.deploy.findings import app_hash, program
+from simulations.deploy.node_command import guarded_environment
 from simulations.deploy.server_command import is_healthy
 from simulations.flower_commands import (
     Credentials,

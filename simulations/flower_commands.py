@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from flwr_dpkmeans.flower.findings import program
-from flwr_dpkmeans.flower.node_command import settings_text
+from simulations.deploy.findings import program
+from simulations.deploy.node_command import settings_text
 from simulations.relay import HOST
 
 __all__ = ["Credentials", "NodeConfig", "connection_text", "settings_text", "superlink_command", "supernode_command"]

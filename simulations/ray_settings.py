@@ -14,7 +14,7 @@ from pathlib import Path
 
 import flwr_dpkmeans
 from flwr_dpkmeans.errors import ConfigurationError
-from flwr_dpkmeans.flower.findings import search_path
+from simulations.deploy.findings import search_path
 from simulations.ray_processes import HOME_VARIABLE
 
 Scalar = str | int | float | bool

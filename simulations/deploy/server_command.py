@@ -35,7 +35,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from flwr_dpkmeans.errors import Actions, CommandLine, ConfigurationError, DPKMeansError, listed
 from flwr_dpkmeans.flower.app_guard import require_private
-from flwr_dpkmeans.flower.findings import (
+from simulations.deploy.findings import (
     HOST,
     Finding,
     NoteError,
@@ -51,7 +51,7 @@ from flwr_dpkmeans.flower.findings import (
     require_unchangeable,
     require_writable,
 )
-from flwr_dpkmeans.flower.node_command import PAGE_PORT
+from simulations.deploy.node_command import PAGE_PORT
 from flwr_dpkmeans.log import printable
 from flwr_dpkmeans.node.certificates import write_certificates, write_new
 from flwr_dpkmeans.node.invitation import Invitation, Name, Party

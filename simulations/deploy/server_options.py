@@ -13,7 +13,7 @@ from flwr.supercore.interceptors.http.runtime_version import RuntimeVersionHttpI
 from pydantic import Field
 
 from flwr_dpkmeans.errors import ConfigurationError
-from flwr_dpkmeans.flower.findings import HOST, flower_environment, program, search_path
+from simulations.deploy.findings import HOST, flower_environment, program, search_path
 from flwr_dpkmeans.node.certificates import write_new
 from flwr_dpkmeans.node.invitation import Invitation
 from flwr_dpkmeans.node.node_settings import LocalPath, SettingsFile

@@ -59,7 +59,7 @@ def imports_in(path: Path) -> list[str]:
     return list(imports_of(path.read_text(), module_name(path), is_package=path.name == "__init__.py"))
 
 
-WHEN_ASKED = (("estimator", "simulations.planner"), ("flower.node_command", "simulations.deploy.dashboard"))
+WHEN_ASKED = (("estimator", "simulations.planner"),)
 """Looked up only when a forecast or a page is asked for: before and around a federation, not in it."""
 
 

@@ -19,10 +19,10 @@ from support.apps import app_files, packed
 from support.superlink_stand_in import KNOWN, UNKNOWN, StandIn, standing_in
 
 from flwr_dpkmeans.__main__ import main
-from flwr_dpkmeans.flower import findings, node_check, node_command
+from simulations.deploy import findings, node_check, node_command
 from flwr_dpkmeans.flower.app_guard import digest_of
-from flwr_dpkmeans.flower.findings import Verdict
-from flwr_dpkmeans.flower.node_check import check
+from simulations.deploy.findings import Verdict
+from simulations.deploy.node_check import check
 from flwr_dpkmeans.node import certificates
 from flwr_dpkmeans.node.invitation import Invitation, Party
 from flwr_dpkmeans.node.ledger import FileLedger, LedgerEntry

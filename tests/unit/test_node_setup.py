@@ -14,9 +14,9 @@ import pytest
 from support.apps import app_files, packed
 
 from flwr_dpkmeans.__main__ import main
-from flwr_dpkmeans.flower import node_command, node_setup
+from simulations.deploy import node_command, node_setup
 from flwr_dpkmeans.flower.app_guard import digest_of
-from flwr_dpkmeans.flower.node_check import Answer, NodeCheck, UnansweredError
+from simulations.deploy.node_check import Answer, NodeCheck, UnansweredError
 from flwr_dpkmeans.node.certificates import write_certificates, write_node_key
 from flwr_dpkmeans.node.invitation import Invitation, Party
 from flwr_dpkmeans.node.ledger import FileLedger, LedgerEntry

@@ -25,9 +25,9 @@ from support.superlink_stand_in import standing_in
 
 from flwr_dpkmeans.__main__ import main
 from flwr_dpkmeans.errors import ConfigurationError
-from flwr_dpkmeans.flower import findings
+from simulations.deploy import findings
 from flwr_dpkmeans.flower.app_guard import digest_of
-from flwr_dpkmeans.flower.findings import Verdict, app_hash
+from simulations.deploy.findings import Verdict, app_hash
 from flwr_dpkmeans.node.certificates import write_certificates, write_node_key
 from flwr_dpkmeans.node.invitation import Invitation
 from flwr_dpkmeans.privacy.report import PrivacyReport, Provenance

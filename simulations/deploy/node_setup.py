@@ -16,8 +16,8 @@ import numpy as np
 from flwr_dpkmeans.data.readers import open_table
 from flwr_dpkmeans.data.schema import Schema
 from flwr_dpkmeans.errors import ConfigurationError, listed
-from flwr_dpkmeans.flower.findings import HOST, NoteError, require_free, require_proposed, require_writable
-from flwr_dpkmeans.flower.node_check import NodeCheck
+from simulations.deploy.findings import HOST, NoteError, require_free, require_proposed, require_writable
+from simulations.deploy.node_check import NodeCheck
 from flwr_dpkmeans.node import policy as policy_module
 from flwr_dpkmeans.node.certificates import write_new, write_node_key
 from flwr_dpkmeans.node.invitation import Invitation

@@ -33,7 +33,7 @@ from flwr_dpkmeans.data.schema import MOST_OUTSIDE, Schema
 from flwr_dpkmeans.data.tables import Layout, Table, load_by_schema, load_declared, look_by_schema
 from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError, PeerError, listed
 from flwr_dpkmeans.flower import app_guard
-from flwr_dpkmeans.flower.findings import (
+from simulations.deploy.findings import (
     Finding,
     NoteError,
     app_hash,
