@@ -41,6 +41,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (DPKMeansError, OSError) as error:
         print(error, file=sys.stderr)
         return 1
+    except ModuleNotFoundError as error:
+        if not str(error.name).startswith("simulations"):
+            raise
+        told = "another package of the name 'simulations' is found first, such as this folder's: start elsewhere"
+        print(f"{told}, or by 'flwr-dpkmeans' instead of 'python -m'", file=sys.stderr)
+        return 1
 
 
 if __name__ == "__main__":

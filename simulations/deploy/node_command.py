@@ -16,14 +16,14 @@ from flwr.common.constant import HEARTBEAT_MIN_INTERVAL
 
 from flwr_dpkmeans.errors import Actions, CommandLine, ConfigurationError
 from flwr_dpkmeans.flower import app_guard
-from simulations.deploy.findings import Verdict, app_hash, flower_environment
-from simulations.deploy.node_check import MOST_CLOCK_SECONDS, UnansweredError, ask, check
-from simulations.deploy.node_setup import SETTINGS_FILE, init, pin
 from flwr_dpkmeans.node.commands import owner_sees
 from flwr_dpkmeans.node.invitation import Invitation
 from flwr_dpkmeans.node.node_settings import Isolation, NodeOptions
 from flwr_dpkmeans.node.policy import DEPLOYED, ClientPolicy
 from flwr_dpkmeans.results.page import CONSOLE, rendered
+from simulations.deploy.findings import Verdict, app_hash, flower_environment
+from simulations.deploy.node_check import MOST_CLOCK_SECONDS, UnansweredError, ask, check
+from simulations.deploy.node_setup import SETTINGS_FILE, init, pin
 
 _GUARDED = "guarded-programs"
 _MISS = "miss this node's last process, 60 s after its last sign of life"

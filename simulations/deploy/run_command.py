@@ -23,9 +23,9 @@ from flwr.cli.constant import LOCAL_SUPERLINK_ADDRESS_MAGIC_VALUE, LOCAL_SUPERLI
 from flwr.cli.flower_config import read_superlink_connection
 from flwr.common.config import get_fused_config_from_dir, get_project_config, parse_config_args
 
+from flwr_dpkmeans.flower.server_app import checked_strategy, require_known
 from simulations.deploy.findings import require_proposed, search_path
 from simulations.deploy.node_command import settings_text
-from flwr_dpkmeans.flower.server_app import checked_strategy, require_known
 from simulations.deploy.server_options import ServerOptions
 
 _FLWR = (sys.executable, "-m", "flwr.cli.app")

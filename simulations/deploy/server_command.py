@@ -35,6 +35,13 @@ from pydantic import TypeAdapter, ValidationError
 
 from flwr_dpkmeans.errors import Actions, CommandLine, ConfigurationError, DPKMeansError, listed
 from flwr_dpkmeans.flower.app_guard import require_private
+from flwr_dpkmeans.log import printable
+from flwr_dpkmeans.node.certificates import write_certificates, write_new
+from flwr_dpkmeans.node.invitation import Invitation, Name, Party
+from flwr_dpkmeans.node.ledger import lock
+from flwr_dpkmeans.node.node_settings import NodeOptions
+from flwr_dpkmeans.privacy.report import PrivacyReport
+from flwr_dpkmeans.results.writer import PAGE_FILE, REPORT_FILE
 from simulations.deploy.findings import (
     HOST,
     Finding,
@@ -52,13 +59,6 @@ from simulations.deploy.findings import (
     require_writable,
 )
 from simulations.deploy.node_command import PAGE_PORT
-from flwr_dpkmeans.log import printable
-from flwr_dpkmeans.node.certificates import write_certificates, write_new
-from flwr_dpkmeans.node.invitation import Invitation, Name, Party
-from flwr_dpkmeans.node.ledger import lock
-from flwr_dpkmeans.node.node_settings import NodeOptions
-from flwr_dpkmeans.privacy.report import PrivacyReport
-from flwr_dpkmeans.results.writer import PAGE_FILE, REPORT_FILE
 from simulations.deploy.run_command import listed_runs
 from simulations.deploy.server_options import FILE, ServerOptions
 

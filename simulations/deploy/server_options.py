@@ -13,10 +13,10 @@ from flwr.supercore.interceptors.http.runtime_version import RuntimeVersionHttpI
 from pydantic import Field
 
 from flwr_dpkmeans.errors import ConfigurationError
-from simulations.deploy.findings import HOST, flower_environment, program, search_path
 from flwr_dpkmeans.node.certificates import write_new
 from flwr_dpkmeans.node.invitation import Invitation
 from flwr_dpkmeans.node.node_settings import LocalPath, SettingsFile
+from simulations.deploy.findings import HOST, flower_environment, program, search_path
 
 FILE = "server.toml"
 LEAST_PARTIES = 3

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from flwr_dpkmeans.__main__ import COMMANDS, main
@@ -36,6 +41,17 @@ def test_a_misspelt_command_is_named(capsys: pytest.CaptureFixture[str]) -> None
     assert capsys.readouterr().err.startswith("there is no command 'paln': did you mean 'plan'?\n")
     assert main([]) == 2
     assert capsys.readouterr().err.startswith(f"python -m flwr_dpkmeans {next(iter(COMMANDS))} | ")
+
+
+def test_another_package_of_the_name_simulations_is_said(tmp_path: Path) -> None:
+    (tmp_path / "simulations").mkdir()
+    (tmp_path / "simulations" / "__init__.py").touch()
+    path = {"PYTHONPATH": str(Path(__file__).parents[2])}
+    command = [sys.executable, "-m", "flwr_dpkmeans", "node", "check"]
+    done = subprocess.run(command, cwd=tmp_path, env=os.environ | path, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.startswith("another package of the name 'simulations' is found first")
+    assert done.stderr.count("\n") == 1
 
 
 def test_what_is_right_passes() -> None:

@@ -19,15 +19,15 @@ from support.apps import app_files, packed
 from support.superlink_stand_in import KNOWN, UNKNOWN, StandIn, standing_in
 
 from flwr_dpkmeans.__main__ import main
-from simulations.deploy import findings, node_check, node_command
 from flwr_dpkmeans.flower.app_guard import digest_of
-from simulations.deploy.findings import Verdict
-from simulations.deploy.node_check import check
 from flwr_dpkmeans.node import certificates
 from flwr_dpkmeans.node.invitation import Invitation, Party
 from flwr_dpkmeans.node.ledger import FileLedger, LedgerEntry
 from flwr_dpkmeans.node.node_settings import Identity, NodeOptions
+from simulations.deploy import findings, node_check, node_command
 from simulations.deploy.credentials import make_credentials
+from simulations.deploy.findings import Verdict
+from simulations.deploy.node_check import check
 from simulations.flower_processes import free_ports
 
 SCHEMA = '[columns]\nage = { kind = "number", bounds = [0, 100] }\nheight = { kind = "number", bounds = [100, 220] }\n'

@@ -25,13 +25,12 @@ from support.superlink_stand_in import standing_in
 
 from flwr_dpkmeans.__main__ import main
 from flwr_dpkmeans.errors import ConfigurationError
-from simulations.deploy import findings
 from flwr_dpkmeans.flower.app_guard import digest_of
-from simulations.deploy.findings import Verdict, app_hash
 from flwr_dpkmeans.node.certificates import write_certificates, write_node_key
 from flwr_dpkmeans.node.invitation import Invitation
 from flwr_dpkmeans.privacy.report import PrivacyReport, Provenance
-from simulations.deploy import run_command, server_command
+from simulations.deploy import findings, run_command, server_command
+from simulations.deploy.findings import Verdict, app_hash
 from simulations.deploy.server_options import ServerOptions
 
 FAB = packed(app_files())
