@@ -50,7 +50,9 @@ def init(given: argparse.Namespace) -> Path:
             write_new(new / name, text.encode())
         for name in ("home", "ledger", "results"):
             (new / name).mkdir(mode=0o700)
-        _ = NodeCheck(new, NodeOptions.from_toml(new / SETTINGS_FILE)).table  # what cannot be read is told now
+        looks = NodeCheck(new, NodeOptions.from_toml(new / SETTINGS_FILE))
+        looks.rules.require_complete()
+        _ = looks.table  # what cannot be read is told now
         new = new.rename(folder)
         Invitation.add(given.invitation, *party)
     except BaseException:
