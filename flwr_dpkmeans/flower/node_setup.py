@@ -124,12 +124,11 @@ def pin(options: NodeOptions) -> list[str]:
 
     A ConfigurationError says who is missing, or which identity is another one than was pinned.
     """
-    if options.invitation is None:
-        raise ConfigurationError("NODE.toml names no invitation: add it, or write [pinned-peers] by hand.")
-    invitation = Invitation.from_toml(options.invitation)
+    looks = NodeCheck(options.policy, options)
+    if (invitation := looks.invitation) is None:  # read once, as it may change meanwhile
+        raise ConfigurationError("NODE.toml names no invitation that is there: add it, or pin by hand.")
     if invitation.missing:
         raise ConfigurationError(f"{options.invitation} is still without {', '.join(invitation.missing)}: pass it on.")
-    looks = NodeCheck(options.policy, options)
     looks.require_invited()
     with contextlib.suppress(NoteError):  # nobody is pinned yet
         looks._identity()
