@@ -38,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         # Only the chosen command is imported: planning takes SciPy, a node takes Flower.
         return int(pkgutil.resolve_name(COMMANDS[given[0]])(given[1:]))
-    except (DPKMeansError, OSError) as error:
+    except (DPKMeansError, OSError, OverflowError) as error:  # the last one of a port
         print(error, file=sys.stderr)
         return 1
     except ModuleNotFoundError as error:

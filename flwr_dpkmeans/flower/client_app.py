@@ -368,7 +368,9 @@ class WrappedApp(Wrapped):
         return 1, (), False, ""
 
     def compute(self, memory: Memory, index: int) -> list[Array]:
-        """What the app makes of the arrays so far, clipped."""
+        """What the app makes of the arrays so far, clipped; what its ``evaluate`` answers is never sent."""
+        if self._message.metadata.message_type != "train":
+            raise ProtocolError("a sum was asked of another function than the app's 'train': stop the run.")
         task, state = self._known(memory)
         reply = self._asked(task.named(state), {"server-round": index})
         (answer,) = reply.array_records.values()

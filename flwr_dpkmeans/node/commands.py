@@ -156,7 +156,7 @@ def _logged(path: Path | None) -> Iterator[dict[str, str]]:
         if line.startswith("{"):
             with contextlib.suppress(ValueError):  # a full disk, or a kill, cuts a line off
                 said = json.loads(line)
-        if "run" in said and _ON_PLANS.match(said["message"]):
+        if {"time", "run", "message"} <= said.keys() and _ON_PLANS.match(str(said["message"])):
             yield {key: str(said[key]) for key in ("time", "run", "message")}
 
 

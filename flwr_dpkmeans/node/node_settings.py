@@ -197,9 +197,7 @@ class NodeOptions(SettingsFile):
         if is_database != bool(self.query) or (is_database and not self.data_id):
             raise ValueError("a database needs query, and data-id as its name in the ledger; a file has no query")
         if is_database and re.search("(?i):[^/@]+@|(password|pwd)=", self.data_path):
-            raise ValueError(
-                "data-path holds a password, which `ps` shows to all users of this machine: see PGPASSFILE"
-            )
+            raise ValueError("data-path holds a password, which `ps` shows to all users here: see PGPASSFILE")
         return self
 
     @property

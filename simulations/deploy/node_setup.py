@@ -55,7 +55,8 @@ def init(given: argparse.Namespace) -> Path:
         for name in ("home", "ledger", "results"):
             (new / name).mkdir(mode=0o700)
         looks = NodeCheck(new, NodeOptions.from_toml(new / SETTINGS_FILE))
-        _ = looks.table, looks.rules  # what cannot be read is told now
+        looks.rules.require_complete()
+        _ = looks.table  # what cannot be read is told now
         new = new.rename(folder)
         Invitation.add(given.invitation, *party)
     except BaseException:
@@ -129,12 +130,11 @@ def pin(options: NodeOptions) -> list[str]:
 
     A ConfigurationError says who is missing, or which identity is another one than was pinned.
     """
-    if options.invitation is None:
-        raise ConfigurationError("NODE.toml names no invitation: add it, or write [pinned-peers] by hand.")
-    invitation = Invitation.from_toml(options.invitation)
+    looks = NodeCheck(options.policy, options)
+    if (invitation := looks.invitation) is None:  # read once, as it may change meanwhile
+        raise ConfigurationError("NODE.toml names no invitation that is there: add it, or pin by hand.")
     if invitation.missing:
         raise ConfigurationError(f"{options.invitation} is still without {', '.join(invitation.missing)}: pass it on.")
-    looks = NodeCheck(options.policy, options)
     looks.require_invited()
     with contextlib.suppress(NoteError):  # nobody is pinned yet
         looks._identity()

@@ -23,6 +23,7 @@ from flwr.cli.constant import LOCAL_SUPERLINK_ADDRESS_MAGIC_VALUE, LOCAL_SUPERLI
 from flwr.cli.flower_config import read_superlink_connection
 from flwr.common.config import get_fused_config_from_dir, get_project_config, parse_config_args
 
+from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.flower.server_app import checked_strategy, require_known
 from simulations.deploy.findings import require_proposed, search_path
 from simulations.deploy.node_command import settings_text
@@ -51,7 +52,10 @@ def run(arguments: Sequence[str]) -> int:
         return _streamed(given.superlink, arguments, os.environ | {"PATH": search_path()})
     options = ServerOptions.load(given.server)
     require_proposed(Path(given.app), options.invitation)
-    settings = parse_config_args(given.run_config)
+    try:
+        settings = parse_config_args(given.run_config)
+    except click.ClickException as error:
+        raise ConfigurationError(error.message) from error
     if _is_own(given.app):
         require_known(settings)
         settings = options.run_settings(settings)

@@ -266,7 +266,9 @@ def _in_background(folder: Path, options: ServerOptions) -> int:
 
 def is_healthy(port: int, authority: Path | None) -> bool:
     """Whether a SuperLink on this machine answers, known by its authority; None: without TLS."""
-    verify, scheme = (False, "http") if authority is None else (ssl.create_default_context(cafile=authority), "https")
+    verify, scheme = (
+        (False, "http") if authority is None else (ssl.create_default_context(cadata=authority.read_text()), "https")
+    )
     try:
         return httpx.get(f"{scheme}://{HOST}:{port}/health", timeout=1.0, verify=verify, trust_env=False).is_success
     except (httpx.HTTPError, OSError):
@@ -468,7 +470,11 @@ def results(arguments: Sequence[str]) -> int:
         place = NodeOptions.from_toml(place if place.is_file() else place / "node.toml").output
     lines = [(run["when"][:19], " ".join(run.values())) for run in failed]
     for file in place.glob(f"run-*/*/{REPORT_FILE}"):
-        report, page = PrivacyReport.from_dict(json.loads(file.read_text())), (file.parent / PAGE_FILE).absolute()
+        try:
+            report, page = PrivacyReport.from_dict(json.loads(file.read_text())), (file.parent / PAGE_FILE).absolute()
+        except (KeyError, TypeError, ValueError) as error:
+            lines.append(("", f"{file} is no report ({type(error).__name__})"))
+            continue
         when = report.provenance.finished.replace("T", " ").replace("+00:00", "Z") if report.provenance else ""
         lines.append((when[:19], f"{file.parent.parent.name.removeprefix('run-')} {when} {report.line} {page}"))
     print(*(line for _, line in sorted(lines or [("", f"no run has left anything in {place}")])), sep="\n")

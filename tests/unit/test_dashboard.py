@@ -197,6 +197,8 @@ def test_a_nodes_metrics_are_its_budget_by_data_set(node: Path) -> None:
 def test_the_command_says_what_it_cannot_show(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["server", "dashboard", str(tmp_path / "absent")]) == 1
     assert "absent is no folder: give a server's, or that of its runs" in capsys.readouterr().err
+    assert main(["server", "dashboard", str(tmp_path), "--port", "65536"]) == 1
+    assert "port must be 0-65535" in capsys.readouterr().err
     (tmp_path / "node.toml").write_text("x = 1\n")
     assert main(["node", "dashboard", str(tmp_path / "node.toml")]) == 1
     assert "the key 'allowed-apps' is not there" in capsys.readouterr().err

@@ -106,6 +106,8 @@ def test_its_policy_allows_the_pages_own_command(here: Path) -> None:
         ("folder", (), "ward-7 exists and is left alone"),
         ("data", (), "rows.csv' does not exist"),
         ("", ("--columns", "age,weight"), "columns has 'weight'"),
+        ("", ("--max-epsilon-total", "nan"), "max_epsilon_per_run is nan"),
+        ("", ("--max-epsilon-total", "inf"), "does not limit max-epsilon-total"),
         ("read-only", (), "cannot be changed"),
         ("", ("--folder", "nowhere"), "--folder is nowhere, where no folder is"),
         ("", ("--max-epsilon-total", "-3"), "max_epsilon_per_run is -3.0"),
@@ -302,6 +304,7 @@ def test_its_owner_sees_what_was_asked_given_and_refused(here: Path, capsys: pyt
         "t3 INFO run 13 node ward-7 round 1 attempt 0: asked for: lloyd-1 (round 1 of 1)",
         "no line of ours",
         '{"time": "t4", "run": "13", "mess',
+        '{"time": "t5", "run": "13"}',
     ]
     (folder / "results" / "log").write_text("\n".join(lines) + "\n")
     (folder / "home" / "alerts.log").write_text("t ALERT app refused: SHA-256 ab, run 14\n")

@@ -290,6 +290,8 @@ def test_a_key_in_server_toml_that_is_not_known_is_told(office: Path) -> None:
         ServerOptions.load(office)
     with pytest.raises(ConfigurationError, match=r"none/server.toml cannot be read"):
         ServerOptions.load(office / "none")
+    with pytest.raises(FileNotFoundError, match=r"none.crt"):  # and not only that some file is not there
+        server_command.is_healthy(1, office / "none.crt")
 
 
 class Register:
@@ -434,6 +436,8 @@ def test_a_run_is_handed_what_the_server_knows_and_no_other_app(
     more += " n-features=2 fastlloyd.alpha=0.5"
     assert typed[1] == [app, "--run-config", more, "--format", "json"]
     assert capsys.readouterr().err.count(f"{office / 'results'} has the server's report") == 2
+    assert main(["run", app, *given, "-c", "n-clusters=="]) == 1
+    assert "configuration string is in an invalid format" in capsys.readouterr().err
     assert main(["run", app, *given, "-c", "n-clusterz=3"]) == 1
     assert main(["run", app, *given, "-c", "n-clusters=3 bounds='0,1' epsilon=-1.0"]) == 1
     assert "epsilon is -1.0" in capsys.readouterr().err
@@ -483,3 +487,12 @@ def test_results_are_listed_for_a_server_a_node_and_a_folder(
     assert lines[1] == f"{told}secure noise {office}/results/run-5/server/report.html"
     assert lines[2] == lines[3] == lines[4]
     assert lines[2].endswith("node/results/run-5/client-7/report.html")
+    for text in ("{", "[]", "{}"):  # one that is damaged hides no other
+        (damaged := office / "results" / "run-4" / "server" / "privacy_report.json").parent.mkdir(
+            exist_ok=True, parents=True
+        )
+        damaged.write_text(text)
+        assert main(["results", str(office)]) == 0
+        said = capsys.readouterr().out
+        assert f"{damaged} is no report" in said
+        assert "5 2026-11-23 08:00:00Z PRIVATE" in said

@@ -21,14 +21,17 @@ from support.pages import ROOT
 
 from flwr_dpkmeans import ProxyLloyd, SecureSum
 from flwr_dpkmeans.errors import CohortError, ConfigurationError, LocalMisuseError
+from flwr_dpkmeans.flower import strategy
 from flwr_dpkmeans.flower.client_app import SecureAggregation, WrappedApp, client_app
 from flwr_dpkmeans.flower.engines import InProcessGrid, Node
+from flwr_dpkmeans.flower.exchange import message_of
 from flwr_dpkmeans.node.guard import NodeSettings
 from flwr_dpkmeans.node.ledger import MemoryLedger
 from flwr_dpkmeans.node.policy import IN_SIMULATION
 from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import State
+from flwr_dpkmeans.sums.wire import Request
 
 PAGE = ROOT / "flwr_dpkmeans" / "flower" / "SECURE_SUM.md"
 REACH = 2.0**8
@@ -193,6 +196,20 @@ def test_an_app_that_answers_sums_answers_no_other_plan(caplog: pytest.LogCaptur
     with grid.running(), pytest.raises(CohortError, match="did not answer round 1"):
         strategy.start(grid)
     assert "'proxy_lloyd', but this node's app answers sums of arrays only" in caplog.text
+
+
+def test_no_server_sums_what_evaluate_answers(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def as_evaluate(node: int, request: Request) -> Message:
+        return Message(message_of(node, request).content, node, "evaluate")
+
+    kept: list[dict[str, Vector]] = []
+    monkeypatch.setattr(strategy, "message_of", as_evaluate)
+    with pytest.raises(CohortError, match="did not answer round 1"):
+        run(InProcessGrid([adding(1.0, kept)] * 2), SecureSum(record(a=[0.0])))
+    assert "a sum was asked of another function than the app's 'train'" in caplog.text
+    assert kept == []
 
 
 @pytest.mark.parametrize("size", [6, 7])
