@@ -99,7 +99,7 @@ def null_messages(n_messages: int) -> None:
 def measure(n_clients: int) -> Costs:
     """Measure on this machine, with so many clients."""
     fit(100, masking=True)
-    private, long = keys.generate_private_key(), 2**17
+    private, long = keys.generate_private_key(), 5000
     peers = {peer: keys.public_key_of(keys.generate_private_key()) for peer in range(200)}
     words = keys.stream(private, ASKED, long)
     with one_thread():
@@ -108,8 +108,8 @@ def measure(n_clients: int) -> Costs:
             masked=seconds(lambda: fit(n_clients, masking=True), n_clients),
             flower=seconds(lambda: null_messages(1000), 1000),
             agreement=seconds(lambda: keys.agree_pair_keys(private, peers, 1, 300), len(peers)),
-            word=seconds(lambda: [keys.stream(private, ASKED, long) for _ in range(50)], 50 * long),
-            addition=seconds(lambda: sum((words for _ in range(50)), start=words), 50 * long),
+            word=seconds(lambda: [keys.stream(private, ASKED, long) for _ in range(500)], 500 * long),
+            addition=seconds(lambda: sum((words for _ in range(500)), start=words), 500 * long),
         )
 
 
