@@ -513,12 +513,9 @@ class FederatedKMeans(_PrivateClustering):
         ``GroupKFold`` whole parties are left out; a list of tables is split by tables.
         """
         _require_no_others(unknown)
-        schema, made = schema_of(self.bounds), clients is not None or n_clients is not None
-        if made:
-            tables = Tables.made(clients, n_clients, X, y, groups, schema)
-        else:
-            tables = Tables.of(X, groups=groups, schema=schema)
-        self._fit(tables, y)
+        schema, listed = schema_of(self.bounds), clients is None and n_clients is None
+        made = None if listed else Tables.made(clients, n_clients, X, y, groups, schema)
+        self._fit(made or Tables.of(X, groups=groups, schema=schema), y)
         _warn(self.privacy_)
         return self
 

@@ -333,9 +333,8 @@ class Wrapped:
             # Its message may quote rows, so only the code is repeated.
             raise LocalMisuseError(f"the wrapped client failed with status code {status.get('code')}.")
         answered: Any = content.get("fitres.parameters") or {}
-        return [array.numpy() for name, array in answered.items() if name != _EMPTY_TENSOR], content.get(
-            "fitres.metrics"
-        ) or {}
+        metrics: Any = content.get("fitres.metrics") or {}
+        return [array.numpy() for name, array in answered.items() if name != _EMPTY_TENSOR], metrics
 
     def answered(self, content: dict[str, Any]) -> RecordDict:
         """Call the wrapped app with content of our own and return its reply's content."""

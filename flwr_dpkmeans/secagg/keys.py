@@ -130,10 +130,8 @@ def public_key_of(private_key: bytes) -> bytes:
     return _parsed(private_key).public_key().public_bytes_raw()
 
 
-@lru_cache(maxsize=1)
-def _parsed(private_key: bytes) -> X25519PrivateKey:
-    """Kept while one client's message is handled, as parsing costs as much as an agreement."""
-    return X25519PrivateKey.from_private_bytes(private_key)
+# Kept while one client's message is handled, as parsing costs as much as an agreement.
+_parsed = lru_cache(maxsize=1)(X25519PrivateKey.from_private_bytes)
 
 
 def generate_group_key() -> bytes:

@@ -63,11 +63,7 @@ class Virtual(Guard, Statistic):
     def __init__(self, run: LocalRun, node_id: int) -> None:
         self.run_id, self.node_id, self.stream = run.plan.run_id, node_id, node_id
         self._run, self._place, self._settings = run, node_id - FIRST_NODE_ID, run.plan.settings
-
-    @property
-    def labels(self) -> Labels | None:
-        """Of its rows, where a run looks at them."""
-        return None if self._run.labels is None else self._run.labels[self._place]
+        self._labels = None if run.labels is None else run.labels[self._place]
 
     def _table(self) -> tuple[Array, Array]:
         """Points, and the columns of a profile beside them."""
@@ -76,7 +72,7 @@ class Virtual(Guard, Statistic):
 
     def describe(self) -> tuple[int, tuple[str, ...], bool, str]:
         names, schema = self._settings.feature_names, planned_schema(self._settings)
-        return self._table()[0].shape[1], names, self.labels is not None, schema
+        return self._table()[0].shape[1], names, self._labels is not None, schema
 
     def compute(self, memory: Memory, index: int) -> Sequence[Array]:
         plan, (points, beside) = memory.plan, self._table()
@@ -89,7 +85,7 @@ class Virtual(Guard, Statistic):
                 self._run.scaled[self._place] = scaled
         assert memory.clusters is not None
         step = build_algorithm(plan).rounds[index - 1]
-        return step.arrays_of(scaled, memory.clusters.view(step.reads), self.labels, beside)
+        return step.arrays_of(scaled, memory.clusters.view(step.reads), self._labels, beside)
 
     def deliver(self, memory: Memory, report: Callable[[], PrivacyReport]) -> None:
         """The memory is the result."""

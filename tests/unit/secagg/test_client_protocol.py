@@ -498,6 +498,29 @@ def test_masks_cancel_only_between_clients_that_agree_on(part: str) -> None:
     assert (masked[3] + masked[8] - extra).tolist() != total(vectors).tolist()
 
 
+def test_a_later_plan_changes_the_masks_and_only_of_both_they_cancel() -> None:
+    nodes = NODES[:2]
+    federation, vectors = Federation(nodes, authored=False), plain_vectors(nodes)
+    federation.run_round(1, vectors, NOISE)
+    federation.open(2, 2)
+    requests = federation.requests()
+    admitted = {node: federation.states[node].admit(requests[node], FIRST_ROUND) for node in nodes}
+    later = {node: state.with_plan(b"the final plan", 3) for node, state in admitted.items()}
+
+    def opened(*states: client.Retry) -> bool:
+        replies = [
+            state.answer(
+                requests[state.node_id], FixedPointVector(vectors[state.node_id]), blinded=False, state_digest=b""
+            )[1]
+            for state in states
+        ]
+        return bool(np.array_equal(sum(reply.masked.values for reply in replies), total(vectors)))
+
+    assert opened(*admitted.values())
+    assert opened(*later.values())
+    assert not opened(admitted[3], later[8])
+
+
 # Tags.
 
 
