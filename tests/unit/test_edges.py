@@ -19,7 +19,7 @@ from flwr_dpkmeans.algorithms.moments import Moments
 from flwr_dpkmeans.algorithms.noise_budget import root_at_least
 from flwr_dpkmeans.data.partition import MixtureClients
 from flwr_dpkmeans.data.points import read_ranges
-from flwr_dpkmeans.errors import ConfigurationError
+from flwr_dpkmeans.errors import ConfigurationError, PlanError
 from flwr_dpkmeans.flower.app_guard import Guard, GuardError, write_programs
 from flwr_dpkmeans.flower.kmeans_client import KMeansClient
 from flwr_dpkmeans.kmeans.projected import standing_out
@@ -178,3 +178,8 @@ def test_a_tail_ends_with_its_last_bin() -> None:
 def test_an_axis_without_variance_keeps_a_tenth_of_the_average() -> None:
     """Of 1 and 0 the average is .5, of which .05 is kept; both are scaled to their sum."""
     assert ellipsoid_of(np.diag([1.0, 0.0]), 0.0, 0.5).variances.tolist() == pytest.approx([1.0, 0.05], rel=1e-3)
+
+
+def test_an_array_that_no_step_has_made_is_named() -> None:
+    with pytest.raises(PlanError, match="the state has no projected points: run the step"):
+        State({"centroids": np.zeros((1, 1))})["projected_points"]
