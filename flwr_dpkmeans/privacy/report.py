@@ -24,7 +24,7 @@ CLOSING_ROUNDS = (PROFILE_ROUND, EVALUATION_ROUND)
 """Names of the rounds that describe and measure the result instead of changing it, in their order."""
 COUNT_DEVIATIONS = 3.0
 """A count that is fewer noise scales above zero is called mostly noise."""
-_COSTS = ("epsilon", "epsilon_worst_case")
+_COSTS = ("epsilon", "epsilon_worst_case", "epsilon_so_far")
 _COUNTS = ("counts", "indicators", "Lloyd counts")
 
 
@@ -65,14 +65,19 @@ class ReleaseLine:
     radius: float | None
 
 
-def _plain(record: Any) -> Any:
-    """What JSON can hold: lists, and None where a cost is infinite, as nothing else is."""
-    return json.loads(json.dumps(asdict(record)), parse_constant={"Infinity": None}.__getitem__)
+def _plain(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    """What JSON can hold: None where a cost is infinite, and lists."""
+    return {
+        name: None if name in _COSTS and value == math.inf else list(value) if isinstance(value, tuple) else value
+        for name, value in pairs
+    }
 
 
 def _restored(values: Mapping[str, Any]) -> dict[str, Any]:
-    known = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
-    return known | {name: math.inf for name in _COSTS if name in known and known[name] is None}
+    return {
+        name: math.inf if name in _COSTS and value is None else tuple(value) if isinstance(value, list) else value
+        for name, value in values.items()
+    }
 
 
 @dataclass(frozen=True)
@@ -125,19 +130,15 @@ class PrivacyReport:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values with stable keys; an infinite epsilon becomes None, which JSON can hold."""
-        plain: dict[str, Any] = _plain(self)
-        return plain
+        return asdict(self, dict_factory=_plain)
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> PrivacyReport:
         """Undo `to_dict`."""
-        exact = {"epsilon_so_far": math.inf}
-        lines = [
-            ReleaseLine(**(line | exact if line["epsilon_so_far"] is None else line)) for line in values["releases"]
-        ]
+        lines = tuple([ReleaseLine(**_restored(line)) for line in values["releases"]])
         provenance = values.get("provenance")
         origin = None if provenance is None else Provenance.from_dict(provenance)
-        return cls(**_restored(values) | {"releases": tuple(lines), "provenance": origin})
+        return cls(**_restored(values) | {"releases": lines, "provenance": origin})
 
     def to_json(self) -> str:
         """Indented JSON of `to_dict`."""
@@ -268,8 +269,7 @@ class Provenance:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values with stable keys."""
-        plain: dict[str, Any] = _plain(self)
-        return plain
+        return asdict(self, dict_factory=_plain)
 
     @property
     def digest(self) -> str:
