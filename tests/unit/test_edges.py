@@ -14,6 +14,7 @@ import pytest
 
 from flwr_dpkmeans import FederatedKMeans
 from flwr_dpkmeans.__main__ import main
+from flwr_dpkmeans.algorithms import kmeans_task
 from flwr_dpkmeans.algorithms.kmeans_task import _counts_std
 from flwr_dpkmeans.algorithms.moments import Moments
 from flwr_dpkmeans.algorithms.noise_budget import root_at_least
@@ -183,3 +184,12 @@ def test_an_axis_without_variance_keeps_a_tenth_of_the_average() -> None:
 def test_an_array_that_no_step_has_made_is_named() -> None:
     with pytest.raises(PlanError, match="the state has no projected points: run the step"):
         State({"centroids": np.zeros((1, 1))})["projected_points"]
+
+
+def test_noise_that_is_as_large_as_a_cluster_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """1,000 rows in 4 clusters are 250 in each."""
+    config = parse_config(n_clusters=4, bounds=((-1.0,), (1.0,)), n_examples=1000, algorithm="glloyd")
+    plan = draft_plan(config, run_id=1, n_clients=2, seed=7, n_features=2)
+    for std, n_told in ((249.0, 0), (250.0, 1)):
+        monkeypatch.setattr(kmeans_task, "_counts_std", lambda _, std=std: std)
+        assert len(plan.task.cautions(plan)) == n_told
