@@ -31,8 +31,9 @@ from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.losses import _grid_step
 from flwr_dpkmeans.privacy.noise import SecureNoise
 from flwr_dpkmeans.secagg.roster import MOST_FINGERPRINTS, Roster, fingerprints
-from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan
+from flwr_dpkmeans.sums.draft import MAX_VECTOR_LENGTH, build_algorithm, draft_plan
 from flwr_dpkmeans.sums.round import PrivateSum, State
+from flwr_dpkmeans.sums.wire import MAX_BLOB_BYTES
 
 BOX = ((-1.0, -1.0), (1.0, 1.0))
 
@@ -193,3 +194,8 @@ def test_noise_that_is_as_large_as_a_cluster_is_told(monkeypatch: pytest.MonkeyP
     for std, n_told in ((249.0, 0), (250.0, 1)):
         monkeypatch.setattr(kmeans_task, "_counts_std", lambda _, std=std: std)
         assert len(plan.task.cautions(plan)) == n_told
+
+
+def test_the_longest_vector_has_twice_the_room_that_it_needs() -> None:
+    """2^24 entries of 8 bytes are 2^27."""
+    assert MAX_BLOB_BYTES == 2 * 8 * MAX_VECTOR_LENGTH == 268_435_456
