@@ -81,16 +81,6 @@ def packet_of(content: RecordDict) -> Packet:
     return Packet(record, None if carried is None else _vector_of(carried))
 
 
-def n_bytes(content: RecordDict) -> int:
-    """Bytes of the values in a message, without Flower's own wrapping."""
-    size = 0
-    for config in content.config_records.values():
-        size += sum(len(value) if isinstance(value, bytes | str) else 8 for value in config.values())
-    for arrays in content.array_records.values():
-        size += sum(len(array.data) for array in arrays.values())
-    return size
-
-
 def _vector_of(record: Any) -> Ring:
     """The uint64 vector in a message."""
     if not isinstance(record, ArrayRecord):
@@ -145,8 +135,14 @@ def error_text(reply: Message) -> str:
 
 
 def bytes_of(messages: Iterable[Message]) -> int:
-    """Bytes of the values in some messages."""
-    return sum([n_bytes(message.content) for message in messages if message.has_content()])
+    """Bytes of the values in some messages, without Flower's own wrapping."""
+    size = 0
+    for content in [message.content for message in messages if message.has_content()]:
+        for config in content.config_records.values():
+            size += sum(len(value) if isinstance(value, bytes | str) else 8 for value in config.values())
+        for arrays in content.array_records.values():
+            size += sum(len(array.data) for array in arrays.values())
+    return size
 
 
 def log_size(log: logging.Logger, what: str, messages: Sequence[Message]) -> None:

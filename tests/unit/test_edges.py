@@ -14,12 +14,13 @@ import pytest
 
 from flwr_dpkmeans import FederatedKMeans
 from flwr_dpkmeans.__main__ import main
+from flwr_dpkmeans.algorithms import kmeans_task
 from flwr_dpkmeans.algorithms.kmeans_task import _counts_std
 from flwr_dpkmeans.algorithms.moments import Moments
 from flwr_dpkmeans.algorithms.noise_budget import root_at_least
 from flwr_dpkmeans.data.partition import MixtureClients
 from flwr_dpkmeans.data.points import read_ranges
-from flwr_dpkmeans.errors import ConfigurationError
+from flwr_dpkmeans.errors import ConfigurationError, PlanError
 from flwr_dpkmeans.flower.app_guard import Guard, GuardError, write_programs
 from flwr_dpkmeans.flower.kmeans_client import KMeansClient
 from flwr_dpkmeans.kmeans.projected import standing_out
@@ -30,8 +31,9 @@ from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.losses import _grid_step
 from flwr_dpkmeans.privacy.noise import SecureNoise
 from flwr_dpkmeans.secagg.roster import MOST_FINGERPRINTS, Roster, fingerprints
-from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan
+from flwr_dpkmeans.sums.draft import MAX_VECTOR_LENGTH, build_algorithm, draft_plan
 from flwr_dpkmeans.sums.round import PrivateSum, State
+from flwr_dpkmeans.sums.wire import MAX_BLOB_BYTES
 
 BOX = ((-1.0, -1.0), (1.0, 1.0))
 
@@ -178,3 +180,22 @@ def test_a_tail_ends_with_its_last_bin() -> None:
 def test_an_axis_without_variance_keeps_a_tenth_of_the_average() -> None:
     """Of 1 and 0 the average is .5, of which .05 is kept; both are scaled to their sum."""
     assert ellipsoid_of(np.diag([1.0, 0.0]), 0.0, 0.5).variances.tolist() == pytest.approx([1.0, 0.05], rel=1e-3)
+
+
+def test_an_array_that_no_step_has_made_is_named() -> None:
+    with pytest.raises(PlanError, match="the state has no projected points: run the step"):
+        State({"centroids": np.zeros((1, 1))})["projected_points"]
+
+
+def test_noise_that_is_as_large_as_a_cluster_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """1,000 rows in 4 clusters are 250 in each."""
+    config = parse_config(n_clusters=4, bounds=((-1.0,), (1.0,)), n_examples=1000, algorithm="glloyd")
+    plan = draft_plan(config, run_id=1, n_clients=2, seed=7, n_features=2)
+    for std, n_told in ((249.0, 0), (250.0, 1)):
+        monkeypatch.setattr(kmeans_task, "_counts_std", lambda _, std=std: std)
+        assert len(plan.task.cautions(plan)) == n_told
+
+
+def test_the_longest_vector_has_twice_the_room_that_it_needs() -> None:
+    """2^24 entries of 8 bytes are 2^27."""
+    assert MAX_BLOB_BYTES == 2 * 8 * MAX_VECTOR_LENGTH == 268_435_456
