@@ -25,6 +25,7 @@ from flwr_dpkmeans.node.node_settings import Isolation, NodeOptions
 from flwr_dpkmeans.node.policy import DEPLOYED, ClientPolicy
 from flwr_dpkmeans.results.page import CONSOLE, rendered
 
+SUPERNODE = (sys.executable, "-I", "-m", "flwr_dpkmeans.flower.supernode")
 _GUARDED = "guarded-programs"
 _MISS = "miss this node's last process, 60 s after its last sign of life"
 _FILE: dict[str, Any] = {"file": {"type": Path, "help": "NODE.toml, or its folder"}}
@@ -147,9 +148,8 @@ def _refused(options: NodeOptions, mend: str, heartbeat: float = 0.0) -> str:
 
 def supernode_command(options: NodeOptions) -> list[str]:
     """Flower's command line for a node."""
-    command = [sys.executable, "-I", "-m", "flwr_dpkmeans.flower.supernode", "--superlink", options.superlink]
-    command += ["--isolation", options.isolation.value, "--host", options.host, "--port", str(options.port)]
-    command += ["--insecure"] if options.insecure else []
+    command = [*SUPERNODE, "--superlink", options.superlink, "--isolation", options.isolation.value]
+    command += ["--host", options.host, "--port", str(options.port), *(["--insecure"] if options.insecure else [])]
     for flag, value in (
         ("--root-certificates", options.root_certificates),
         ("--auth-supernode-private-key", options.key),
