@@ -21,7 +21,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key
 from flwr.common.config import parse_config_args
-from flwr.proto.fleet_pb2 import ActivateNodeRequest, DeactivateNodeRequest
+from flwr.proto.fleet_pb2 import ActivateNodeRequest
 from flwr.supercore.error import ApiErrorCode, FlowerError
 from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 from flwr.supercore.version import package_version
@@ -75,26 +75,21 @@ class Answer:
     """From when to when it holds; empty without TLS."""
 
 
-def ask(options: NodeOptions, *, heartbeat: float = 0.0) -> Answer:
+def ask(options: NodeOptions) -> Answer:
     """Ask for what a SuperLink refuses even to nodes that it knows, so that nothing changes there.
 
-    An `UnansweredError` if nobody is there yet, a ConfigurationError if it is not the one that the node knows. With a
-    heartbeat (s) that is allowed, the node comes in and leaves at once, unless the SuperLink has it connected: then it
-    lets no other in, also for a minute after one was killed, and says that it does not know the key.
+    An `UnansweredError` if nobody is there yet, a ConfigurationError if it is not the one that the node knows.
     """
     key: Any = ec.generate_private_key(ec.SECP384R1())
     key = load_ssh_private_key(options.key.read_bytes(), None) if options.key else key
-    request = ActivateNodeRequest(public_key=public_key_to_bytes(key.public_key()), heartbeat_interval=heartbeat)
+    request = ActivateNodeRequest(public_key=public_key_to_bytes(key.public_key()), heartbeat_interval=0.0)
     where, authority = f"superlink {options.superlink}", str(options.root_certificates or "") or None
     connect, signs = FleetHttpClient.from_server_address, [NodeAuthHttpInterceptor(key, key.public_key())]
     try:
         with connect(options.superlink, options.insecure, authority, signs) as client:
             try:
-                node_id = client.ActivateNode(request).node_id
-                client.DeactivateNode(DeactivateNodeRequest(node_id=node_id))
-                if heartbeat == 0.0:
-                    raise ValueError("it takes what Flower refuses")
-                return Answer(True, 0.0, ())
+                client.ActivateNode(request)
+                raise ValueError("it takes what Flower refuses")
             except httpx.HTTPStatusError as error:
                 said, refusal = error.response, FlowerError.from_json(error.response.text)
                 sent = email.utils.parsedate_to_datetime(said.headers.get("date", "")).timestamp()

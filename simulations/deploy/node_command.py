@@ -7,12 +7,10 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
-
-from flwr.common.constant import HEARTBEAT_MIN_INTERVAL
 
 from flwr_dpkmeans.errors import Actions, CommandLine, ConfigurationError
 from flwr_dpkmeans.flower import app_guard
@@ -25,10 +23,11 @@ from simulations.deploy.findings import Verdict, app_hash, flower_environment
 from simulations.deploy.node_check import MOST_CLOCK_SECONDS, UnansweredError, ask, check
 from simulations.deploy.node_setup import SETTINGS_FILE, init, pin
 
+SUPERNODE = (sys.executable, "-I", "-m", "flwr_dpkmeans.flower.supernode")
 _GUARDED = "guarded-programs"
-_MISS = "miss this node's last process, 60 s after its last sign of life"
 _FILE: dict[str, Any] = {"file": {"type": Path, "help": "NODE.toml, or its folder"}}
 PAGE_PORT: dict[str, dict[str, Any]] = {"--port": {"type": int, "default": 8400, "help": "0: any that is free"}}
+_JSON = {"--json": {"action": "store_true", "help": "the same for programs"}}
 _APPS = {"--apps": {"action": "store_true", "help": "isolation 'process': the part that runs apps, as its own user"}}
 _ACTIONS: Actions = {
     "init": (
@@ -49,15 +48,9 @@ _ACTIONS: Actions = {
     "pin": ("write the identities of the complete invitation into the policy, and print them to be compared", _FILE),
     "check": ("look at everything, and print a line for each item", _FILE | _APPS),
     "start": ("look at everything, then run flower-supernode with the guard, or say what is wrong", _FILE | _APPS),
-    "status": (
-        "print what was asked, given and refused, and what is left",
-        _FILE | {"--json": {"action": "store_true"}},
-    ),
+    "status": ("print what was asked, given and refused, and what is left", _FILE | _JSON),
     "dashboard": ("show the same as a live page on this machine, with numbers for Prometheus", _FILE | PAGE_PORT),
-    "hash": (
-        "print the hash of a reviewed app, for allowed-apps",
-        {"app": {"type": Path, "help": "project or .fab file"}},
-    ),
+    "hash": ("print the hash of a reviewed app, for allowed-apps", {"app": {"type": Path, "help": "project or .fab"}}),
 }
 
 
@@ -102,23 +95,22 @@ def _node(path: Path, *, start: bool, apps: bool) -> int:
     if apps and options.isolation is Isolation.SUBPROCESS:
         raise app_guard.GuardError("--apps is for isolation = 'process' only: leave it out.")
     if start:
-        _wait(partial(_missing, options, apps=apps))
+        _wait(options, apps=apps)
     findings = check(path, options, apps=apps)
     wrong = [finding for finding in findings if finding.verdict is Verdict.WRONG]
     for finding in findings:
         print(finding, file=sys.stderr if start else sys.stdout, flush=True)
     if start and not wrong:
-        _wait(str if apps else partial(_refused, options, _MISS, heartbeat=HEARTBEAT_MIN_INTERVAL))
         command = apps_command(options) if apps else supernode_command(options)
         # No process in between: signals, exit codes and systemd meet Flower's program itself.
         os.execve(command[0], command, _environment(options, apps=apps))
     return 1 if wrong else 0
 
 
-def _wait(missing: Callable[[], str]) -> None:
+def _wait(options: NodeOptions, *, apps: bool) -> None:
     """Wait until nothing is missing, and say what for whenever that changes."""
     told = ""
-    while what := missing():
+    while what := _missing(options, apps=apps):
         if what != told:
             print(f"waiting for {what}", file=sys.stderr, flush=True)
         told = what
@@ -132,24 +124,20 @@ def _missing(options: NodeOptions, *, apps: bool) -> str:
         if names := Invitation.from_toml(path).missing:
             return f"{', '.join(names)} in {path}"
         print("\n".join(pin(options)), file=sys.stderr, flush=True)
-    return "" if apps else _refused(options, f"register the key {options.key}.pub")
-
-
-def _refused(options: NodeOptions, mend: str, heartbeat: float = 0.0) -> str:
-    """Why a SuperLink does not let this node in; `mend` is what it has to do where it refuses the key."""
+    if apps:
+        return ""
     try:
-        answer = ask(options, heartbeat=heartbeat)
+        answer = ask(options)
     except UnansweredError as error:
         return str(error)
     waits = options.key and not answer.knows_key and abs(answer.ahead) < MOST_CLOCK_SECONDS
-    return f"superlink {options.superlink} to {mend}" if waits else ""
+    return f"superlink {options.superlink} to register the key {options.key}.pub" if waits else ""
 
 
 def supernode_command(options: NodeOptions) -> list[str]:
     """Flower's command line for a node."""
-    command = [sys.executable, "-I", "-m", "flwr_dpkmeans.flower.supernode", "--superlink", options.superlink]
-    command += ["--isolation", options.isolation.value, "--host", options.host, "--port", str(options.port)]
-    command += ["--insecure"] if options.insecure else []
+    command = [*SUPERNODE, "--wait", "--superlink", options.superlink, "--isolation", options.isolation.value]
+    command += ["--host", options.host, "--port", str(options.port), *(["--insecure"] if options.insecure else [])]
     for flag, value in (
         ("--root-certificates", options.root_certificates),
         ("--auth-supernode-private-key", options.key),
@@ -178,9 +166,8 @@ def _environment(options: NodeOptions, *, apps: bool) -> Mapping[str, str]:
 
 def guarded_environment(home: Path, allowed: frozenset[str]) -> dict[str, str]:
     """Write a node's guarded programs into its private home, and return the variables with which Flower uses them."""
-    return app_guard.write_programs(
-        app_guard.Guard(allowed, home / "guarded-apps", home / "alerts.log"), home / _GUARDED
-    )
+    guard = app_guard.Guard(allowed, home / "guarded-apps", home / "alerts.log")
+    return app_guard.write_programs(guard, home / _GUARDED)
 
 
 def settings_text(settings: Mapping[str, str | int | float | bool]) -> str:

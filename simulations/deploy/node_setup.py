@@ -91,10 +91,8 @@ def _settings(given: argparse.Namespace, invitation: Invitation) -> dict[str, An
     if given.query:
         settings["query"] = given.query
     if given.schema:
-        return settings | {
-            "table_schema": str(given.schema.absolute()),
-            "schema_digest": Schema.load(given.schema).digest,
-        }
+        digest = Schema.load(given.schema).digest
+        return settings | {"table_schema": str(given.schema.absolute()), "schema_digest": digest}
     if given.columns:
         return settings | {"columns": [name.strip() for name in given.columns.split(",")]}
     table = open_table(given.data, query=given.query)

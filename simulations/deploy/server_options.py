@@ -96,11 +96,8 @@ class ServerOptions(SettingsFile):
 
     def run_settings(self, stated: Mapping[str, Any]) -> dict[str, Any]:
         """A run's configuration, with what is known here and not stated there."""
-        settings = {
-            "num-clients": len(Invitation.from_toml(self.invitation).parties),
-            "output": str(self.results),
-            **stated,
-        }
+        n_parties = len(Invitation.from_toml(self.invitation).parties)
+        settings = {"num-clients": n_parties, "output": str(self.results), **stated}
         n_clients = settings["num-clients"]  # not yet looked at
         least = min(n_clients, LEAST_PARTIES) if isinstance(n_clients, int) else LEAST_PARTIES
         return {"cohort.min-clients": least, **settings}

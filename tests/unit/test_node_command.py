@@ -35,8 +35,8 @@ ITEMS += ["run", "data", "units", "output", "disk", "user"]
 @pytest.fixture(autouse=True)
 def superlink(monkeypatch: pytest.MonkeyPatch) -> None:
     """One that answers; what a node says of others is in test_node_faults.py."""
-    monkeypatch.setattr(node_check, "ask", lambda options, **_: Answer(True, 0.5, ()))
-    monkeypatch.setattr(node_command, "ask", lambda options, **_: Answer(True, 0.5, ()))
+    monkeypatch.setattr(node_check, "ask", lambda options: Answer(True, 0.5, ()))
+    monkeypatch.setattr(node_command, "ask", lambda options: Answer(True, 0.5, ()))
 
 
 class Started(Exception):
@@ -193,7 +193,7 @@ def test_the_connection_needs_tls_and_a_certificate_that_holds(
     assert main(["node", "check", str(file)]) == 1
     assert "set the clock, or get a new certificate" in said(capsys, "connection")
     monkeypatch.undo()
-    monkeypatch.setattr(node_check, "ask", lambda options, **_: Answer(True, 0.5, ()))
+    monkeypatch.setattr(node_check, "ask", lambda options: Answer(True, 0.5, ()))
     made.node_keys[0].chmod(0o644)
     made.node_keys[0].parent.chmod(0o755)
     assert main(["node", "check", str(file)]) == 1

@@ -10,21 +10,24 @@ import shutil
 import socket
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
+import httpx
 import pytest
+from flwr.proto.fleet_pb2 import ActivateNodeRequest
+from flwr.supernode.fleet_http_client import FleetHttpClient
 from support.apps import app_files, packed
-from support.superlink_stand_in import KNOWN, UNKNOWN, StandIn, standing_in
+from support.superlink_stand_in import UNKNOWN, StandIn, standing_in
 
 from flwr_dpkmeans.__main__ import main
+from flwr_dpkmeans.flower import supernode
 from flwr_dpkmeans.flower.app_guard import digest_of
 from flwr_dpkmeans.node import certificates
 from flwr_dpkmeans.node.invitation import Invitation, Party
 from flwr_dpkmeans.node.ledger import FileLedger, LedgerEntry
 from flwr_dpkmeans.node.node_settings import Identity, NodeOptions
-from simulations.deploy import findings, node_check, node_command
+from simulations.deploy import findings, node_check
 from simulations.deploy.credentials import make_credentials
 from simulations.deploy.findings import Verdict
 from simulations.deploy.node_check import check
@@ -443,12 +446,29 @@ def test_units_are_told_by_a_share_of_rows_and_no_number(place: Place) -> None:
     assert policy.exists()
 
 
-def test_a_node_that_was_killed_waits_until_the_superlink_has_missed_it(place: Place) -> None:
-    """Until then the SuperLink lets no node of the same key in; any other refusal is Flower's to tell."""
-    options, waiting = NodeOptions.from_toml(place.file), partial(node_command._refused, mend="miss", heartbeat=10.0)
-    for code, says in ((KNOWN, ""), (UNKNOWN, f"superlink {options.superlink} to miss")):
-        place.patch.setattr(place.superlink, "code", code)
-        assert waiting(options) == says
+def test_a_node_that_was_killed_waits_until_the_superlink_has_missed_it(
+    place: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Until then the SuperLink lets no node of the same key in; whom it refuses for longer Flower tells so."""
+    options, waits = NodeOptions.from_toml(place.file), list[float]()
+    request = ActivateNodeRequest(public_key=b"key", heartbeat_interval=30.0)
+    answers = iter([httpx.HTTPStatusError] * 3)
+
+    def activate(client: FleetHttpClient, asked: ActivateNodeRequest) -> ActivateNodeRequest:
+        for refusal in answers:
+            raise refusal("412", request=None, response=None)  # type: ignore[arg-type]
+        return asked
+
+    place.patch.setattr(FleetHttpClient, "ActivateNode", activate)
+    place.patch.setattr(supernode, "time", SimpleNamespace(sleep=waits.append))
+    authority = str(options.root_certificates)
+    with supernode.PatientClient.from_server_address(options.superlink, False, authority, []) as client:
+        assert client.ActivateNode(request) is request
+        assert waits == [1.0] * 3
+        answers = iter([httpx.HTTPStatusError] * 76)
+        with pytest.raises(httpx.HTTPStatusError):
+            client.ActivateNode(request)
+    assert capsys.readouterr().err.count("waiting for the SuperLink to miss this node's last process") == 2
 
 
 def test_without_a_superlink_the_rest_is_looked_at(place: Place) -> None:

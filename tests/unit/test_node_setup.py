@@ -250,20 +250,16 @@ def test_start_waits_for_the_others_and_the_superlink_and_says_for_what(
     here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In the order in which they come; then it becomes Flower's program."""
-    connected = [True]
     happens = [
         lambda: None,
         lambda: join(here, "ward-8"),
         lambda: join(here, "ward-9"),
         lambda: answers.append(Answer(False, 0.0, ())),
         lambda: answers.append(Answer(True, 0.0, ())),
-        connected.clear,
     ]
     answers: list[Answer] = []
 
-    def ask(options: NodeOptions, *, heartbeat: float) -> Answer:
-        if heartbeat:
-            return Answer(not connected, 0.0, ())
+    def ask(options: NodeOptions) -> Answer:
         if not answers:
             raise UnansweredError("superlink 127.0.0.1:8000 does not answer: have it started.")
         return answers[-1]
@@ -284,7 +280,6 @@ def test_start_waits_for_the_others_and_the_superlink_and_says_for_what(
         "compare by telephone, on each party's machine the same",
         "waiting for superlink 127.0.0.1:8000 does not answer",
         f"waiting for superlink 127.0.0.1:8000 to register the key {here}/ward-7/key.pub",
-        "waiting for superlink 127.0.0.1:8000 to miss this node's last process, 60 s after its last sign of life",
     ]
     assert happens == []
 
