@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from simulations.deploy.findings import program
-from simulations.deploy.node_command import SUPERNODE, settings_text
+from simulations.deploy.node_command import EAGER, settings_text
 from simulations.relay import HOST
 
 __all__ = ["Credentials", "NodeConfig", "connection_text", "settings_text", "superlink_command", "supernode_command"]
@@ -41,7 +41,7 @@ def supernode_command(
     node: NodeConfig, superlink_port: int, own_port: int, credentials: Credentials | None, key: Path | None
 ) -> list[str]:
     """A SuperNode's command line."""
-    command = [*SUPERNODE, "--superlink", f"{HOST}:{superlink_port}"]
+    command = [*EAGER, "--superlink", f"{HOST}:{superlink_port}"]
     if credentials is None:
         command += ["--insecure"]
     else:

@@ -12,8 +12,9 @@ import hashlib
 import itertools
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from flwr.app import Context, Message
@@ -77,7 +78,13 @@ def fit(n_clients: int, *, masking: bool) -> None:
     """A whole run of the direct engine that holds one table at a time."""
     points = np.random.default_rng(0).uniform(-1.0, 1.0, (200, FEATURES))
     cohort = Cohort(masking=masking, max_silent=DEGREE - 2 if masking else None)
-    options = {"unit": "client", "delta": 1e-9, "noise": "seeded", "random_state": 0, "engine": "direct"}
+    options: dict[str, Any] = {
+        "unit": "client",
+        "delta": 1e-9,
+        "noise": "seeded",
+        "random_state": 0,
+        "engine": "direct",
+    }
     model = FederatedKMeans(CLUSTERS, algorithm="feddp_kmeans", server_data=points, cohort=cohort, **options)
     with warnings.catch_warnings(action="ignore"):  # of seeded noise
         model.fit(clients=table_of, n_clients=n_clients)
@@ -161,7 +168,8 @@ def tree(n_clients: int, fan: int, length: int) -> tuple[list[Tier], bool, bool]
     plain, masked = masked_vectors(n_clients, length)
     zero = np.zeros(length, dtype=np.uint64)
     exact, first = sum((plain(client) for client in range(n_clients)), start=zero), None
-    vectors, n_vectors, tiers = map(masked, range(n_clients)), n_clients, []
+    vectors: Iterator[Ring] = map(masked, range(n_clients))
+    n_vectors, tiers = n_clients, list[Tier]()
     while n_vectors > 1:
         sums, cpu = [], 0.0
         while group := list(itertools.islice(vectors, fan)):

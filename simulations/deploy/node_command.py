@@ -19,16 +19,18 @@ from flwr_dpkmeans.node.invitation import Invitation
 from flwr_dpkmeans.node.node_settings import Isolation, NodeOptions
 from flwr_dpkmeans.node.policy import DEPLOYED, ClientPolicy
 from flwr_dpkmeans.results.page import CONSOLE, rendered
-from simulations.deploy.findings import Verdict, app_hash, flower_environment
+from simulations.deploy.findings import Verdict, app_hash, flower_environment, program
 from simulations.deploy.node_check import MOST_CLOCK_SECONDS, UnansweredError, ask, check
 from simulations.deploy.node_setup import SETTINGS_FILE, init, pin
 
-SUPERNODE = (sys.executable, "-I", "-m", "flwr_dpkmeans.flower.supernode")
+EAGER = (sys.executable, "-I", "-m", "simulations.deploy.supernode")
+"""Flower's SuperNode with shorter waits, written into its modules while it runs: only where that is asked for."""
 _GUARDED = "guarded-programs"
 _FILE: dict[str, Any] = {"file": {"type": Path, "help": "NODE.toml, or its folder"}}
 PAGE_PORT: dict[str, dict[str, Any]] = {"--port": {"type": int, "default": 8400, "help": "0: any that is free"}}
 _JSON = {"--json": {"action": "store_true", "help": "the same for programs"}}
 _APPS = {"--apps": {"action": "store_true", "help": "isolation 'process': the part that runs apps, as its own user"}}
+_EAGER = {"--eager": {"action": "store_true", "help": "look every second instead of every 3; wait to be let in again"}}
 _ACTIONS: Actions = {
     "init": (
         "make this party's folder NAME with keys and strict files, and write it into the invitation",
@@ -43,11 +45,15 @@ _ACTIONS: Actions = {
             "--max-epsilon-total": {"type": float, "default": 20.0, "help": "what all runs together may cost"},
             "--app": {"type": Path, "default": Path(), "help": "the own copy of the project, or its .fab file"},
             "--start": {"action": "store_true", "help": "then wait for all others, and start"},
+            **_EAGER,
         },
     ),
     "pin": ("write the identities of the complete invitation into the policy, and print them to be compared", _FILE),
     "check": ("look at everything, and print a line for each item", _FILE | _APPS),
-    "start": ("look at everything, then run flower-supernode with the guard, or say what is wrong", _FILE | _APPS),
+    "start": (
+        "look at everything, then run flower-supernode with the guard, or say what is wrong",
+        _FILE | _APPS | _EAGER,
+    ),
     "status": ("print what was asked, given and refused, and what is left", _FILE | _JSON),
     "dashboard": ("show the same as a live page on this machine, with numbers for Prometheus", _FILE | PAGE_PORT),
     "hash": ("print the hash of a reviewed app, for allowed-apps", {"app": {"type": Path, "help": "project or .fab"}}),
@@ -72,7 +78,7 @@ def _ran(given: argparse.Namespace) -> int:
     if given.action == "init":
         path = init(given)
         print(f"wrote {path}, and {given.name} into {given.invitation}")
-        return _node(path, start=True, apps=False) if given.start else 0
+        return _node(path, start=True, eager=given.eager) if given.start else 0
     path = given.file.absolute() / SETTINGS_FILE if given.file.is_dir() else given.file.absolute()
     if given.action == "pin":
         print("\n".join(pin(NodeOptions.from_toml(path))))
@@ -85,11 +91,12 @@ def _ran(given: argparse.Namespace) -> int:
 
         return serve(partial(node_page, path), partial(node_metrics, path), given.port)
     else:
-        return _node(path, start=given.action == "start", apps=given.apps)
+        start = given.action == "start"
+        return _node(path, start=start, apps=given.apps, eager=start and given.eager)
     return 0
 
 
-def _node(path: Path, *, start: bool, apps: bool) -> int:
+def _node(path: Path, *, start: bool, apps: bool = False, eager: bool = False) -> int:
     """Look, and start if nothing is wrong."""
     options = NodeOptions.from_toml(path)
     if apps and options.isolation is Isolation.SUBPROCESS:
@@ -101,7 +108,7 @@ def _node(path: Path, *, start: bool, apps: bool) -> int:
     for finding in findings:
         print(finding, file=sys.stderr if start else sys.stdout, flush=True)
     if start and not wrong:
-        command = apps_command(options) if apps else supernode_command(options)
+        command = apps_command(options) if apps else supernode_command(options, eager=eager)
         # No process in between: signals, exit codes and systemd meet Flower's program itself.
         os.execve(command[0], command, _environment(options, apps=apps))
     return 1 if wrong else 0
@@ -134,9 +141,15 @@ def _missing(options: NodeOptions, *, apps: bool) -> str:
     return f"superlink {options.superlink} to register the key {options.key}.pub" if waits else ""
 
 
-def supernode_command(options: NodeOptions) -> list[str]:
+def supernode_command(options: NodeOptions, *, eager: bool = False) -> list[str]:
     """Flower's command line for a node."""
-    command = [*SUPERNODE, "--wait", "--superlink", options.superlink, "--isolation", options.isolation.value]
+    command = [
+        *((*EAGER, "--wait") if eager else (program("flower-supernode"),)),
+        "--superlink",
+        options.superlink,
+        "--isolation",
+        options.isolation.value,
+    ]
     command += ["--host", options.host, "--port", str(options.port), *(["--insecure"] if options.insecure else [])]
     for flag, value in (
         ("--root-certificates", options.root_certificates),

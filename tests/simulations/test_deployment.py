@@ -142,7 +142,7 @@ def test_every_node_is_guarded_and_runs_one_app_only(tmp_path: Path, monkeypatch
     )
     for module in (deployment, flower_commands):
         monkeypatch.setattr(module, "program", lambda name: program)
-    monkeypatch.setattr(flower_commands, "SUPERNODE", (program,))
+    monkeypatch.setattr(flower_commands, "EAGER", (program,))
     monkeypatch.setattr(deployment, "is_healthy", lambda port, credentials: True)
     app = write_app(tmp_path / "app", app_files())
     with deployed(tmp_path / "federation", [{}, {}], app=app) as there:

@@ -21,13 +21,12 @@ from support.apps import app_files, packed
 from support.superlink_stand_in import UNKNOWN, StandIn, standing_in
 
 from flwr_dpkmeans.__main__ import main
-from flwr_dpkmeans.flower import supernode
 from flwr_dpkmeans.flower.app_guard import digest_of
 from flwr_dpkmeans.node import certificates
 from flwr_dpkmeans.node.invitation import Invitation, Party
 from flwr_dpkmeans.node.ledger import FileLedger, LedgerEntry
 from flwr_dpkmeans.node.node_settings import Identity, NodeOptions
-from simulations.deploy import findings, node_check
+from simulations.deploy import findings, node_check, supernode
 from simulations.deploy.credentials import make_credentials
 from simulations.deploy.findings import Verdict
 from simulations.deploy.node_check import check

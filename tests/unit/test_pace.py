@@ -48,5 +48,5 @@ def test_a_supernode_looks_three_times_as_often_as_flower_does(monkeypatch: pyte
     monkeypatch.setattr(start_client_internal, "time", time)
     monkeypatch.setattr("flwr.supernode.cli.flower_supernode", lambda: start_client_internal.time.sleep(3))
     monkeypatch.setattr(sys, "argv", ["supernode"])
-    runpy.run_module("flwr_dpkmeans.flower.supernode", run_name="__main__")
+    runpy.run_module("simulations.deploy.supernode", run_name="__main__")
     assert slept == [1.0]
