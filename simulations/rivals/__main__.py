@@ -62,9 +62,10 @@ def _write(folder: Path) -> None:
         raise ConfigurationError("no set has runs of 'optimal' and 'proxy_lloyd' yet: add them to --methods.")
     text = "\n".join([markdown(sets), wins(sets), beside_published(sets)])
     print(text)
-    most = max(area.n_seeds for own in sets for area in own.areas.values())
+    numbers = sorted({area.n_seeds for own in sets for area in own.areas.values()})
+    title = f"All methods on the same rows ({' to '.join(map(str, sorted({numbers[0], numbers[-1]})))} seeds)"
     write_whole(folder / "rivals.md", text.encode())
-    write_whole(folder / "rivals.png", draw(sets, f"All methods on the same rows, up to {most} seeds"))
+    write_whole(folder / "rivals.png", draw(sets, title))
 
 
 def _parser() -> argparse.ArgumentParser:
