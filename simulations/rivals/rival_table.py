@@ -120,7 +120,10 @@ def wins(sets: Sequence[Compared]) -> str:
 
 
 def verdict(own: Compared, method: str) -> int:
-    """1 if our area is smaller by more than two standard errors of the difference, -1 if it is larger, else 0."""
+    """1 if our area is smaller by more than two standard errors of the difference, -1 if it is larger, else 0.
+
+    One seed alone tells no error: then any difference counts.
+    """
     ours, theirs = own.areas[OURS], own.areas[method]
     errors = [0.0 if math.isnan(one.error) else one.error for one in (ours, theirs)]
     difference = theirs.mean - ours.mean
@@ -134,7 +137,7 @@ def beside_published(sets: Sequence[Compared]) -> str:
         for method, value in (rival_set(own.name).published or {}).items():
             if method in own.areas:
                 found = own.areas[method]
-                apart = (found.mean - value) / found.error if found.error > 0.0 else math.nan
-                cells = f"{value:.4f} | {found.mean:.4f} ± {found.error:.4f} | {found.n_seeds} | {apart:+.1f}"
+                apart = f"{(found.mean - value) / found.error:+.1f}" if found.error > 0.0 else ""
+                cells = f"{value:.4f} | {_cell(found, bold=False)} | {found.n_seeds} | {apart}"
                 lines.append(f"| {own.name} | {method} | {cells} |")
     return "\n".join(lines) + "\n"
