@@ -131,13 +131,20 @@ def verdict(own: Compared, method: str) -> int:
 
 
 def beside_published(sets: Sequence[Compared]) -> str:
-    """Areas that the PE-means repository prints beside ours, and how many of our standard errors lie between."""
-    lines = ["| set | method | published | here | seeds | standard errors |", "|---" * 6 + "|"]
-    for own in sorted(sets, key=lambda one: one.name):
-        for method, value in (rival_set(own.name).published or {}).items():
-            if method in own.areas:
-                found = own.areas[method]
-                apart = f"{(found.mean - value) / found.error:+.1f}" if found.error > 0.0 else ""
-                cells = f"{value:.4f} | {_cell(found, bold=False)} | {found.n_seeds} | {apart}"
-                lines.append(f"| {own.name} | {method} | {cells} |")
+    """Areas that the PE-means repository prints, each before ours: one row a set."""
+    known = [own for own in sorted(sets, key=lambda one: one.name) if rival_set(own.name).published]
+    methods = [one for one in METHODS if any(one in own.areas and one in _printed(own) for own in known)]
+    lines = ["| set | " + " | ".join(methods) + " |", "|---" * (len(methods) + 1) + "|"]
+    for own in known:
+        cells = [
+            f"{_printed(own)[one]:.4f}: {_cell(own.areas[one], bold=False)}"
+            if one in own.areas and one in _printed(own)
+            else ""
+            for one in methods
+        ]
+        lines.append(f"| {own.name} | " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
+
+
+def _printed(own: Compared) -> Mapping[str, float]:
+    return rival_set(own.name).published or {}
