@@ -14,14 +14,14 @@ from pathlib import Path
 from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError
 from flwr_dpkmeans.results.writer import write_whole
 from simulations.job import log_quietly
-from simulations.rivals.rival_data import SETS
+from simulations.rivals.rival_data import DPM, SETS, prepared
 from simulations.rivals.rival_figure import draw
 from simulations.rivals.rival_runs import METHODS, jobs, run
 from simulations.rivals.rival_table import beside_published, compared, markdown, wins
 from simulations.sweep import default_workers, run_sweep
 from simulations.table import Journal
 
-_SETS = tuple(name for name in SETS if not name.startswith("dpm_"))
+_USUAL = tuple(name for name, one in SETS.items() if one.conditions != DPM)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -29,7 +29,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     log_quietly()
     try:
-        sweep = jobs(options.sets, options.methods, options.seeds, options.data_dir)
+        sets = options.sets or _there(options.data_dir)
+        sweep = jobs(sets, options.methods, options.seeds, options.data_dir)
         result = run_sweep(sweep, Path(options.output), workers=default_workers(options.workers), run=run)
         _write(Path(options.output))
     except DPKMeansError as error:
@@ -42,6 +43,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 1 if result.n_failed else 0
 
 
+def _there(data_dir: str) -> list[str]:
+    """The usual sets whose files are there."""
+    found = []
+    for name in _USUAL:
+        try:
+            prepared(name, data_dir)
+            found.append(name)
+        except DPKMeansError:
+            print(f"left out, as its file is not in --data-dir {data_dir}: {name}", file=sys.stderr)
+    return found
+
+
 def _write(folder: Path) -> None:
     """Table and figure of all runs in the folder."""
     sets = compared(list(Journal(folder).finished().values()))
@@ -49,14 +62,16 @@ def _write(folder: Path) -> None:
         raise ConfigurationError("no set has runs of 'optimal' and 'proxy_lloyd' yet: add them to --methods.")
     text = "\n".join([markdown(sets), wins(sets), beside_published(sets)])
     print(text)
-    most = max(area.n_seeds for own in sets for area in own.areas.values())
+    numbers = sorted({area.n_seeds for own in sets for area in own.areas.values()})
+    title = f"All methods on the same rows ({' to '.join(map(str, sorted({numbers[0], numbers[-1]})))} seeds)"
     write_whole(folder / "rivals.md", text.encode())
-    write_whole(folder / "rivals.png", draw(sets, f"All methods on the same rows, up to {most} seeds"))
+    write_whole(folder / "rivals.png", draw(sets, title))
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m simulations.rivals", description="All rivals in one table.")
-    parser.add_argument("--sets", nargs="+", default=list(_SETS), metavar="SET", help=f"of {', '.join(SETS)}")
+    sets = f"of {', '.join(SETS)}; without it, all but dpm whose files are there"
+    parser.add_argument("--sets", nargs="+", metavar="SET", help=sets)
     parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=METHODS, metavar="METHOD")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--data-dir", default="data", help="folder with adult.npz, lsun.npz, s1.npz and yeast.npz")

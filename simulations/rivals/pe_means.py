@@ -45,7 +45,8 @@ _TAIL = 1.75  # exponent of the Levy flights: 2 would be Gaussian
 _RESTARTS = 10
 _TRIES = 100
 _WIDEST_TREE = 16
-_MOST_CANDIDATES = 200_000
+_MOST_CANDIDATES = 2**15
+"""Packing them takes the square of their number, half a minute, and a plan may come from a hostile server."""
 _FARTHEST = 64.0
 """Largest coordinate of a candidate or a projection that a client takes from a server: labels stay exact."""
 

@@ -31,10 +31,10 @@ def draw(sets: Sequence[Compared], title: str) -> bytes:
         places = [place for place, own in enumerate(sets) if method in own.areas]
         ratios = [sets[place].areas[method].mean / sets[place].optimum for place in places]
         ours = method == OURS
-        style = {"marker": _MARKS[number], "color": _COLOURS[number], "linestyle": "none", "label": method}
-        axes.plot(
-            ratios, places, **style, markersize=9 if ours else 5, zorder=3 if ours else 2, alpha=1 if ours else 0.8
-        )
+        style: dict[str, Any] = {"marker": _MARKS[number], "color": _COLOURS[number], "linestyle": "none"}
+        # A ring, so that what lies on it is seen.
+        ring = {"markersize": 11, "markerfacecolor": "none", "markeredgewidth": 2.5, "zorder": 3}
+        axes.plot(ratios, places, label=method, **style, **(ring if ours else {"markersize": 5, "zorder": 2}))
     axes.set_xscale("log")
     axes.axvline(1.0, color="#333333", linewidth=0.8)
     axes.set_yticks(range(len(sets)), [f"{own.name}{' (lost)' if own.lead < 1.0 else ''}" for own in sets])

@@ -23,6 +23,7 @@ from simulations.rivals.locality_hashing import lsh_clustering
 from simulations.rivals.pe_means import HDPEMeansOptions, PEMeansOptions
 from simulations.rivals.rival_data import DPM, EPSILONS, Prepared, RivalSet, prepared, rival_set
 from simulations.rivals.uniform_grid import UniformGridOptions
+from simulations.utility import find_source
 
 Array = NDArray[np.float64]
 
@@ -67,7 +68,9 @@ def jobs(sets: Sequence[str], methods: Sequence[str], seeds: int, data_dir: str)
 
 def _settings(one: RivalSet, method: str, epsilon: float, seed: int, data_dir: str) -> dict[str, Any]:
     """A job's settings, in the groups that a sweep's key is made of."""
-    data = {"name": one.name, "conditions": one.conditions, "n_clusters": one.n_clusters}
+    # The content of a file is part of a job's key.
+    path = {} if one.n_features else {"path": find_source(one.source, [data_dir])}
+    data = {"name": one.name, "conditions": one.conditions, "n_clusters": one.n_clusters, **path}
     return {
         "algorithm": {"name": method},
         "privacy": {"epsilon": epsilon, "unit": "record"},

@@ -120,7 +120,10 @@ def wins(sets: Sequence[Compared]) -> str:
 
 
 def verdict(own: Compared, method: str) -> int:
-    """1 if our area is smaller by more than two standard errors of the difference, -1 if it is larger, else 0."""
+    """1 if our area is smaller by more than two standard errors of the difference, -1 if it is larger, else 0.
+
+    One seed alone tells no error: then any difference counts.
+    """
     ours, theirs = own.areas[OURS], own.areas[method]
     errors = [0.0 if math.isnan(one.error) else one.error for one in (ours, theirs)]
     difference = theirs.mean - ours.mean
@@ -128,13 +131,20 @@ def verdict(own: Compared, method: str) -> int:
 
 
 def beside_published(sets: Sequence[Compared]) -> str:
-    """Areas that the PE-means repository prints beside ours, and how many of our standard errors lie between."""
-    lines = ["| set | method | published | here | seeds | standard errors |", "|---" * 6 + "|"]
-    for own in sorted(sets, key=lambda one: one.name):
-        for method, value in (rival_set(own.name).published or {}).items():
-            if method in own.areas:
-                found = own.areas[method]
-                apart = (found.mean - value) / found.error if found.error > 0.0 else math.nan
-                cells = f"{value:.4f} | {found.mean:.4f} ± {found.error:.4f} | {found.n_seeds} | {apart:+.1f}"
-                lines.append(f"| {own.name} | {method} | {cells} |")
+    """Areas that the PE-means repository prints, each before ours: one row a set."""
+    known = [own for own in sorted(sets, key=lambda one: one.name) if rival_set(own.name).published]
+    methods = [one for one in METHODS if any(one in own.areas and one in _printed(own) for own in known)]
+    lines = ["| set | " + " | ".join(methods) + " |", "|---" * (len(methods) + 1) + "|"]
+    for own in known:
+        cells = [
+            f"{_printed(own)[one]:.4f}: {_cell(own.areas[one], bold=False)}"
+            if one in own.areas and one in _printed(own)
+            else ""
+            for one in methods
+        ]
+        lines.append(f"| {own.name} | " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
+
+
+def _printed(own: Compared) -> Mapping[str, float]:
+    return rival_set(own.name).published or {}
