@@ -123,7 +123,8 @@ def _exact(config: Run, parts: Sequence[Array], centroids: Array, delta: float, 
     labels, _ = nearest_centroids(np.concatenate(parts), centroids)
     counts = np.bincount(labels, minlength=config.n_clusters).astype(np.float64)
     theorem = "no noise: exact centroids are released, and nothing is proved [M7]."
-    line = CentralLine(ExactRelease("centroids"), math.inf, 0.0, theorem)
+    # All centroids of the box may move from one corner to the opposite one.
+    line = CentralLine(ExactRelease("centroids"), 2.0 * math.sqrt(centroids.size), 0.0, theorem)
     return centroids, counts, _report(config, parts, delta, [line], (warning,))
 
 
