@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Callable, Iterator, Sequence
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 from functools import lru_cache
 
@@ -73,7 +75,8 @@ def nearest_labels(points: FloatArray, centroids: FloatArray) -> LabelArray:
         return nearest_centroids(points, centroids)[0]
     best /= search.step
     best -= np.floor(best)
-    return (len(centroids) - 1.0 - best * search.room).astype(np.int32)
+    labels: LabelArray = (len(centroids) - 1.0 - best * search.room).astype(np.int32)
+    return labels
 
 
 class _Search:
@@ -168,11 +171,29 @@ def row_blocks(n_rows: int, values_each: int) -> Iterator[slice]:
 def sum_over_blocks(
     statistic: Callable[[slice], Sequence[FloatArray]], n_rows: int, values_each: int
 ) -> list[FloatArray]:
-    """Add up ``statistic(rows) -> arrays`` over blocks of rows (slices); exact on the grid, so no block shows."""
-    first, *others = row_blocks(n_rows, values_each)
-    total = list(statistic(first))
-    for rows in others:
-        for whole, part in zip(total, statistic(rows), strict=True):
+    """Add up ``statistic(rows) -> arrays`` over blocks of rows (slices), on all processors.
+
+    Exact on the grid, so that neither blocks nor threads show.
+    """
+    blocks = list(row_blocks(n_rows, values_each))
+    if len(blocks) == 1:
+        return list(statistic(blocks[0]))
+    n_processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    n_threads = min(len(blocks), n_processors)
+
+    def share(first: int) -> list[FloatArray]:
+        return _added(map(statistic, blocks[first::n_threads]))
+
+    with ThreadPoolExecutor(n_threads) as pool:
+        return _added(pool.map(share, range(n_threads)))
+
+
+def _added(parts: Iterable[Sequence[FloatArray]]) -> list[FloatArray]:
+    """The sum of lists of arrays; the first list's are written over."""
+    waiting = iter(parts)
+    total = list(next(waiting))
+    for arrays in waiting:
+        for whole, part in zip(total, arrays, strict=True):
             whole += part
     return total
 
