@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import enum
 import math
+import os
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any
@@ -69,7 +71,10 @@ def nearest_labels(points: FloatArray, centroids: FloatArray) -> LabelArray:
     step = min(max(_MINIMUM_CHUNK, _CHUNK_SCORES // len(centroids)), block_length(max(centroids.shape)))
     search, best = _Search(centroids, min(step, len(points)), on_grid=True), np.empty(len(points))
     for start in range(0, len(points), step):
-        search.coded(points[start : start + step]).max(axis=0, out=best[start : start + step])
+        part = points[start : start + step]
+        scores = np.matmul(centroids, part.T, out=search.scores[:, : len(part)])
+        scores += search.on_grid[:, : len(part)]
+        scores.max(axis=0, out=best[start : start + step])
     if not np.abs(best).max(initial=0.0) < search.most:
         return nearest_centroids(points, centroids)[0]
     best /= search.step
@@ -87,7 +92,7 @@ class _Search:
 
     def __init__(self, centroids: FloatArray, n_points: int, *, on_grid: bool = False) -> None:
         k, d = centroids.shape
-        self._centroids, self._scores = centroids, np.empty((k, n_points))
+        self._centroids, self.scores = centroids, np.empty((k, n_points))
         self._offsets = -0.5 * np.einsum("ij,ij->i", centroids, centroids)
         self.room = 2.0 ** (k - 1).bit_length()
         # Points of the box have |x . c| <= |c|_1.
@@ -98,20 +103,14 @@ class _Search:
         # A look at every coordinate saves two additions per score; a whole array is added in half the time.
         self._look_for_grid = not on_grid and 2 * d <= k and is_on_grid(centroids)
         width = n_points if on_grid or self._look_for_grid else 1
-        self._on_grid = np.repeat((self._offsets + self._codes)[:, None], width, axis=1)
-
-    def coded(self, points: FloatArray) -> FloatArray:
-        """Scores and labels (k, n) of some points that are on the grid, not more than were announced."""
-        scores = np.matmul(self._centroids, points.T, out=self._scores[:, : len(points)])
-        scores += self._on_grid[:, : len(points)]
-        return scores
+        self.on_grid = np.repeat((self._offsets + self._codes)[:, None], width, axis=1)
 
     def best(self, points: FloatArray) -> tuple[LabelArray, FloatArray]:
         """Of some points, not more than were announced."""
-        scores = self._scores if len(points) == self._scores.shape[1] else np.empty((len(self._codes), len(points)))
+        scores = self.scores if len(points) == self.scores.shape[1] else np.empty((len(self._codes), len(points)))
         np.matmul(self._centroids, points.T, out=scores)
         if self._look_for_grid and is_on_grid(points):
-            scores += self._on_grid[:, : len(points)]
+            scores += self.on_grid[:, : len(points)]
         else:
             # What is added to a number whose neighbours lie one step apart is rounded to steps.
             rounding = 1.5 * 2.0**52 * self.step
@@ -170,11 +169,22 @@ def row_blocks(n_rows: int, values_each: int) -> Iterator[slice]:
 def sum_over_blocks(
     statistic: Callable[[slice], Sequence[FloatArray]], n_rows: int, values_each: int
 ) -> list[FloatArray]:
-    """Add up ``statistic(rows) -> arrays`` over blocks of rows (slices); exact on the grid, so no block shows."""
-    first, *others = row_blocks(n_rows, values_each)
-    total = list(statistic(first))
-    for rows in others:
-        for whole, part in zip(total, statistic(rows), strict=True):
+    """Add up ``statistic(rows) -> arrays`` over blocks of rows (slices), on all processors.
+
+    Exact on the grid, so that neither blocks nor threads show.
+    """
+    blocks = list(row_blocks(n_rows, values_each))
+    n_threads = min(len(blocks), os.cpu_count() or 1)
+    if n_threads == 1:
+        return _added(map(statistic, blocks))
+    with ThreadPoolExecutor(n_threads) as pool:
+        return _added(pool.map(lambda i: _added(map(statistic, blocks[i::n_threads])), range(n_threads)))
+
+
+def _added(parts: Iterator[Sequence[FloatArray]]) -> list[FloatArray]:
+    total = list(next(parts))
+    for arrays in parts:
+        for whole, part in zip(total, arrays, strict=True):
             whole += part
     return total
 

@@ -44,14 +44,12 @@ def unit_residuals(residuals: FloatArray, radius: float) -> FloatArray:
     """
     units = residuals.copy()
     _divide(units, radius)
-    units /= GRID
-    units += 0.0  # A negative zero would be a different bit pattern of the same number.
-    return units
+    return units / GRID + 0.0  # A negative zero would be a different bit pattern of the same number.
 
 
 def _divide(residuals: FloatArray, radius: float) -> FloatArray:
     """Turn residuals (n, d) into unit residuals in whole steps of the grid, in place; return their squared lengths."""
-    squares: FloatArray = np.einsum("ij,ij->i", residuals, residuals)
+    squares: FloatArray = np.square(residuals) @ np.ones(residuals.shape[1])
     at_least = radius if radius > _SMALLEST_RADIUS else _SMALLEST_RADIUS
     # Maximum, so that a norm that is not a number gives a row that is refused later rather than a long one.
     factors = SHADE / np.maximum(np.sqrt(squares), at_least)
@@ -74,7 +72,7 @@ def residual_sums(
     if not 1 <= len(centers) <= n:
         raise DataError(f"there are {len(centers)} centers, but there must be from 1 to {n}: give as many as planned.")
     sums, counts, squares = np.zeros((n, n_features)), np.zeros(n), 0.0
-    for rows in row_blocks(len(points), n_features):
+    for rows in row_blocks(len(points), 4 * n_features):
         own = np.minimum(labels[rows], len(centers) - 1)
         steps = points[rows] - (centers if len(centers) == 1 else centers[own])
         lengths = _divide(steps, radius)
@@ -84,7 +82,7 @@ def residual_sums(
         add_by_label(sums, steps, own)
         counts += np.bincount(own, minlength=n)
         # Row by row on the grid, so that one row's part does not depend on the others.
-        squares += float(np.trunc(np.einsum("ij,ij->i", steps, steps) / GRID).sum())
+        squares += float(np.trunc(np.square(steps) @ np.ones(n_features) / GRID).sum())
     return ResidualSums(sums / GRID, counts, np.array([squares / GRID]))
 
 

@@ -23,8 +23,7 @@ drawn by weights W_i, a place r in it, uniform below the whole number `width`, a
     that of an accepted one to W_i scale exp(-k^2 / (2 std^2)) / W_i. Every k is one proposal, as -0 is none. QED.
 
 Doubles decide a comparison only where it is clear whatever they were rounded to, else fractions and more bits of U do.
-The rest of the proof, weights, errors and what lies behind the last block: ``README.md``, "How exact discrete
-Gaussians are".
+Weights, errors, and what lies behind the last block: ``README.md``, "How exact discrete Gaussians are".
 """
 
 from __future__ import annotations
@@ -85,7 +84,6 @@ class NoiseKind(enum.Enum):
 
     SECURE = "secure"
     OPENDP = "opendp"
-    """As secure, with Gaussians by OpenDP too, which takes a hundred times as long."""
     SEEDED = "seeded"
 
 
@@ -115,8 +113,8 @@ class NoiseSource(ABC):
 class OpenDPNoise(NoiseSource):
     """Exact discrete noise from the operating system's entropy, drawn by OpenDP, 10 to 20 microseconds per value.
 
-    The samplers work on exact rationals (Canonne, Kamath and Steinke 2020), so no floating-point artefact weakens the
-    noise. There is no seed, and no way to give one. Threads may share it. Constant time is not claimed (`LIMITS.md`).
+    The samplers work on exact rationals (Canonne, Kamath and Steinke 2020). Threads may share it, and no seed can be
+    given. Constant time is not claimed (`LIMITS.md`).
 
     OpenDP takes its bytes from OpenSSL's generator, which each thread seeds from the operating system and which seeds
     itself again in a process with another number, so forked processes and workers do not share a stream; a fork with
@@ -136,10 +134,10 @@ class OpenDPNoise(NoiseSource):
 
 
 class SecureNoise(OpenDPNoise):
-    """Exact discrete noise from the operating system's entropy: Gaussians by this module, Laplace variables by OpenDP.
+    """The same by this module's sampler, .1 microseconds per value; Laplace variables remain OpenDP's.
 
-    Each Gaussian is made of fresh bytes of the system's, some .1 microseconds per value: there is no key and no state
-    that forks, threads, workers or copies of a process could share. Constant time is not claimed (`LIMITS.md`).
+    Each Gaussian is made of fresh bytes of the system's: there is neither key nor state that forks, threads, workers
+    or copies of a process could share. Constant time is not claimed (`LIMITS.md`).
     """
 
     def _draw(self, family: str, scale: float, size: int) -> _Integers:
@@ -226,7 +224,6 @@ def _require_scale(name: str, value: float, largest: float) -> float:
 # -- exact discrete Gaussians ---------------------------------------------------------------------------------------
 
 _MOST_STEPS = 16  # blocks in a standard deviation, at most; weights are proved for no more
-_REACH = 12  # standard deviations that are divided into blocks with weights of their own
 _AT_ONCE = 1 << 13  # proposals whose arrays fit a processor's cache
 
 
@@ -234,17 +231,15 @@ _AT_ONCE = 1 << 13  # proposals whose arrays fit a processor's cache
 def _weights_of(steps: int) -> tuple[NDArray[np.uint32], _Reals, tuple[Fraction, ...]]:
     """Weights of the blocks and, last, the first one behind them, for so many in a standard deviation.
 
-    Returned are sums of W, of which 31 bits choose a block; 2^32 scale / W, not a number for the last, where doubles
-    decide nothing; and W / scale.
+    Returned are sums of W, among which 31 bits choose; 2^32 scale / W, not a number for the last; and W / scale.
     """
-    n = _REACH * steps
+    n = 12 * steps
     wanted = _exp_minus(np.arange(n) ** 2 / (2.0 * steps**2)).tolist()
     scale = int((2**31 - 2 * n - 3) / math.fsum(wanted))
     each = [int(scale * height) + 2 for height in wanted]
     each[0] += 2**31 - 2 - sum(each)
-    ends = np.cumsum([*each, 2]).astype(np.uint32)
     heights = np.array([2.0**32 * scale / weight for weight in each] + [math.nan])
-    return ends, heights, tuple(Fraction(weight, scale) for weight in [*each, 1])
+    return np.cumsum([*each, 2]).astype(np.uint32), heights, tuple(Fraction(weight, scale) for weight in [*each, 1])
 
 
 def _accepted(std: float, n: int) -> _Integers:
@@ -271,10 +266,7 @@ def _accepted(std: float, n: int) -> _Integers:
 
 
 def _exp_minus(exponents: _Reals) -> _Reals:
-    """Return exp(-x) of x from 0 to 64 but for 2^-38 of it, and exp(-64) beyond, by operations that IEEE 754 defines.
-
-    Taylor's series of exp(-x/256), each bracket of which is between 0 and 1, squared eight times.
-    """
+    """Return exp(-x), and exp(-64) beyond 64, but for 2^-38 of it: Taylor's series of exp(-x/256), squared 8 times."""
     parts = np.minimum(exponents, 64.0) / 256.0
     series = np.ones_like(parts)
     for term in range(10, 0, -1):
@@ -286,8 +278,7 @@ def _exp_minus(exponents: _Reals) -> _Reals:
 
 def _is_below(drawn: int, weight: Fraction, size: int, std: float) -> bool:
     """Whether U, of which 32 bits are drawn, times the weight is below exp(-size^2 / (2 std^2)): exactly."""
-    numerator, denominator = std.as_integer_ratio()
-    n_bits, n_digits = 32, 40
+    (numerator, denominator), n_bits, n_digits = std.as_integer_ratio(), 32, 40
     while True:
         context = decimal.Context(prec=n_digits)
         exponent = context.divide(decimal.Decimal(-((size * denominator) ** 2)), decimal.Decimal(2 * numerator**2))

@@ -157,7 +157,7 @@ def test_unknown_choice_gets_the_nearest_name(name: str, value: str, closest: st
 
 
 def test_choice_like_no_other_gets_the_whole_list() -> None:
-    assert sentence(noise=7) == "noise is 7, which is not known: choose one of 'secure', 'seeded'."
+    assert sentence(noise=7) == "noise is 7, which is not known: choose one of 'opendp', 'secure', 'seeded'."
     assert "'step'" in sentence(schedule="xx")
     assert "'constant'" in sentence(schedule="xx")
 
