@@ -135,7 +135,7 @@ class Store:
         file.flush()
         path = self.folder / f"{self.name}-{block.shape[1]}.rows" if self.folder and self.name else None
         if path is not None:
-            with suppress(FileExistsError):  # another process was faster
+            with suppress(OSError):  # another process was faster, or files here have no second name
                 os.link(file.name, path)
         return _mapped(file, block.shape[1], path)
 
