@@ -30,7 +30,7 @@ ReaderT = TypeVar("ReaderT")
 _MIN_NUMBERED_HEADER = 3
 _BUFFER_BYTES = 1 << 16  # of each column; else whole groups of rows are in memory
 _TRUTH = {"true": 1.0, "false": 0.0}
-_BLOCK_ROWS, _BLOCK_CELLS = 1 << 16, 1 << 20
+_BLOCK_ROWS, _BLOCK_CELLS = 1 << 16, 1 << 18
 _MARKERS = "#N/A #NA -1.#IND -1.#QNAN -NaN -nan 1.#IND 1.#QNAN <NA> N/A NA NULL NaN None n/a nan null"
 MISSING = frozenset({"", "#N/A N/A", *_MARKERS.split()})
 """Text that is a missing cell, in every kind of table alike: what pandas.read_csv takes for one."""
