@@ -128,8 +128,9 @@ def load_table(
             yield Table(points, require_names(found, len(found)) if raw.named else (), labels=raw.labels(label_column))
 
     table = Table.joined(read(), Store(), path)
+    values = values_of(split_by, partition_column, len(table.points), path)
     _require_numbers(found, n_bad.tolist(), path)
-    return replace(table, partition_values=values_of(split_by, partition_column, len(table.points), path))
+    return replace(table, partition_values=values)
 
 
 def _numeric(
