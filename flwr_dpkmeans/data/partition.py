@@ -83,10 +83,10 @@ def partition_indices(
     if chosen is Partition.SHARDS:
         return _run(np.arange(n_rows, dtype=np.int64), n_parts, part)
     if chosen is Partition.IID:
-        return _run(rng.permutation(n_rows), n_parts, part)
+        return _run(_shuffled(n_rows, rng), n_parts, part)
     if chosen is Partition.FIXED_SIZES:
         cuts = np.cumsum([0, *_checked_sizes(sizes, n_rows, n_parts)])
-        return np.sort(rng.permutation(n_rows)[cuts[part] : cuts[part + 1]]).astype(np.int64)
+        return np.sort(_shuffled(n_rows, rng)[cuts[part] : cuts[part + 1]]).astype(np.int64)
     column = _to_column(column_values, n_rows, chosen)
     if chosen is Partition.BY_VALUE:
         return _run(np.argsort(column, kind="stable"), n_parts, part)
@@ -95,7 +95,14 @@ def partition_indices(
     return _dirichlet(column, n_parts, part, require_positive("alpha", alpha), rng)
 
 
-def _run(order: NDArray[np.int64], n_parts: int, part: int) -> NDArray[np.int64]:
+def _shuffled(n_rows: int, rng: np.random.Generator) -> NDArray[np.integer]:
+    """What ``rng.permutation(n_rows)`` is, in half of the memory."""
+    order: NDArray[np.integer] = np.arange(n_rows, dtype=np.int32 if n_rows < 2**31 else np.int64)
+    rng.shuffle(order)
+    return order
+
+
+def _run(order: NDArray[np.integer], n_parts: int, part: int) -> NDArray[np.int64]:
     """Cut an order of the rows into runs whose lengths differ by at most one."""
     size, n_longer = divmod(len(order), n_parts)
     start = part * size + min(part, n_longer)

@@ -30,7 +30,7 @@ ReaderT = TypeVar("ReaderT")
 _MIN_NUMBERED_HEADER = 3
 _BUFFER_BYTES = 1 << 16  # of each column; else whole groups of rows are in memory
 _TRUTH = {"true": 1.0, "false": 0.0}
-_BLOCK_ROWS, _BLOCK_CELLS = 1 << 16, 1 << 20
+_BLOCK_ROWS, _BLOCK_CELLS = 1 << 16, 1 << 18
 _MARKERS = "#N/A #NA -1.#IND -1.#QNAN -NaN -nan 1.#IND 1.#QNAN <NA> N/A NA NULL NaN None n/a nan null"
 MISSING = frozenset({"", "#N/A N/A", *_MARKERS.split()})
 """Text that is a missing cell, in every kind of table alike: what pandas.read_csv takes for one."""
@@ -130,12 +130,12 @@ def values_of(parts: Sequence[RawColumn], name: str, n_rows: int, path: str | Pa
         values, n_missing = np.array([cell or "" for cell in cells], dtype=np.str_), cells.count(None)
     if values.shape != (n_rows,):
         raise DataError(
-            f"the partition column {name!r} is an array of {str(path)!r} that is not {n_rows} numbers or "
+            f"the partition column {name!r} is an array of {source_name(path)!r} that is not {n_rows} numbers or "
             "texts, but each row needs one: save it as an array of one value per row."
         )
     if n_missing:
         raise DataError(
-            f"the partition column {name!r} of {str(path)!r} has {n_missing} rows with a value that is "
+            f"the partition column {name!r} of {source_name(path)!r} has {n_missing} rows with a value that is "
             "missing or infinite, but each row needs one: fill in these cells, or remove the rows."
         )
     return values
@@ -540,6 +540,11 @@ def open_table(path: str | Path, header: bool | None = None, query: str = "") ->
     first, *others = table_blocks(path, None, query, partial(whole_csv, header=header))
     each = zip(first.columns, *(block.columns for block in others), strict=True)
     return replace(first, columns=tuple(map(joined_column, each)))
+
+
+def source_name(path: str | Path) -> str:
+    """What sentences call a source: no URL, which may hold a password."""
+    return "database" if "://" in str(path) else str(Path(path).expanduser().absolute())
 
 
 def _in_one_sentence(located: Path, step: Callable[[], ReaderT]) -> ReaderT:

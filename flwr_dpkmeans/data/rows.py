@@ -121,51 +121,41 @@ class Store:
         """
         few, size, n_rows, file = list[Array](), 0, 0, None
         started = told = time.monotonic()
-        for block in blocks:
-            few.append(block)
-            size, n_rows, now = size + block.nbytes, n_rows + len(block), time.monotonic()
-            if now > told + _SECONDS_BETWEEN_LINES:
-                told = now
-                _logger.info("%s: %d rows read, %.3g a second", what, n_rows, n_rows / (now - started))
-            if self.keeps and size > IN_MEMORY:
-                file = file or self._file()
-                self._write(file, few)
-        if file is None:
-            return few[0] if len(few) == 1 else np.concatenate(few)
-        file.flush()
+        try:
+            for block in blocks:
+                few.append(block)
+                size, n_rows, now = size + block.nbytes, n_rows + len(block), time.monotonic()
+                if now > told + _SECONDS_BETWEEN_LINES:
+                    told = now
+                    _logger.info("%s: %d rows read, %.3g a second", what, n_rows, n_rows / (now - started))
+                if self.keeps and size > IN_MEMORY:
+                    file = file or self._file()
+                    while few:
+                        file.write(np.ascontiguousarray(few.pop(0)).data)
+            if file is None:
+                return few[0] if len(few) == 1 else np.concatenate(few)
+            file.flush()
+        except OSError as error:
+            problem = f"{str(self.folder or tempfile.gettempdir())!r} ({type(error).__name__})"
+            mend = "free space there, or name another folder (a node's 'cache', else TMPDIR)"
+            raise DataError(f"rows beyond memory cannot be kept in {problem}: {mend}.") from None
         path = self.folder / f"{self.name}-{block.shape[1]}.rows" if self.folder and self.name else None
         if path is not None:
-            with suppress(FileExistsError):  # another process was faster
+            with suppress(OSError):  # another process was faster, or files here have no second name
                 os.link(file.name, path)
         return _mapped(file, block.shape[1], path)
 
     def _file(self) -> IO[bytes]:
         """A file that only this user can open; those that no run has looked at for long go."""
-        try:
-            if self.folder is None:
-                return tempfile.TemporaryFile()
-            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self.folder.chmod(0o700)
-            for old in self.folder.glob("*.rows"):
-                with suppress(FileNotFoundError):
-                    if time.time() - old.stat().st_mtime > _UNUSED_SECONDS:
-                        old.unlink()
-            return tempfile.NamedTemporaryFile(dir=self.folder, suffix=".rows")
-        except OSError as error:
-            raise self._no_room(error) from None
-
-    def _write(self, file: IO[bytes], blocks: list[Array]) -> None:
-        try:
-            while blocks:
-                file.write(np.ascontiguousarray(blocks.pop(0)).data)
-        except OSError as error:
-            raise self._no_room(error) from None
-
-    def _no_room(self, error: OSError) -> DataError:
-        return DataError(
-            f"rows beyond memory cannot be kept in {str(self.folder or tempfile.gettempdir())!r} "
-            f"({type(error).__name__}): free space there, or name another folder (a node's 'cache', else TMPDIR)."
-        )
+        if self.folder is None:
+            return tempfile.TemporaryFile()
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.folder.chmod(0o700)
+        for old in self.folder.glob("*.rows"):
+            with suppress(FileNotFoundError):
+                if time.time() - old.stat().st_mtime > _UNUSED_SECONDS:
+                    old.unlink()
+        return tempfile.NamedTemporaryFile(dir=self.folder, suffix=".rows")
 
 
 def _mapped(file: IO[bytes], width: int, path: Path | None) -> Rows:

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from enum import StrEnum
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, reduce
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -213,10 +213,7 @@ class Seen(NamedTuple):
 
 def added(blocks: Iterable[Sequence[Seen]]) -> list[Seen]:
     """What was read of each column of a table that came in blocks."""
-    total: list[Seen] = []
-    for seen in blocks:
-        total = [one.plus(more) for one, more in zip(total, seen, strict=True)] if total else list(seen)
-    return total
+    return [reduce(Seen.plus, parts) for parts in zip(*blocks, strict=True)]
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,7 @@ from flwr_dpkmeans.data.readers import (
     cells_of,
     header_of,
     numbers_in,
+    source_name,
     table_blocks,
     values_of,
     whole_csv,
@@ -87,7 +88,7 @@ class Table:
                 rows.extend([] if one.rows is None or store.name else [one.rows])
                 yield one.points if one.labels is None else np.column_stack([one.points, one.labels])
 
-        whole = store.keep(values(), str(what))
+        whole = store.keep(values(), source_name(what))
         return replace(one.with_values(whole), rows=np.concatenate(rows) if rows else None)
 
 
@@ -127,8 +128,9 @@ def load_table(
             yield Table(points, require_names(found, len(found)) if raw.named else (), labels=raw.labels(label_column))
 
     table = Table.joined(read(), Store(), path)
+    values = values_of(split_by, partition_column, len(table.points), path)
     _require_numbers(found, n_bad.tolist(), path)
-    return replace(table, partition_values=values_of(split_by, partition_column, len(table.points), path))
+    return replace(table, partition_values=values)
 
 
 def _numeric(
@@ -154,7 +156,6 @@ def _numeric(
 
 def _require_numbers(names: Sequence[str], n_bad: Sequence[Sequence[int]], path: str | Path) -> None:
     """Refuse the first column with cells that are text among numbers, or missing, of which so many are bad."""
-    located = str(Path(path).expanduser().absolute())
     for counts, problem, mend in (
         (n_bad[0], "that is not a number among numbers", "correct these cells, or remove the column from the file"),
         (n_bad[1], "that is missing or infinite", "fill in these cells, or remove the rows or the column"),
@@ -163,8 +164,8 @@ def _require_numbers(names: Sequence[str], n_bad: Sequence[Sequence[int]], path:
         if bad:
             more = f" (and {len(bad) - 1} more columns have such rows)" if len(bad) > 1 else ""
             raise DataError(
-                f"the column {names[bad[0]]!r} of {located!r} has {counts[bad[0]]} rows with a value {problem}"
-                f"{more}, but every value must be a finite number: {mend}."
+                f"the column {names[bad[0]]!r} of {source_name(path)!r} has {counts[bad[0]]} rows with a value "
+                f"{problem}{more}, but every value must be a finite number: {mend}."
             )
 
 
@@ -239,8 +240,7 @@ def load_declared(path: str | Path, layout: Layout, store: Store = Store()) -> T
         level, sentence = logging.WARNING, "left out rows with cells that are no finite number, in"
         if not len(table.points):
             level, sentence = logging.ERROR, "NO row has a finite number in each of the columns; look at"
-        located = Path(path).expanduser().absolute()
-        say_once(level, f"{located}: {sentence} {', '.join(map(repr, bad))}.")
+        say_once(level, f"{source_name(path)}: {sentence} {', '.join(map(repr, bad))}.")
     return table
 
 
@@ -276,7 +276,7 @@ def load_by_schema(
         labels = kept if layout.label_column else None
         return Table(kept, schema.feature_names, labels=labels, schema=schema).with_values(kept)
     table = Table.joined(read(), store, source)
-    schema.tell(f"the table {str(source)!r}", n_rows, added(all_seen), len(table.points))
+    schema.tell(f"the table {source_name(source)!r}", n_rows, added(all_seen), len(table.points))
     values = values_of(split_by, partition_column, n_rows, source)
     return replace(table, partition_values=None if values is None or table.rows is None else values[table.rows])
 

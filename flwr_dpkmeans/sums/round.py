@@ -189,7 +189,7 @@ class PrivateSum:
         """Return one client's arrays; its labels, (n_points,), and the columns of a profile that stand `beside` its
         points, are looked at where the round has a use for them."""
         if not self.in_blocks:
-            points = np.asarray(points)
+            points, labels = np.asarray(points), None if labels is None else np.asarray(labels)
         elif self.profiles and beside is not None:
             points = np.hstack([points, beside]) if isinstance(points, np.ndarray) else points.beside(beside)
         if self.labelled is None or labels is None:

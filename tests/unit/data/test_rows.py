@@ -32,6 +32,7 @@ FRAME = pd.DataFrame(
         "kind": np.random.default_rng(2).choice(["x", "y", "?"], N),
         "a": np.random.default_rng(0).normal(size=N),
         "class": np.arange(N) % 3,
+        "note": [None] * 200 + ["text"] * (N - 200),
     }
 )
 FRAME.loc[[0, 99, 100, N - 1], "a"] = np.nan
@@ -57,8 +58,10 @@ def files(tmp_path: Path) -> list[Path]:
     """One table as a file, as a folder of two with other types and orders, and as text."""
     FRAME.to_parquet(tmp_path / "one.parquet", row_group_size=30)
     (tmp_path / "parts").mkdir()
-    FRAME[:110].to_parquet(tmp_path / "parts" / "0.parquet")
-    FRAME[110:][["class", "a", "b", "kind"]].astype({"class": float}).to_parquet(tmp_path / "parts" / "1.parquet")
+    FRAME[:200].to_parquet(tmp_path / "parts" / "0.parquet")
+    FRAME[200:][["class", "a", "note", "b", "kind"]].astype({"class": float}).to_parquet(
+        tmp_path / "parts" / "1.parquet"
+    )
     FRAME.to_csv(tmp_path / "one.csv", index=False)
     return [tmp_path / "one.parquet", tmp_path / "parts", tmp_path / "one.csv"]
 
@@ -100,6 +103,10 @@ def test_a_simulated_table_is_the_same_and_its_gaps_are_counted_in_all_blocks(
     assert np.asarray(found.points).tobytes() == whole.points.tobytes()
     assert found.partition_values is not None
     assert found.partition_values.tolist() == FRAME["kind"].tolist()
+    assert load_table(files[1], ignored=["a", "kind", "class"]).names == ("b",)  # what is null in one file is no number
+    kept = load_by_schema(files[1], SCHEMA)
+    assert kept.rows is not None
+    assert kept.rows.tolist() == np.flatnonzero(FRAME["kind"] != "?").tolist()
     with pytest.raises(DataError, match=r"'a' of .* has 4 rows with a value that is missing"):
         load_table(files[0], columns=["a"])
 
