@@ -17,10 +17,12 @@ from flwr_dpkmeans.__main__ import main
 from flwr_dpkmeans.algorithms import kmeans_task
 from flwr_dpkmeans.algorithms.kmeans_task import _counts_std
 from flwr_dpkmeans.algorithms.moments import Moments
+from flwr_dpkmeans.algorithms.naive_bayes import pulled_together
 from flwr_dpkmeans.algorithms.noise_budget import root_at_least
 from flwr_dpkmeans.data.partition import MixtureClients
-from flwr_dpkmeans.data.points import read_ranges
-from flwr_dpkmeans.errors import ConfigurationError, PlanError
+from flwr_dpkmeans.data.points import Bounds, read_ranges
+from flwr_dpkmeans.data.schema import widened
+from flwr_dpkmeans.errors import ConfigurationError, PlanError, ProtocolError
 from flwr_dpkmeans.flower.app_guard import Guard, GuardError, write_programs
 from flwr_dpkmeans.flower.kmeans_client import KMeansClient
 from flwr_dpkmeans.kmeans.projected import standing_out
@@ -30,6 +32,7 @@ from flwr_dpkmeans.node.policy import _LONGEST_QUOTE, _quote
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.losses import _grid_step
 from flwr_dpkmeans.privacy.noise import SecureNoise
+from flwr_dpkmeans.secagg.messages import pack_boxes, unpack_boxes
 from flwr_dpkmeans.secagg.roster import MOST_FINGERPRINTS, Roster, fingerprints
 from flwr_dpkmeans.sums.draft import MAX_VECTOR_LENGTH, build_algorithm, draft_plan
 from flwr_dpkmeans.sums.round import PrivateSum, State
@@ -199,3 +202,21 @@ def test_noise_that_is_as_large_as_a_cluster_is_told(monkeypatch: pytest.MonkeyP
 def test_the_longest_vector_has_twice_the_room_that_it_needs() -> None:
     """2^24 entries of 8 bytes are 2^27."""
     assert MAX_BLOB_BYTES == 2 * 8 * MAX_VECTOR_LENGTH == 268_435_456
+
+
+def test_variances_that_differ_by_less_than_their_noise_become_their_mean() -> None:
+    """1 and 3 differ from 2 by 1, less than the noise of 2."""
+    found = pulled_together(np.array([[1.0], [3.0]]), np.ones(2), np.full((2, 1), 2.0))
+    assert found.tolist() == [[2.0], [2.0]]
+
+
+def test_a_range_is_not_widened_by_a_rounding_error() -> None:
+    """One column is longer than the other by 1e-13 of it, which is 1e-4 of the other's 1e9."""
+    stated = Bounds((0.0, 0.0), (1e9, 1.0))
+    assert widened([(1, 1.0), (1, 1.0)], stated, [1e9, 1.0 / (1.0 + 1e-13)]) == stated
+
+
+@pytest.mark.parametrize("blob", [pack_boxes({1: b"x"}) * 2, pack_boxes({1: b"xy"})[:-1]])
+def test_boxes_that_are_repeated_or_cut_off_are_refused(blob: bytes) -> None:
+    with pytest.raises(ProtocolError, match="cut off or repeated"):
+        unpack_boxes(blob)
