@@ -23,7 +23,6 @@ class LaplaceFastLloyd(FastLloyd):
     """
 
     name = "fastlloyd_laplace"
-    title = "FastLloyd with Laplace noise"
     noise = NoiseShape.LAPLACE
 
     def build(self, known: Known) -> Algorithm:

@@ -67,7 +67,6 @@ class PEMeans(KMeansTask):
     """Votes for evolving candidates, Gaussian noise."""
 
     name = "pe_means"
-    title = "PE-means (Humphries, Lin, Yekhanin 2026)"
     trust = "distributed"
     needs_n_examples = True
     options: PEMeansOptions = PEMeansOptions()
@@ -102,7 +101,6 @@ class HDPEMeans(PEMeans):
     """Votes for candidates in a random projection, then one sum of the rows themselves."""
 
     name = "hdpe_means"
-    title = "HDPE-means (Humphries, Lin, Yekhanin 2026), all steps paid for"
     options: HDPEMeansOptions = HDPEMeansOptions()
 
     def build(self, known: Known) -> Algorithm:

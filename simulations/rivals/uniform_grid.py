@@ -50,7 +50,6 @@ class UniformGrid(KMeansTask):
     """One histogram over cells, and k-means of their centres."""
 
     name = "eugkm"
-    title = "EUGkM: k-means of a noisy uniform grid (Su et al. 2016)"
     trust = "distributed"
     needs_n_examples = True
     options: UniformGridOptions = UniformGridOptions()
