@@ -177,7 +177,7 @@ def test_a_grid_has_the_papers_number_of_cells_and_noise_of_both_signs_cancels()
     assert (grid_side(100, 6, 0.1), grid_side(10**7, 2, 1.0)) == (2, int((2**17) ** 0.5))
     with pytest.raises(PlanError, match="a grid of 20 cells in each of 4 columns has more than 131072"):
         built("eugkm", cells_per_column=20)
-    cells = np.array([[-0.5], [-0.25], [0.5], [0.0], [0.0]])
+    cells = np.array([[-0.5], [-0.25], [0.5], [0.25], [0.25]])
     found, counts = weighted_kmeans(cells, np.array([10.0, 30.0, 20.0, 5.0, -5.0]), 2)
     order = np.argsort(found[:, 0])
     assert found[order, 0].tolist() == [-0.3125, 0.5]
