@@ -263,7 +263,7 @@ def test_start_becomes_flowers_supernode_with_guarded_programs_only(
     command, environment = started["command"], started["environment"]
     assert isinstance(command, list)
     assert isinstance(environment, dict)
-    assert started["program"] == sys.executable
+    assert started["program"] == str(Path(sys.executable).with_name("flower-supernode"))
     assert "--insecure" in command
     assert "allow-runtime-dependency-installation" not in str(command)
     assert f"policy='{tmp_path / 'policy.toml'}'" in command[-1]
@@ -274,6 +274,13 @@ def test_start_becomes_flowers_supernode_with_guarded_programs_only(
     assert [name for name in environment if name.startswith("PYTHON")] == ["PYTHONUNBUFFERED", "PYTHONSAFEPATH"]
     assert SOME_APP in (tmp_path / "home" / "guarded-programs" / "flwr-clientapp").read_text()
     assert (tmp_path / "home").stat().st_mode & 0o777 == 0o700
+    # Where it is asked for, Flower's program with shorter waits, and the same words.
+    with pytest.raises(Started):
+        main(["node", "start", str(file), "--eager"])
+    eager = started["command"]
+    assert isinstance(eager, list)
+    assert eager[:5] == [sys.executable, "-I", "-m", "simulations.deploy.supernode", "--wait"]
+    assert eager[5:] == command[1:]
 
 
 def test_apps_are_started_by_another_user_where_isolation_is_process(
