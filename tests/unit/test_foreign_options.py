@@ -121,7 +121,9 @@ def test_every_door_refuses_with_the_same_sentence(algorithm: str, option: str) 
         told.add(sentence_of(lambda: estimator(algorithm, **given).fit(PARTS)))
     if algorithm in STRATEGIES:
         told.add(sentence_of(lambda: STRATEGIES[algorithm](3, bounds=BOUNDS, **given)))
-    if algorithm in clusterings() and "." not in next(iter(run_config(**given))):
+    if all(option not in options_of(one) for one in clusterings()):
+        pass  # of a baseline in one place, for which a federation has no key
+    elif algorithm in clusterings() and "." not in next(iter(run_config(**given))):
         told.add(sentence_of(lambda: of_flwr_run(algorithm, **given)))
     elif algorithm in clusterings() and option not in ("max_silent", "masking"):
         text = sentence_of(lambda: of_flwr_run(algorithm, **given))
