@@ -25,12 +25,13 @@ def residuals_not_divided_by_the_radius(patch: pytest.MonkeyPatch) -> None:
     """Pulled back to the radius, but in units of the data."""
 
     def unscaled(rows: Array, radius: float) -> Array:
-        norms = np.sqrt(np.einsum("ij,ij->i", rows, rows))
-        factors = np.minimum(1.0, radius / np.maximum(norms, 1e-12))
-        return lloyd.toward_zero(rows * factors[:, None])
+        squares: Array = np.einsum("ij,ij->i", rows, rows)
+        factors = np.minimum(1.0, radius / np.maximum(np.sqrt(squares), 1e-12))
+        rows *= (factors * 2.0**16)[:, None]
+        np.trunc(rows, out=rows)
+        return squares
 
-    patch.setattr(residuals, "unit_residuals", unscaled)
-    patch.setattr(proxy_rounds, "unit_residuals", unscaled)
+    patch.setattr(residuals, "_divide", unscaled)
 
 
 def rows_in_two_bins_of_distance(patch: pytest.MonkeyPatch) -> None:
@@ -88,8 +89,19 @@ def rounded_away_from_zero(patch: pytest.MonkeyPatch) -> None:
         scaled = np.asarray(values) * 2.0**16
         return np.copysign(np.ceil(np.abs(scaled)), scaled) / 2.0**16 + 0.0
 
-    for module in (lloyd, projected, residuals):
+    for module in (lloyd, projected):
         patch.setattr(module, "toward_zero", away)
+    divided = residuals._divide
+
+    def divided_away(rows: Array, radius: float) -> Array:
+        before = rows.copy()
+        squares = divided(rows, radius)
+        at_least = max(radius, residuals._SMALLEST_RADIUS)
+        whole = before * (residuals.SHADE * 2.0**16 / np.maximum(np.sqrt(squares), at_least))[:, None]
+        rows[:] = np.copysign(np.ceil(np.abs(whole)), whole)
+        return squares
+
+    patch.setattr(residuals, "_divide", divided_away)
 
 
 def no_slack_for_the_rounded_triangle(patch: pytest.MonkeyPatch) -> None:
