@@ -130,7 +130,7 @@ def test_other_mechanisms_find_the_centres(dp: str) -> None:
 
 
 def test_laplace_noise_has_its_sensitivity_and_its_price() -> None:
-    params = Params(k=2, dim=3, dp="laplace", epsilon=2.0, max_dist=0.25, num_clients=2, iters=4)
+    params = Params(k=2, dim=3, dp="laplace", epsilon=2.0, max_dist=0.25, num_clients=2, iters=4, seed=1)
     values = np.random.default_rng(0).uniform(-1, 1, (50, 3))
     for index in range(2):
         MaskedClient(index, values, params)
