@@ -115,7 +115,7 @@ def test_three_nodes_agree_and_strangers_are_turned_away(tmp_path: Path) -> None
     assert_nothing_is_left(folder, ports)
     assert listed.count('"status": "online"') == 3
     assert listed.count('"node-id"') == 3
-    assert "about 16 s, 4 round trips" in said
+    assert "about 24 s, 4 round trips" in said
     assert len(re.findall(r"^round \d/2 .* 3 clients", said, re.MULTILINE)) == 2
     for result in collect(sites):
         np.testing.assert_array_equal(result.centroids, in_process(3))
