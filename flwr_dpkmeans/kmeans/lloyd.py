@@ -150,7 +150,7 @@ def _check_shapes(points: npt.NDArray[np.generic], centroids: FloatArray) -> Non
         raise DataError("the number of centroids is 0, but it must be at least 1: give at least one centroid.")
 
 
-BLOCK_BYTES = 1 << 23
+BLOCK_BYTES = 1 << 21
 """Of one working array; a step has a handful of them. What is returned, and the centres, come on top."""
 
 
