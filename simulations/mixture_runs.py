@@ -217,11 +217,21 @@ def require_seeds(seeds: int) -> None:
         raise ConfigurationError(f"seeds is {seeds}, but at least 1 is needed for a mean: give one such as 5.")
 
 
-def exit_code(run: Callable[[], None]) -> int:
-    """Run a command; a mistake of the caller is one sentence on stderr and exit code 2."""
+RESUMES = "stopped; the same command continues"
+
+
+def exit_code(run: Callable[[], int | None], stopped: str = "") -> int:
+    """Run a command; a mistake of the caller is one sentence on stderr and exit code 2.
+
+    With a sentence for it, so is Ctrl-C, whose code is 130.
+    """
     try:
-        run()
+        return run() or 0
     except DPKMeansError as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         return 2
-    return 0
+    except KeyboardInterrupt:
+        if not stopped:
+            raise
+        print(stopped, file=sys.stderr)
+        return 130

@@ -19,12 +19,13 @@ from typing import Any
 import hydra
 from omegaconf import DictConfig
 
-from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError
+from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.results.writer import REPORT_FILE, write_folder
 from simulations.engines import run_settings
 from simulations.expansion import CONFIGURATION, Sweep, expand
 from simulations.figure_specs import parse_specs
 from simulations.job import log_quietly, result_row
+from simulations.mixture_runs import RESUMES, exit_code
 from simulations.sweep import default_workers, run_sweep
 
 _MANY = ("-m", "--multirun")
@@ -57,19 +58,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     overrides = [one for one in given if one not in _MANY]
     log_quietly()
-    try:
-        sweep = expand(overrides)
-        if sweep.name is None and len(sweep.settings) == 1 and not set(given) & set(_MANY):
-            return _one(sweep.settings[0])
-        if sweep.name is None and not set(given) & set(_MANY):
-            raise ConfigurationError(f"the overrides name {len(sweep.settings)} runs: sweep over them with -m.")
-        return _many(sweep, overrides)
-    except DPKMeansError as error:
-        print(f"{type(error).__name__}: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("stopped; the same command continues", file=sys.stderr)
-        return 130
+    return exit_code(lambda: _ran(overrides, many=bool(set(given) & set(_MANY))), RESUMES)
+
+
+def _ran(overrides: Sequence[str], *, many: bool) -> int:
+    """What the overrides name: one run, or a sweep."""
+    sweep = expand(overrides)
+    if sweep.name is None and len(sweep.settings) == 1 and not many:
+        return _one(sweep.settings[0])
+    if sweep.name is None and not many:
+        raise ConfigurationError(f"the overrides name {len(sweep.settings)} runs: sweep over them with -m.")
+    return _many(sweep, overrides)
 
 
 def _one(settings: Mapping[str, Any]) -> int:

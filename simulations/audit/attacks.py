@@ -36,14 +36,14 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
-from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError, nearest
+from flwr_dpkmeans.errors import ConfigurationError, nearest
 from flwr_dpkmeans.results.writer import write_whole
 from simulations.audit.attack_games import ALGORITHMS, DATA
 from simulations.audit.attack_picture import draw_curves
 from simulations.audit.attack_reconstruction import reconstruct
 from simulations.audit.attack_runs import RATES, Cell, Row, flat_row, game_of, run_cells
 from simulations.job import log_quietly
-from simulations.mixture_runs import wide_console
+from simulations.mixture_runs import RESUMES, exit_code, wide_console
 
 CSV_FILE, JSON_FILE, RECONSTRUCTION_FILE, PICTURE_FILE = (
     "attacks.csv",
@@ -148,14 +148,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     log_quietly()
     # Set for the workers: matrices are tiny, and more threads than cores slow everything down.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    try:
-        return _run(parse_request(given))
-    except DPKMeansError as error:
-        print(f"{type(error).__name__}: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("stopped; the same command continues", file=sys.stderr)
-        return 130
+    return exit_code(lambda: _run(parse_request(given)), RESUMES)
 
 
 def _run(request: Request) -> int:

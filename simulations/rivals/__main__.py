@@ -14,6 +14,7 @@ from pathlib import Path
 from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError
 from flwr_dpkmeans.results.writer import write_whole
 from simulations.job import log_quietly
+from simulations.mixture_runs import RESUMES, exit_code
 from simulations.rivals.rival_data import DPM, SETS, prepared
 from simulations.rivals.rival_figure import draw
 from simulations.rivals.rival_runs import METHODS, jobs, run
@@ -28,17 +29,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run what is missing, and write table and figure; 0, 1 if a run failed, or 2 for a mistake of the caller."""
     options = _parser().parse_args(arguments)
     log_quietly()
-    try:
-        sets = options.sets or _there(options.data_dir)
-        sweep = jobs(sets, options.methods, options.seeds, options.data_dir)
-        result = run_sweep(sweep, Path(options.output), workers=default_workers(options.workers), run=run)
-        _write(Path(options.output))
-    except DPKMeansError as error:
-        print(f"{type(error).__name__}: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("stopped; the same command continues", file=sys.stderr)
-        return 130
+    return exit_code(lambda: _compare(options), RESUMES)
+
+
+def _compare(options: argparse.Namespace) -> int:
+    """Run, write, and say how many runs there were."""
+    sets = options.sets or _there(options.data_dir)
+    sweep = jobs(sets, options.methods, options.seeds, options.data_dir)
+    result = run_sweep(sweep, Path(options.output), workers=default_workers(options.workers), run=run)
+    _write(Path(options.output))
     print(f"{result.n_run} runs, {result.n_reused} were finished before, {result.n_failed} failed", file=sys.stderr)
     return 1 if result.n_failed else 0
 
