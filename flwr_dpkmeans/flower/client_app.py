@@ -50,8 +50,8 @@ from flwr_dpkmeans.flower.kmeans_client import DESCRIBE, STATISTIC, KMeansClient
 from flwr_dpkmeans.log import LogOptions, Place, event, placed, placed_logger, printable, show_logs, where_raised
 from flwr_dpkmeans.node.guard import NodeGuard, NodeSettings, failed
 from flwr_dpkmeans.node.guard import logger as node_logger
+from flwr_dpkmeans.node.identity import Identity
 from flwr_dpkmeans.node.ledger import FileLedger
-from flwr_dpkmeans.node.node_settings import Identity
 from flwr_dpkmeans.node.policy import DEPLOYED, ClientPolicy
 from flwr_dpkmeans.options import AUTO
 from flwr_dpkmeans.privacy.report import PrivacyReport

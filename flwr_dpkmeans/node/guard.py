@@ -23,8 +23,8 @@ from flwr_dpkmeans.errors import (
     listed,
 )
 from flwr_dpkmeans.log import event, name_nodes, placed_logger, printable
+from flwr_dpkmeans.node.identity import Identity
 from flwr_dpkmeans.node.ledger import RESULT_TAKEN, SHARES_GIVEN, LedgerEntry, MemoryLedger, Past, unfinished
-from flwr_dpkmeans.node.node_settings import Identity
 from flwr_dpkmeans.node.policy import Asked, ClientPolicy, has_bounds_by_name
 from flwr_dpkmeans.privacy.report import PrivacyReport, told, utc_now
 from flwr_dpkmeans.secagg.messages import SumRequest, UnmaskRequest

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError
 from flwr_dpkmeans.flower.app_guard import GuardError, digest_of
-from flwr_dpkmeans.node.invitation import Invitation
+from simulations.deploy.invitation import Invitation
 
 HOST = "127.0.0.1"
 """The SuperLink serves everybody who reaches its port, so that it is this machine's alone."""

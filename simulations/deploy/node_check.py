@@ -36,9 +36,8 @@ from flwr_dpkmeans.flower import app_guard
 from flwr_dpkmeans.flower.server_app import run_keys, strategy_from_run_config
 from flwr_dpkmeans.flower.strategy import first_plan
 from flwr_dpkmeans.node.guard import NodeGuard, NodeSettings, unfinished_sentence
-from flwr_dpkmeans.node.invitation import Invitation, plain_certificates
+from flwr_dpkmeans.node.identity import Identity
 from flwr_dpkmeans.node.ledger import FileLedger, unfinished
-from flwr_dpkmeans.node.node_settings import Identity, Isolation, NodeOptions
 from flwr_dpkmeans.node.policy import DEPLOYED, ClientPolicy
 from flwr_dpkmeans.privacy.release import PrivacyUnit
 from simulations.deploy.findings import (
@@ -54,6 +53,8 @@ from simulations.deploy.findings import (
     require_unchangeable,
     require_writable,
 )
+from simulations.deploy.invitation import Invitation, plain_certificates
+from simulations.deploy.node_options import Isolation, NodeOptions
 
 OLDEST_FLOWER = "1.41"
 MOST_CLOCK_SECONDS = 2.0

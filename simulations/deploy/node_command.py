@@ -14,14 +14,14 @@ from typing import Any
 
 from flwr_dpkmeans.errors import Actions, CommandLine, ConfigurationError
 from flwr_dpkmeans.flower import app_guard
-from flwr_dpkmeans.node.commands import owner_sees
-from flwr_dpkmeans.node.invitation import Invitation
-from flwr_dpkmeans.node.node_settings import Isolation, NodeOptions
 from flwr_dpkmeans.node.policy import DEPLOYED, ClientPolicy
 from flwr_dpkmeans.results.page import CONSOLE, rendered
 from simulations.deploy.findings import Verdict, app_hash, flower_environment, program
+from simulations.deploy.invitation import Invitation
 from simulations.deploy.node_check import MOST_CLOCK_SECONDS, UnansweredError, ask, check
+from simulations.deploy.node_options import Isolation, NodeOptions
 from simulations.deploy.node_setup import SETTINGS_FILE, init, pin
+from simulations.deploy.owner_commands import owner_sees
 
 EAGER = (sys.executable, "-I", "-m", "simulations.deploy.supernode")
 """Flower's SuperNode with shorter waits, written into its modules while it runs: only where that is asked for."""

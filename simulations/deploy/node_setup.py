@@ -17,11 +17,12 @@ from flwr_dpkmeans.data.readers import open_table
 from flwr_dpkmeans.data.schema import Schema
 from flwr_dpkmeans.errors import ConfigurationError, listed
 from flwr_dpkmeans.node import policy as policy_module
-from flwr_dpkmeans.node.certificates import write_new, write_node_key
-from flwr_dpkmeans.node.invitation import Invitation
-from flwr_dpkmeans.node.node_settings import Identity, NodeOptions
+from flwr_dpkmeans.node.identity import Identity, write_new
+from simulations.deploy.certificates import write_node_key
 from simulations.deploy.findings import HOST, NoteError, require_free, require_proposed, require_writable
+from simulations.deploy.invitation import Invitation
 from simulations.deploy.node_check import NodeCheck
+from simulations.deploy.node_options import NodeOptions
 
 SETTINGS_FILE = "node.toml"
 _FIRST_PORT, _N_PORTS = 9094, 20_000  # below those that systems take by themselves

@@ -36,12 +36,11 @@ from pydantic import TypeAdapter, ValidationError
 from flwr_dpkmeans.errors import Actions, CommandLine, ConfigurationError, DPKMeansError, listed
 from flwr_dpkmeans.flower.app_guard import require_private
 from flwr_dpkmeans.log import printable
-from flwr_dpkmeans.node.certificates import write_certificates, write_new
-from flwr_dpkmeans.node.invitation import Invitation, Name, Party
+from flwr_dpkmeans.node.identity import write_new
 from flwr_dpkmeans.node.ledger import lock
-from flwr_dpkmeans.node.node_settings import NodeOptions
 from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.results.writer import PAGE_FILE, REPORT_FILE
+from simulations.deploy.certificates import write_certificates
 from simulations.deploy.findings import (
     HOST,
     Finding,
@@ -58,7 +57,9 @@ from simulations.deploy.findings import (
     require_unchangeable,
     require_writable,
 )
+from simulations.deploy.invitation import Invitation, Name, Party
 from simulations.deploy.node_command import PAGE_PORT
+from simulations.deploy.node_options import NodeOptions
 from simulations.deploy.run_command import listed_runs
 from simulations.deploy.server_options import FILE, ServerOptions
 

@@ -13,10 +13,10 @@ from flwr.supercore.interceptors.http.runtime_version import RuntimeVersionHttpI
 from pydantic import Field
 
 from flwr_dpkmeans.errors import ConfigurationError
-from flwr_dpkmeans.node.certificates import write_new
-from flwr_dpkmeans.node.invitation import Invitation
-from flwr_dpkmeans.node.node_settings import LocalPath, SettingsFile
+from flwr_dpkmeans.node.identity import write_new
 from simulations.deploy.findings import HOST, flower_environment, program, search_path
+from simulations.deploy.invitation import Invitation
+from simulations.deploy.node_options import LocalPath, SettingsFile
 
 FILE = "server.toml"
 LEAST_PARTIES = 3

@@ -19,7 +19,7 @@ from flwr_dpkmeans.data.bundled import load_bundled
 from flwr_dpkmeans.data.partition import partition_indices
 from flwr_dpkmeans.flower.client_app import HOME_FOLDER
 from flwr_dpkmeans.flower.progress import Outcome, read_progress, runs_below
-from flwr_dpkmeans.node.certificates import write_node_key
+from simulations.deploy.certificates import write_node_key
 from simulations.deploy.collected import collect
 from simulations.deploy.credentials import make_credentials
 from simulations.deploy.dashboard import server_page

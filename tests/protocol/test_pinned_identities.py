@@ -32,8 +32,8 @@ from support.protocol_federation import Federation, Truth, Words, grid_parts, ma
 from flwr_dpkmeans.errors import ConfigurationError, IdentityError, RefusalError
 from flwr_dpkmeans.flower.client_app import node_settings
 from flwr_dpkmeans.node.guard import NodeGuard, NodeSettings
+from flwr_dpkmeans.node.identity import Identity
 from flwr_dpkmeans.node.ledger import MemoryLedger
-from flwr_dpkmeans.node.node_settings import Identity
 from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.privacy.report import PrivacyReport, told
 from flwr_dpkmeans.secagg.keys import FixedPointVector, generate_private_key, public_key_of

@@ -28,7 +28,7 @@ from support.protocol_federation import (
 from flwr_dpkmeans.errors import CohortError, RefusalError
 from flwr_dpkmeans.flower.server_app import strategy_from_run_config
 from flwr_dpkmeans.flower.strategy import PrivateKMeans
-from flwr_dpkmeans.node.node_settings import Identity
+from flwr_dpkmeans.node.identity import Identity
 from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.secagg import recover as server_module
 from flwr_dpkmeans.secagg.agreement import GIVEN_BYTES

@@ -30,7 +30,7 @@ from test_hostile_server import VICTIM, changed, hostile, small_config
 import flwr_dpkmeans
 from flwr_dpkmeans.errors import DPKMeansError, RefusalError, VersionError
 from flwr_dpkmeans.flower.engines import Node
-from flwr_dpkmeans.node.node_settings import Identity
+from flwr_dpkmeans.node.identity import Identity
 from flwr_dpkmeans.secagg import keys
 from flwr_dpkmeans.secagg import roster as identity_module
 from flwr_dpkmeans.secagg.roster import verify

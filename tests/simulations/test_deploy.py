@@ -17,11 +17,11 @@ import simulations.deploy
 from flwr_dpkmeans.data.tables import Layout, load_declared, load_table
 from flwr_dpkmeans.errors import ConfigurationError, DataError, DisagreementError, RefusalError
 from flwr_dpkmeans.flower.server_app import strategy_from_run_config
-from flwr_dpkmeans.node.certificates import write_node_key
 from flwr_dpkmeans.node.ledger import Past
 from flwr_dpkmeans.node.policy import DEPLOYED, Asked, ClientPolicy
 from flwr_dpkmeans.sums.draft import draft_plan, worst_case
 from simulations.deploy.__main__ import expected_duration, main, run_settings
+from simulations.deploy.certificates import write_node_key
 from simulations.deploy.collected import collect
 from simulations.deploy.credentials import make_credentials
 from simulations.deploy.sites import Site, default_policy, known_facts, make_sites

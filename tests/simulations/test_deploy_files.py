@@ -23,8 +23,8 @@ import yaml
 from flwr.superlink.cli.flower_superlink import _parse_args_run_superlink as superlink_parser
 
 import simulations.deploy
-from flwr_dpkmeans.node.node_settings import NodeOptions
 from simulations.deploy.node_command import apps_command, supernode_command
+from simulations.deploy.node_options import NodeOptions
 from simulations.flower_processes import free_ports
 
 HOST = Path(simulations.deploy.__file__).parent / "host"

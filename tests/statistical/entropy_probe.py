@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from flwr_dpkmeans.node.node_settings import Identity
+from flwr_dpkmeans.node.identity import Identity
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.noise import NoiseKind, OpenDPNoise, SecureNoise, noise_source
 from flwr_dpkmeans.secagg.agreement import Slots, share

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from flwr_dpkmeans.node.node_settings import Identity
+from flwr_dpkmeans.node.identity import Identity
 from simulations.deploy.sites import default_policy
 from simulations.flower_processes import free_ports
 

@@ -19,8 +19,8 @@ from flwr_dpkmeans.flower.engines import Node
 from flwr_dpkmeans.flower.kmeans_client import KMeansClient
 from flwr_dpkmeans.flower.strategy import KMeansResult, PrivateKMeans
 from flwr_dpkmeans.node.guard import NodeSettings
+from flwr_dpkmeans.node.identity import Identity
 from flwr_dpkmeans.node.ledger import MemoryLedger
-from flwr_dpkmeans.node.node_settings import Identity
 from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.report import PrivacyReport

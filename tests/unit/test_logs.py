@@ -50,8 +50,8 @@ from flwr_dpkmeans.log import (
     where_raised,
 )
 from flwr_dpkmeans.node.guard import NodeGuard, NodeSettings, logger
+from flwr_dpkmeans.node.identity import Identity
 from flwr_dpkmeans.node.ledger import MemoryLedger
-from flwr_dpkmeans.node.node_settings import Identity
 from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.secagg.messages import Stage
 from flwr_dpkmeans.secagg.roster import Credential

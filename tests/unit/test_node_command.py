@@ -21,11 +21,11 @@ from flwr_dpkmeans.__main__ import COMMANDS, main
 from flwr_dpkmeans.errors import ConfigurationError, RefusalError
 from flwr_dpkmeans.flower.app_guard import digest_of
 from flwr_dpkmeans.node.ledger import FileLedger, LedgerEntry
-from flwr_dpkmeans.node.node_settings import NodeOptions
 from simulations.deploy import findings, node_check, node_command
 from simulations.deploy.credentials import make_credentials
 from simulations.deploy.findings import NoteError, Verdict
 from simulations.deploy.node_check import Answer, NodeCheck, check
+from simulations.deploy.node_options import NodeOptions
 
 ROOT = Path(__file__).resolve().parents[2]
 ITEMS = ["file", "app", "flower", "port", "connection", "superlink", "clock", "home", "policy", "identity", "ledger"]

@@ -22,14 +22,14 @@ from support.superlink_stand_in import UNKNOWN, StandIn, standing_in
 
 from flwr_dpkmeans.__main__ import main
 from flwr_dpkmeans.flower.app_guard import digest_of
-from flwr_dpkmeans.node import certificates
-from flwr_dpkmeans.node.invitation import Invitation, Party
+from flwr_dpkmeans.node.identity import Identity
 from flwr_dpkmeans.node.ledger import FileLedger, LedgerEntry
-from flwr_dpkmeans.node.node_settings import Identity, NodeOptions
-from simulations.deploy import findings, node_check, supernode
+from simulations.deploy import certificates, findings, node_check, supernode
 from simulations.deploy.credentials import make_credentials
 from simulations.deploy.findings import Verdict
+from simulations.deploy.invitation import Invitation, Party
 from simulations.deploy.node_check import check
+from simulations.deploy.node_options import NodeOptions
 from simulations.flower_processes import free_ports
 
 SCHEMA = '[columns]\nage = { kind = "number", bounds = [0, 100] }\nheight = { kind = "number", bounds = [100, 220] }\n'

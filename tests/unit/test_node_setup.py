@@ -15,13 +15,14 @@ from support.apps import app_files, packed
 
 from flwr_dpkmeans.__main__ import main
 from flwr_dpkmeans.flower.app_guard import digest_of
-from flwr_dpkmeans.node.certificates import write_certificates, write_node_key
-from flwr_dpkmeans.node.invitation import Invitation, Party
+from flwr_dpkmeans.node.identity import Identity
 from flwr_dpkmeans.node.ledger import FileLedger, LedgerEntry
-from flwr_dpkmeans.node.node_settings import Identity, NodeOptions
 from flwr_dpkmeans.node.policy import DEPLOYED, ClientPolicy
 from simulations.deploy import node_command, node_setup
+from simulations.deploy.certificates import write_certificates, write_node_key
+from simulations.deploy.invitation import Invitation, Party
 from simulations.deploy.node_check import Answer, NodeCheck, UnansweredError
+from simulations.deploy.node_options import NodeOptions
 
 PARTIES = ("ward-7", "ward-8", "ward-9")
 PAGE = Path(__file__).resolve().parents[2] / "simulations" / "deploy" / "README.md"

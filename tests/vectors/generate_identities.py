@@ -10,7 +10,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from flwr_dpkmeans.node.node_settings import Identity
+from flwr_dpkmeans.node.identity import Identity
 from flwr_dpkmeans.secagg import keys
 
 TARGET = Path(__file__).with_name("identities.json")

@@ -23,7 +23,7 @@ from support.flat import flat_estimator
 from support.protocol_federation import make_federation
 
 from flwr_dpkmeans.errors import LocalMisuseError
-from flwr_dpkmeans.node.node_settings import Identity
+from flwr_dpkmeans.node.identity import Identity
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy import noise as _forks
 from flwr_dpkmeans.privacy import noise as samplers

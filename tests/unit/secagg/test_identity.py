@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.serialization import (
 
 from flwr_dpkmeans.__main__ import main
 from flwr_dpkmeans.errors import ConfigurationError, IdentityError, ProtocolError
-from flwr_dpkmeans.node.node_settings import Identity
+from flwr_dpkmeans.node.identity import Identity
 from flwr_dpkmeans.secagg.roster import Credential, Roster, name_of, require_pinned, verify
 
 ALICE, BOB, CAROL = (Identity(letter * 32) for letter in (b"a", b"b", b"c"))

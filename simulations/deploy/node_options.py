@@ -1,68 +1,20 @@
-"""What a node's operator writes down: its identity's file, and NODE.toml, which no message can change."""
+"""What a node's operator writes down in NODE.toml, which no message can change."""
 
 from __future__ import annotations
 
 import json
 import os
 import re
-import stat
 import textwrap
 from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Self
 
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, model_validator
 
 from flwr_dpkmeans.errors import ConfigurationError, finding
-from flwr_dpkmeans.node.certificates import write_new
 from flwr_dpkmeans.node.policy import read_toml
-from flwr_dpkmeans.secagg.roster import Signer
-
-_LONGEST_FILE = 10_000
-# A mounted secret may be readable by the service's group; nobody else may read it, and nobody else may change it.
-_FORBIDDEN_MODE = stat.S_IRWXO | stat.S_IWGRP | stat.S_IXGRP
-
-
-class Identity(Signer):
-    """A party's long-term key pair, kept in a file that only its owner may read."""
-
-    @classmethod
-    def load(cls, path: str | Path) -> Self:
-        """Read the file that `save` wrote; one that is missing, open to others or holds no Ed25519 key is refused."""
-        try:
-            with open(path, "rb") as file:
-                mode = os.fstat(file.fileno()).st_mode
-                content = file.read(_LONGEST_FILE)
-        except OSError as error:
-            raise ConfigurationError(
-                f"the identity {path} cannot be read ({error.strerror or error}): correct the node's 'identity', or "
-                "make one with 'python -m flwr_dpkmeans identity new PATH'."
-            ) from error
-        if os.name == "posix" and mode & _FORBIDDEN_MODE:
-            raise ConfigurationError(
-                f"the identity {path} has mode {stat.S_IMODE(mode):o}, so others may read or change it: chmod 600 it."
-            )
-        try:
-            key: object = load_pem_private_key(content, password=None)
-        except (ValueError, TypeError):  # not PEM, or encrypted
-            key = None
-        if not isinstance(key, Ed25519PrivateKey):
-            raise ConfigurationError(
-                f"the identity {path} holds no unencrypted Ed25519 private key: make one with "
-                "'python -m flwr_dpkmeans identity new PATH'."
-            )
-        return cls(key.private_bytes_raw())
-
-    def save(self, path: str | Path) -> None:
-        """Write the private key (PEM, PKCS 8) into a new file that only its owner may read.
-
-        An existing file is a ConfigurationError and never touched: others have pinned its key.
-        """
-        key = Ed25519PrivateKey.from_private_bytes(self.private_key)
-        write_new(Path(path), key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
 
 
 class Isolation(StrEnum):

@@ -1,10 +1,9 @@
-"""New files with keys and certificates, which nothing overwrites: for TLS and for authenticated SuperNodes."""
+"""Keys and certificates for TLS and for authenticated SuperNodes, in files that nothing overwrites."""
 
 from __future__ import annotations
 
 import datetime
 import ipaddress
-import os
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -14,31 +13,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from flwr_dpkmeans.errors import ConfigurationError
+from flwr_dpkmeans.node.identity import write_new
 
 _CLOCK_SKEW = datetime.timedelta(minutes=5)
-
-
-def write_new(path: Path, content: bytes, *, mode: int = 0o600) -> Path:
-    """Write a file that was not there, and that nobody else could read even for a moment, or a ConfigurationError."""
-    try:
-        # Of two who write at once only one goes on.
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-        except BaseException:
-            path.unlink(missing_ok=True)
-            raise
-    except FileExistsError as error:
-        raise ConfigurationError(f"{path} exists and is left alone: choose another path.") from error
-    except OSError as error:
-        raise ConfigurationError(
-            f"{path} cannot be written ({error.strerror or error}): choose a folder that exists and is yours."
-        ) from error
-    return path
 
 
 def write_node_key(path: Path) -> Path:

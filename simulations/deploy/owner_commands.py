@@ -18,9 +18,10 @@ from flwr_dpkmeans.data.schema import MOST_OUTSIDE, Schema, Seen, draft
 from flwr_dpkmeans.data.tables import Layout, look_by_schema
 from flwr_dpkmeans.errors import Actions, CommandLine, ConfigurationError, listed, nearest
 from flwr_dpkmeans.log import printable
+from flwr_dpkmeans.node.identity import Identity
 from flwr_dpkmeans.node.ledger import RESULT_TAKEN, FileLedger, LedgerEntry, LedgerReport, inspect_ledger
-from flwr_dpkmeans.node.node_settings import Identity, NodeOptions
 from flwr_dpkmeans.node.policy import DEPLOYED, ClientPolicy
+from simulations.deploy.node_options import NodeOptions
 
 _NO_TERMINAL = 1000
 _LINE = re.compile(r"(?P<time>\S+) [A-Z]+ run (?P<run>\d+)[^:]*: (?P<message>.*)")

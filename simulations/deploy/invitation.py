@@ -16,9 +16,9 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat,
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from flwr_dpkmeans.errors import ConfigurationError, finding, nearest
-from flwr_dpkmeans.node.certificates import write_new
+from flwr_dpkmeans.node.identity import write_new
 from flwr_dpkmeans.node.ledger import locked
-from flwr_dpkmeans.node.node_settings import SettingsFile, Sha256
+from simulations.deploy.node_options import SettingsFile, Sha256
 
 _DIGITS_READ_ALOUD = 40
 
