@@ -11,7 +11,9 @@ allowed: Python's isolated mode ignores its variables and the working directory,
 
 An app's process takes a second of computing to import Flower, for each message. So what starts apps (SuperExec) imports
 it once, leaves a twin of itself behind, and the twin forks a process for each message. The app is none of what a fork
-begins with: every process unpacks and imports it anew.
+begins with: every process unpacks and imports it anew. Compiling it takes as long as importing it does, so the first
+process sends the twin what it compiled from the bytes that it had hashed, before any of them runs. The twin holds that
+in its memory, where no file can be put in its place.
 """
 
 from __future__ import annotations
@@ -21,7 +23,9 @@ import hashlib
 import importlib
 import io
 import json
+import marshal
 import os
+import py_compile
 import re
 import select
 import shlex
@@ -33,7 +37,7 @@ import tempfile
 import time
 import tomllib
 import zipfile
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -44,7 +48,10 @@ _HASH = re.compile(r"[0-9a-f]{64}")
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,99}")
 _MESSAGES = "messages"
 """A pipe, in which a line is what a message's process is started with."""
-_EARLY = ("httpcore", "jinja2", "matplotlib.backends.backend_agg", "matplotlib.figure", "numpy.ma")
+_EARLY = (
+    *("httpcore", "jinja2", "matplotlib.backends.backend_agg", "matplotlib.figure", "numpy.ma", "numpy.polynomial"),
+    *("pydantic.dataclasses", "cryptography.hazmat.primitives.ciphers.aead"),
+)
 """What apps import besides Flower; whichever is not installed is left out."""
 _SEAMS = ("install_from_fab", "get_project_dir", "install_app_dependencies", "get_load_client_app_fn")
 # A server can send refused apps for ever, and a full disk would stop the ledger.
@@ -53,6 +60,33 @@ _LONGEST_ALERTS = 1_000_000
 
 class GuardError(Exception):
     """An app is not approved, or the guard cannot do its work: in both cases nothing runs."""
+
+
+@dataclass(frozen=True)
+class Bytecode:
+    """What a fork knows of apps that were compiled before it, and where it tells of one that was not."""
+
+    known: Mapping[str, Mapping[str, bytes]]
+    """Files by their path in the app, by its hash."""
+    pipe: int
+    """To what has the fork's beginning; it is closed before the app runs, which could write there otherwise."""
+
+    def write(self, digest: str, target: Path) -> None:
+        """Add compiled files to an app that was just unpacked; Python holds them against nothing."""
+        with os.fdopen(self.pipe, "wb") as pipe:
+            files = self.known.get(digest)
+            if files is None:
+                unchecked = py_compile.PycInvalidationMode.UNCHECKED_HASH
+                made = (
+                    py_compile.compile(str(one), quiet=2, invalidation_mode=unchecked) for one in target.rglob("*.py")
+                )
+                files = {os.path.relpath(one, target): Path(one).read_bytes() for one in made if one}
+                with contextlib.suppress(BrokenPipeError):
+                    pipe.write(marshal.dumps({digest: files}))
+                    pipe.flush()
+        for name, content in files.items():
+            (target / name).parent.mkdir(exist_ok=True)
+            (target / name).write_bytes(content)
 
 
 @dataclass(frozen=True)
@@ -65,6 +99,8 @@ class Guard:
     """Private folder in which every message's app is unpacked anew."""
     alerts: Path
     """File that gets a line for each refused app."""
+    bytecode: Bytecode | None = None
+    """Without it, Python compiles what it imports."""
 
     def unpack(self, content: bytes) -> Path:
         """Write an approved app (a whole FAB) into a new folder, or refuse it with a GuardError.
@@ -85,6 +121,8 @@ class Guard:
         try:
             with zipfile.ZipFile(io.BytesIO(content)) as archive:
                 archive.extractall(target)
+            if self.bytecode:
+                self.bytecode.write(digest, target)
         except OSError as error:
             shutil.rmtree(target, ignore_errors=True)
             raise GuardError(f"{target} cannot be written ({error.strerror}): make room on its disk.") from error
@@ -139,6 +177,8 @@ def require_plain(content: bytes) -> None:
     for member in members:
         parts = PurePosixPath(member.filename).parts
         kind = stat.S_IFMT(member.external_attr >> 16)
+        if parts[-1:] and parts[-1].endswith((".pyc", ".pyo")):
+            raise GuardError(f"the app's member {member.filename[:100]!r} is compiled, so nobody can review it")
         if "/" in parts[:1] or ".." in parts or set("\\:\0") & set(member.orig_filename) or kind == stat.S_IFLNK:
             raise GuardError(f"the app's member {member.filename[:100]!r} is a link or leads out of its folder")
 
@@ -248,7 +288,7 @@ def put_before_flower(guard: Guard) -> None:
         setattr(run_clientapp, name, own)
 
 
-def _forked(messages: Path) -> list[str] | None:
+def _forked(messages: Path) -> tuple[list[str], Bytecode] | None:
     """Leave a twin behind, which ends with this process (None), and return in each of its forks what one was sent."""
     ended, alive = os.pipe()
     if os.fork():
@@ -260,15 +300,26 @@ def _forked(messages: Path) -> list[str] | None:
     waiting = os.open(messages, os.O_RDWR)  # with a writer of its own it has no end
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-    while ended not in select.select([ended, waiting], [], [])[0]:
-        for line in os.read(waiting, 2**16).splitlines():
+    known, told = dict[str, Mapping[str, bytes]](), dict[int, bytearray]()
+    while ended not in (ready := select.select([ended, waiting, *told], [], [])[0]):
+        for fork in told.keys() & ready:
+            chunk = os.read(fork, 2**20)
+            told[fork] += chunk
+            if not chunk:
+                os.close(fork)
+                with contextlib.suppress(EOFError):  # it had nothing to tell, or was killed while it told
+                    known |= marshal.loads(told.pop(fork))
+        for line in os.read(waiting, 2**16).splitlines() if waiting in ready else ():
+            heard, tell = os.pipe()
             if not os.fork():
                 signal.signal(signal.SIGINT, signal.default_int_handler)
                 signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-                os.close(ended)
-                os.close(waiting)
+                for own in (ended, waiting, heard, *told):
+                    os.close(own)
                 words: list[str] = json.loads(line)
-                return words
+                return words, Bytecode(known, tell)
+            os.close(tell)
+            told[heard] = bytearray()
     os._exit(0)
 
 
@@ -286,23 +337,23 @@ def _handed_over(messages: Path, words: list[str]) -> bool:
 def main(arguments: Collection[str]) -> None:
     """Run one message's app, if it is approved, or start apps; the arguments are the script's and then Flower's own."""
     allowed, folder, alerts, script, *own = arguments
-    guard, name = Guard(frozenset(filter(None, allowed.split(","))), Path(folder), Path(alerts)), Path(script).name
+    name, bytecode = Path(script).name, None
     messages = Path(script).with_name(_MESSAGES)
     if name == CLIENT_APP and _handed_over(messages, own):
         return
     from flwr.supernode.cli import flwr_clientapp
 
     if name == SUPEREXEC:
-        words = _forked(messages)
-        if words is None:
+        forked = _forked(messages)
+        if forked is None:
             from flwr.supercore.cli import flower_superexec
 
             sys.argv = [SUPEREXEC, *own]
             flower_superexec()
             return
-        own = words
+        own, bytecode = forked
     os.environ["PATH"] = os.defpath  # that of the node leads to the guarded programs alone
-    put_before_flower(guard)
+    put_before_flower(Guard(frozenset(filter(None, allowed.split(","))), Path(folder), Path(alerts), bytecode))
     # A task that an agent was asked for is answered with the refusal, too: without an answer the SuperNode waits.
     sys.argv = [f"guarded {name}", *own]
     flwr_clientapp()

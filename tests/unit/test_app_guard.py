@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import os
 import re
@@ -120,6 +121,11 @@ def test_a_symbolic_link_in_an_app_is_refused(tmp_path: Path) -> None:
     content = packed(app_files(), links={"data": "/etc"})
     with pytest.raises(GuardError, match="link"):
         guard_for(tmp_path, content).unpack(content)
+
+
+def test_bytecode_that_came_with_an_app_is_refused_even_if_it_was_approved() -> None:
+    with pytest.raises(GuardError, match="is compiled, so nobody can review it"):
+        guards.digest_of(packed(app_files() | {"__pycache__/counted.cpython-311.pyc": "secret"}))
 
 
 @pytest.mark.filterwarnings("ignore:Duplicate name")
@@ -274,10 +280,14 @@ _TWINS = """
 import pathlib, runpy, sys, time
 guard = runpy.run_path(sys.argv[1])
 guard["_forked"].__globals__["_EARLY"] = ("no_such_module", "colorsys")
-words = guard["_forked"](pathlib.Path(sys.argv[2]))
-if words is None:
+forked = guard["_forked"](pathlib.Path(sys.argv[2]))
+if forked is None:
     time.sleep(60.0)
 import os, signal
+words, bytecode = forked
+if len(words) > 2:
+    words.append(len(bytecode.known))
+    bytecode.write("a" * 64, pathlib.Path(words[2]))
 print(words, "colorsys" in sys.modules, signal.getsignal(signal.SIGCHLD) == signal.SIG_DFL, os.getpid(), flush=True)
 """
 
@@ -299,6 +309,26 @@ def test_the_process_of_each_message_is_a_fork_that_ends_with_what_starts_apps(t
         said = [superexec.stdout.readline().rpartition(" ") for _ in range(2)]
         assert sorted(line for line, _, _ in said) == ["['--token', '1'] True True", "['--token', 'a b\\n'] True True"]
         assert len({*(process for _, _, process in said), str(superexec.pid)}) == 3
+        # What the first fork compiled, the twin gives to later ones: files that lie about are not asked.
+        for number, mark in enumerate(("reviewed", "poison")):
+            target = tmp_path / mark
+            target.mkdir()
+            (target / "counted.py").write_text(f"MARK = {mark!r}")
+            deadline = time.monotonic() + 20.0
+            while True:
+                assert guards._handed_over(messages, ["--token", "2", str(target)])
+                *_, known = ast.literal_eval(superexec.stdout.readline().rpartition("] ")[0] + "]")
+                if known == number:
+                    break
+                assert time.monotonic() < deadline
+            read = [
+                sys.executable,
+                "-I",
+                "-B",
+                "-c",
+                "import sys; sys.path[0:0] = sys.argv[1:]; import counted as c; print(c.MARK)",
+            ]
+            assert subprocess.check_output([*read, str(target)], text=True) == "reviewed\n"
         superexec.kill()
         # The twin has the other end of this pipe, too.
         assert superexec.stdout.read() == ""
