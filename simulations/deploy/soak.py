@@ -106,11 +106,8 @@ class Federation:
     def begin(self) -> None:
         """Make all files, and start all programs."""
         self.temporary.mkdir(parents=True)
-        self.clock.write_text("+0")
         if self.clocks:
-            subprocess.run(
-                ["cc", "-shared", "-fPIC", "-x", "c", "-o", self.clocks, "-"], input=_CLOCK, text=True, check=True
-            )
+            self.make_clock()
         self.command("server", "init", str(self.office), "--parties", *self.names, "--app", str(self.app))
         self.command("server", "start", str(self.office), "--background")
         centers = np.array([[1.0, 1.0], [6.0, 2.0], [3.0, 7.0]])
@@ -121,17 +118,27 @@ class Federation:
             words = ["--invitation", str(self.office / "invitation.toml"), "--data", f"{name}.csv"]
             self.command("node", "init", name, *words, "--app", str(self.app), "--max-epsilon-total", "1000")
             policy = self.folder / name / "policy.toml"
-            policy.write_text(re.sub("(?m)^min-cohort = .*", "min-cohort = 2", policy.read_text()))
+            text = re.sub("(?m)^min-cohort = .*", "min-cohort = 2", policy.read_text())
+            policy.write_text(re.sub("(?m)^runs-per-day = .*", "runs-per-day = 10000", text))
         for name in self.names:
             self.start(name)
         for name in self.names:
             self.wait_for(name)
 
+    def make_clock(self) -> None:
+        """Compile what says another time to one node, as a file says it."""
+        self.clock.write_text("+0")
+        words = ["cc", "-shared", "-fPIC", "-x", "c", "-o", str(self.clocks), "-"]
+        subprocess.run(words, input=_CLOCK, text=True, check=True)
+
+    @property
+    def own_clock(self) -> dict[str, str]:
+        """Environment of a process whose clock the file moves."""
+        return {"LD_PRELOAD": str(self.clocks), "SOAK_CLOCK": str(self.clock)}
+
     def start(self, name: str) -> None:
         """Start a node as its owner would."""
-        own = {}
-        if name == self.names[-1] and self.clocks:  # of its own clock, which a file moves
-            own = {"LD_PRELOAD": self.clocks, "SOAK_CLOCK": str(self.clock)}
+        own = self.own_clock if name == self.names[-1] and self.clocks else {}
         log = self.folder / f"{name}.log"
         words = [str(self.commands[name]), "node", "start", str(self.folder / name), "--eager"]
         with log.open("ab") as out:
@@ -299,6 +306,7 @@ class Federation:
         text = f"{_RUN} n-examples={300 * len(self.names)} round-timeout=45.0 {more}"
         words = [program("flwr-dpkmeans"), "run", str(self.app), "--server", str(self.office), "--run-config", text]
         place = len(run.statuses)
+        code: int | None
         run.statuses.append("")
         run.says.append("")
         with log.open("wb") as out:
@@ -308,11 +316,12 @@ class Federation:
                 time.sleep(0.1)
             run.run_ids += [found.group(1)] if found else []
             yield
-            code: int | None = asked.wait(_RUN_SECONDS)
+            code = asked.wait(_RUN_SECONDS)
         except subprocess.TimeoutExpired:
             run.faults.append(f"the command did not end within {_RUN_SECONDS:g} s")
+            code = None
+        finally:
             asked.kill()
-            code = asked.wait()
         lines = log.read_text(errors="replace").splitlines()
         run.says[place] = next((line for line in reversed(lines) if line.startswith(("run ", str(self.office)))), "")
         run.statuses[place] = "completed" if code == 0 else f"failed ({code})"
@@ -423,7 +432,7 @@ class Federation:
                     "lives": len(lives),
                     "longest": n_seen,
                     **last,
-                    "open a run": means[0],
+                    "files a run": means[0],
                     "KiB a run": means[1],
                 }
             )
