@@ -70,7 +70,8 @@ _TIME_ERROR, _LONGEST_TIMEX = 5, 512
 """What Linux's adjtimex returns of a clock that nothing sets, and more than the bytes that it writes."""
 _PARENT_DEATH_SIGNAL = 1
 """What Linux's prctl sets."""
-_START_SECONDS, _LOOK_SECONDS = 60.0, 1.0
+_START_SECONDS, _LOOK_SECONDS = 180.0, 1.0
+"""The first one on a machine with much other work, where it was seen to take more than 60 s."""
 _FIRST_PORT, _N_PORTS = 8000, 1000
 _INIT: dict[str, dict[str, Any]] = {
     "--parties": {"nargs": "+", "required": True, "metavar": "NAME", "help": "at least two"},
@@ -197,7 +198,8 @@ def _serve(options: ServerOptions) -> int:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, lambda *_: stop.set())
         # In sessions of their own, so that Ctrl-C reaches each once.
-        start = partial(subprocess.Popen, env=options.environment, start_new_session=True, preexec_fn=_end_with_parent)
+        ends = _ends_with_parent()
+        start = partial(subprocess.Popen, env=options.environment, start_new_session=True, preexec_fn=ends)
         superlink, apps = start(options.command), start(options.apps_command)
         try:
             while superlink.poll() in (None, -signal.SIGKILL) and not stop.wait(_LOOK_SECONDS):
@@ -216,13 +218,15 @@ def _serve(options: ServerOptions) -> int:
     return superlink.returncode
 
 
-def _end_with_parent() -> None:
-    """In a new process: ask Linux to end it if its parent is killed, which can end nothing itself any more.
+def _ends_with_parent() -> Callable[[], object] | None:
+    """What a new process calls, so that Linux ends it if its parent is killed, which can end nothing itself any more.
 
     At once, since a SuperLink that is asked to end waits for all whom it shows a log.
     """
-    with suppress(OSError, AttributeError):  # not Linux
-        ctypes.CDLL(None).prctl(_PARENT_DEATH_SIGNAL, signal.SIGKILL)
+    try:
+        return partial(ctypes.CDLL(None).prctl, _PARENT_DEATH_SIGNAL, int(signal.SIGKILL))
+    except (OSError, AttributeError):  # not Linux
+        return None
 
 
 def _look(options: ServerOptions, seen: int) -> int:

@@ -85,6 +85,7 @@ class Federation:
         self.clocks = shutil.which("cc") and str(self.folder / "clock.so")
         self.moment = 30.0
         self.epsilon = 0.0
+        self.looked = 0
         self.runs: list[Run] = []
         self.seen: list[dict[str, Any]] = []
         self.environment = flower_environment() | {"TMPDIR": str(self.temporary)}
@@ -274,27 +275,18 @@ class Federation:
             pass
 
     def full_disk(self, run: Run) -> None:
-        """No file of a node grows beyond a size, as with a quota."""
+        """No file of a node grows beyond a size until the run's end, as with a quota."""
         name = self.rng.choice(self.names)
         ledger = self.folder / name / "ledger" / "ledger.jsonl"
         size = ledger.stat().st_size if ledger.exists() else 0
         most = self.rng.choice((size + 100, size + 700, 100_000))
-        for limit in (most, resource.RLIM_INFINITY):
-            for process in marked_processes(self.folder / name / "home"):
-                with contextlib.suppress(ProcessLookupError):
-                    resource.prlimit(process, resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
-            if limit == most:
-                run.done.append(f"files of {name} have {most} bytes at most")
-                self._await_end(run)
+        self._limit(name, most)
+        run.done.append(f"files of {name} have {most} bytes at most")
 
-    def _await_end(self, run: Run) -> None:
-        end = time.monotonic() + _RUN_SECONDS
-        while not any(
-            f"run {run.run_ids[0]} is" in line or " has the server's report" in line for line in _said(run, self)
-        ):
-            if time.monotonic() > end:
-                return
-            time.sleep(0.5)
+    def _limit(self, name: str, most: int) -> None:
+        for process in marked_processes(self.folder / name / "home"):
+            with contextlib.suppress(ProcessLookupError):
+                resource.prlimit(process, resource.RLIMIT_FSIZE, (most, resource.RLIM_INFINITY))
 
     # -- a run --------------------------------------------------------------------------------------------------------
 
@@ -342,6 +334,8 @@ class Federation:
             if kind != "other_version" and run.run_ids:
                 time.sleep(0.0 if kind in ("full_disk", "calm") else self.rng.uniform(0.0, self.moment))
                 getattr(self, kind)(run)
+        for name in self.names:
+            self._limit(name, resource.RLIM_INFINITY)
         run.seconds = time.monotonic() - start
         if kind == "calm":
             self.moment = 0.8 * run.seconds
@@ -371,14 +365,16 @@ class Federation:
             for run_id, status in zip(run.run_ids, run.statuses, strict=False):
                 own = [one for one in entries if one.run_id.startswith(f"{run_id}/")]
                 run.faults += [f"{name}: {fault}" for fault in self._look_at_entries(own, status, run)]
-            log = (self.folder / name / "results" / "log").read_text(errors="replace")
-            for earlier in self.runs[:-1]:
-                for run_id in earlier.run_ids if run.kind == "calm" else ():
-                    own = [one for one in entries if one.run_id.startswith(f"{run_id}/")]
-                    lines = [line for line in log.splitlines() if run_id in line]
-                    told = [line for line in lines if _ENDS.search(line)]
-                    if own and not told:
+            log = (self.folder / name / "results" / "log").read_text(errors="replace").splitlines()
+            for earlier in self.runs[self.looked :] if run.kind == "calm" else ():
+                for run_id in earlier.run_ids:
+                    charged = [one for one in entries if one.run_id.startswith(f"{run_id}/") and one.is_release]
+                    lines = [line for line in log if run_id in line]
+                    if len(charged) < sum(": gave: " in line for line in lines):
+                        earlier.faults.append(f"{name} gave more than stands in its ledger")
+                    if charged and not any(map(_ENDS.search, lines)):
                         earlier.faults.append(f"{name} was charged for {run_id}, and its log has no end of it")
+        self.looked = len(self.runs) - 1 if run.kind == "calm" else self.looked
 
     def _look_at_entries(self, entries: Sequence[LedgerEntry], status: str, run: Run) -> Iterator[str]:
         attempts = Counter((one.round_index, one.attempt) for one in entries)
@@ -408,8 +404,9 @@ class Federation:
                 n_open = len(os.listdir(f"/proc/{process}/fd"))
                 memory = int(Path(f"/proc/{process}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
                 self.seen.append({"run": run.number, "what": what, "id": process, "open": n_open, "bytes": memory})
-        left_files = [*self.temporary.iterdir(), *self.folder.glob("ward-*/home/guarded-apps/*")]
-        left_files += [*self.folder.glob("ward-*/.??*"), *self.home.glob(".config*")]
+        left_files = [*self.temporary.iterdir(), *self.folder.glob("ward-*/.??*"), *self.home.glob(".config*")]
+        if run.kind != "kill_clientapp":  # the next message clears up what that one left
+            left_files += self.folder.glob("ward-*/home/guarded-apps/*")
         left_files = [path for path in left_files if path.name != ".gitignore"]
         if left_files:
             run.faults.append(f"files: {[str(path.relative_to(self.folder)) for path in left_files[:5]]}")
@@ -441,10 +438,6 @@ class Federation:
 
 _PASSING = ("serverapp", "clientapp")
 _ENDS = re.compile("the result is here|has had no result|refused: |cannot answer: |is stopped")
-
-
-def _said(run: Run, federation: Federation) -> list[str]:
-    return (federation.folder / "runs" / f"{run.number}-0.log").read_text(errors="replace").splitlines()
 
 
 def _slopes(life: Sequence[dict[str, Any]]) -> tuple[float, float]:

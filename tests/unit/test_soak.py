@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from flwr_dpkmeans.node.ledger import RESULT_TAKEN, LedgerEntry
+
+pytest.importorskip("resource", reason="not on Windows")
 from simulations.deploy import soak
 from simulations.deploy.soak import Federation, Run, schedule
 
