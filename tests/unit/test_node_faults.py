@@ -16,7 +16,8 @@ from types import SimpleNamespace
 
 import httpx
 import pytest
-from flwr.proto.fleet_pb2 import ActivateNodeRequest
+from flwr.proto.fleet_pb2 import ActivateNodeRequest, DeactivateNodeRequest, PullMessagesRequest
+from flwr.supercore.protobuf.client import ProtobufClient
 from flwr.supernode.fleet_http_client import FleetHttpClient
 from support.apps import app_files, packed
 from support.superlink_stand_in import UNKNOWN, StandIn, standing_in
@@ -469,6 +470,37 @@ def test_a_node_that_was_killed_waits_until_the_superlink_has_missed_it(
         with pytest.raises(httpx.HTTPStatusError):
             client.ActivateNode(request)
     assert capsys.readouterr().err.count("waiting for the SuperLink to miss this node's last process") == 2
+
+
+def test_a_node_whose_clock_jumps_says_so_and_waits_until_it_is_set(
+    place: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Flower's own client ends the node at the first refusal. One that is to be let in, or leaves, does not wait."""
+    options, waits, codes = NodeOptions.from_toml(place.file), list[float](), list[int]()
+
+    def answer(client: FleetHttpClient, **asked: object) -> object:
+        response = httpx.Response(codes.pop(0) if codes else 200, request=httpx.Request("POST", "https://superlink"))
+        response.raise_for_status()
+        return asked["request"]
+
+    place.patch.setattr(ProtobufClient, "_unary_unary", answer)
+    place.patch.setattr(supernode, "time", SimpleNamespace(sleep=waits.append))
+    authority = str(options.root_certificates)
+    with supernode.PatientClient.from_server_address(options.superlink, False, authority, []) as client:
+        client.ActivateNode(ActivateNodeRequest(public_key=b"key", heartbeat_interval=30.0))
+        codes += [401] * 3
+        client.PullMessages(PullMessagesRequest())
+        assert waits == [1.0] * 3
+        assert "its clock is 5 s ahead or 305 s behind (set it, such as by NTP)" in capsys.readouterr().err
+        for code, n_waits in ((401, 78), (503, 78)):
+            codes += [code] * 76
+            with pytest.raises(httpx.HTTPStatusError):
+                client.PullMessages(PullMessagesRequest())
+            assert len(waits) == n_waits
+        codes[:] = [401]
+        with pytest.raises(httpx.HTTPStatusError):
+            client.DeactivateNode(DeactivateNodeRequest(node_id=1))
+        assert len(waits) == 78
 
 
 @pytest.mark.parametrize("seconds", [6.0, -6.0])
