@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pkgutil
 import sys
 from collections.abc import Sequence
@@ -21,6 +22,8 @@ COMMANDS = {
     "options": "flwr_dpkmeans.flower.server_app:list_options",
 }
 """Where each command's function is: it takes the rest of the command line, and returns the process's code."""
+_PIPE_CLOSED = 141
+"""What shells say of a program that SIGPIPE has ended."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -37,7 +40,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2 if wanted else 0
     try:
         # Only the chosen command is imported: planning takes SciPy, a node takes Flower.
-        return int(pkgutil.resolve_name(COMMANDS[given[0]])(given[1:]))
+        code = int(pkgutil.resolve_name(COMMANDS[given[0]])(given[1:]))
+        sys.stdout.flush()  # what a pipe does not take is told now, not at the end of Python
+        return code
+    except BrokenPipeError:  # whoever read has enough, as `head` has: no mistake, and nobody to tell
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _PIPE_CLOSED
     except (DPKMeansError, OSError, OverflowError) as error:  # the last one of a port
         print(error, file=sys.stderr)
         return 1

@@ -117,7 +117,10 @@ class Guard:
             require_private(self.folder)
         except GuardError as error:
             raise self._refusal(digest, str(error)) from error
-        target = Path(tempfile.mkdtemp(prefix=f"{digest}-", dir=self.folder))
+        for left in self.folder.iterdir():  # a process that was killed could not tidy up
+            if not _is_alive(left.name.partition("-")[0]):
+                shutil.rmtree(left, ignore_errors=True)
+        target = Path(tempfile.mkdtemp(prefix=f"{os.getpid()}-{digest}-", dir=self.folder))
         try:
             with zipfile.ZipFile(io.BytesIO(content)) as archive:
                 archive.extractall(target)
@@ -142,6 +145,16 @@ class Guard:
         except OSError as error:
             sys.stderr.write(f"the alert could not be written into {self.alerts} ({error.strerror}).\n")
         return GuardError(f"{reason} (SHA-256 {digest}): ask the node's operator to review it.")
+
+
+def _is_alive(process: str) -> bool:
+    try:
+        os.kill(int(process), 0)
+    except (ProcessLookupError, ValueError, OverflowError):
+        return False
+    except PermissionError:  # it has become another user's
+        return True
+    return True
 
 
 def _run() -> str:

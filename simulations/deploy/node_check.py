@@ -60,6 +60,9 @@ OLDEST_FLOWER = "1.41"
 MOST_CLOCK_SECONDS = 2.0
 """Flower lets a node be 5 s ahead of its SuperLink, and 305 s behind: what drifts is mended long before."""
 
+_DATE_SECONDS = 2.0
+"""How old the date in an answer may be: it has whole seconds, and Flower's web server makes one every second."""
+
 
 class UnansweredError(PeerError):
     """Nobody is there yet."""
@@ -71,7 +74,10 @@ class Answer:
 
     knows_key: bool
     ahead: float
-    """Seconds that this machine's clock is ahead of its, give or take one: dates have whole seconds."""
+    """Seconds that this machine's clock is ahead of its, at least; behind, if negative.
+
+    Its date was made at some time between request and reply, which a busy machine delays, or a little before.
+    """
     certificate: tuple[datetime.datetime, ...]
     """From when to when it holds; empty without TLS."""
 
@@ -88,11 +94,12 @@ def ask(options: NodeOptions) -> Answer:
     connect, signs = FleetHttpClient.from_server_address, [NodeAuthHttpInterceptor(key, key.public_key())]
     try:
         with connect(options.superlink, options.insecure, authority, signs) as client:
+            before = time.time()
             try:
                 client.ActivateNode(request)
                 raise ValueError("it takes what Flower refuses")
             except httpx.HTTPStatusError as error:
-                said, refusal = error.response, FlowerError.from_json(error.response.text)
+                after, said, refusal = time.time(), error.response, FlowerError.from_json(error.response.text)
                 sent = email.utils.parsedate_to_datetime(said.headers.get("date", "")).timestamp()
                 line = said.extensions["network_stream"].get_extra_info("ssl_object")
                 certificate = {} if line is None else line.getpeercert()
@@ -104,7 +111,7 @@ def ask(options: NodeOptions) -> Answer:
     times = [ssl.cert_time_to_seconds(certificate[side]) for side in ("notBefore", "notAfter") if certificate]
     return Answer(
         refusal is not None and refusal.code == ApiErrorCode.FLEET_INVALID_HEARTBEAT_INTERVAL,
-        time.time() - said.elapsed.total_seconds() / 2 - sent - 1.0,
+        max(0.0, before - sent - _DATE_SECONDS) + min(0.0, after - sent),
         tuple(datetime.datetime.fromtimestamp(one, datetime.UTC) for one in times),
     )
 
@@ -210,7 +217,7 @@ class NodeCheck:
         except DPKMeansError:
             raise NoteError(f"not known without an answer of the SuperLink, {allowed}") from None
         if abs(ahead) > MOST_CLOCK_SECONDS:
-            side = f"{abs(ahead):.0f} s {'ahead of' if ahead > 0 else 'behind'}"
+            side = f"at least {abs(ahead):.0f} s {'ahead of' if ahead > 0 else 'behind'}"
             raise ConfigurationError(f"it is {side} that of the SuperLink, {allowed}: set it, such as by NTP.")
         return f"it is within {MOST_CLOCK_SECONDS:g} s of the SuperLink's, to the second that an answer's date tells"
 

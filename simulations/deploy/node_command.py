@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shlex
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -30,6 +31,7 @@ _FILE: dict[str, Any] = {"file": {"type": Path, "help": "NODE.toml, or its folde
 PAGE_PORT: dict[str, dict[str, Any]] = {"--port": {"type": int, "default": 8400, "help": "0: any that is free"}}
 _JSON = {"--json": {"action": "store_true", "help": "the same for programs"}}
 _APPS = {"--apps": {"action": "store_true", "help": "isolation 'process': the part that runs apps, as its own user"}}
+DRY_RUN = {"--dry-run": {"action": "store_true", "help": "print Flower's own command line, and start nothing"}}
 _EAGER = {"--eager": {"action": "store_true", "help": "look every second instead of every 3; wait to be let in again"}}
 _ACTIONS: Actions = {
     "init": (
@@ -52,7 +54,7 @@ _ACTIONS: Actions = {
     "check": ("look at everything, and print a line for each item", _FILE | _APPS),
     "start": (
         "look at everything, then run flower-supernode with the guard, or say what is wrong",
-        _FILE | _APPS | _EAGER,
+        _FILE | _APPS | _EAGER | DRY_RUN,
     ),
     "status": ("print what was asked, given and refused, and what is left", _FILE | _JSON),
     "dashboard": ("show the same as a live page on this machine, with numbers for Prometheus", _FILE | PAGE_PORT),
@@ -92,16 +94,16 @@ def _ran(given: argparse.Namespace) -> int:
         return serve(partial(node_page, path), partial(node_metrics, path), given.port)
     else:
         start = given.action == "start"
-        return _node(path, start=start, apps=given.apps, eager=start and given.eager)
+        return _node(path, start=start, apps=given.apps, eager=start and given.eager, dry=start and given.dry_run)
     return 0
 
 
-def _node(path: Path, *, start: bool, apps: bool = False, eager: bool = False) -> int:
+def _node(path: Path, *, start: bool, apps: bool = False, eager: bool = False, dry: bool = False) -> int:
     """Look, and start if nothing is wrong."""
     options = NodeOptions.from_toml(path)
     if apps and options.isolation is Isolation.SUBPROCESS:
         raise app_guard.GuardError("--apps is for isolation = 'process' only: leave it out.")
-    if start:
+    if start and not dry:
         _wait(options, apps=apps)
     findings = check(path, options, apps=apps)
     wrong = [finding for finding in findings if finding.verdict is Verdict.WRONG]
@@ -109,6 +111,9 @@ def _node(path: Path, *, start: bool, apps: bool = False, eager: bool = False) -
         print(finding, file=sys.stderr if start else sys.stdout, flush=True)
     if start and not wrong:
         command = apps_command(options) if apps else supernode_command(options, eager=eager)
+        if dry:
+            print(shlex.join(command))
+            return 0
         # No process in between: signals, exit codes and systemd meet Flower's program itself.
         os.execve(command[0], command, _environment(options, apps=apps))
     return 1 if wrong else 0

@@ -17,6 +17,7 @@ import subprocess
 import sys
 import threading
 import time
+import zlib
 from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
 from functools import partial
@@ -58,7 +59,7 @@ from simulations.deploy.findings import (
     require_writable,
 )
 from simulations.deploy.invitation import Invitation, Name, Party
-from simulations.deploy.node_command import PAGE_PORT
+from simulations.deploy.node_command import DRY_RUN, PAGE_PORT
 from simulations.deploy.node_options import NodeOptions
 from simulations.deploy.run_command import listed_runs
 from simulations.deploy.server_options import FILE, ServerOptions
@@ -67,13 +68,19 @@ _VALID_DAYS = 365
 _TRIED = ("1.41", "1.42")
 _TIME_ERROR, _LONGEST_TIMEX = 5, 512
 """What Linux's adjtimex returns of a clock that nothing sets, and more than the bytes that it writes."""
-_START_SECONDS, _LOOK_SECONDS = 60.0, 1.0
-_FIRST_PORT, _N_PORTS = 8000, 100
+_PARENT_DEATH_SIGNAL = 1
+"""What Linux's prctl sets."""
+_START_SECONDS, _LOOK_SECONDS = 180.0, 1.0
+"""The first one on a machine with much other work, where it was seen to take more than 60 s."""
+_FIRST_PORT, _N_PORTS = 8000, 1000
 _INIT: dict[str, dict[str, Any]] = {
     "--parties": {"nargs": "+", "required": True, "metavar": "NAME", "help": "at least two"},
     "--federation": {"help": "its name (default: the folder's)"},
     "--address": {"help": "HOST:PORT that nodes connect to (default: this machine)"},
-    "--port": {"type": int, "help": f"on this machine (default: the first that is free, from {_FIRST_PORT} on)"},
+    "--port": {
+        "type": int,
+        "help": f"on this machine (default: a free one from {_FIRST_PORT} to {_FIRST_PORT + _N_PORTS - 1})",
+    },
     "--app": {"type": Path, "default": Path(), "help": "project or .fab file (default: here)"},
 }
 _ACTIONS: Actions = {
@@ -81,10 +88,7 @@ _ACTIONS: Actions = {
     "check": ("look at everything, and print a line for each item", {}),
     "start": (
         "look at everything, then run flower-superlink and let the invited parties in as they appear",
-        {
-            "--background": {"action": "store_true", "help": "return as soon as it answers"},
-            "--dry-run": {"action": "store_true", "help": "print Flower's own command line, and start nothing"},
-        },
+        {"--background": {"action": "store_true", "help": "return as soon as it answers"}, **DRY_RUN},
     ),
     "status": (
         "say who is there, and how each run is or ended",
@@ -131,7 +135,7 @@ def server(arguments: Sequence[str]) -> int:
 def _init(given: argparse.Namespace) -> None:
     """Make everything that a server has, once, or nothing."""
     folder, parties = given.folder.absolute(), given.parties
-    port = _free_port() if given.port is None else given.port
+    port = _free_port(folder) if given.port is None else given.port
     address = given.address or f"{HOST}:{port}"
     if not folder.exists():
         require_writable(folder)
@@ -169,13 +173,15 @@ def _init(given: argparse.Namespace) -> None:
     print(f"and this machine: flwr-dpkmeans server start {shlex.quote(str(given.folder))} --background")
 
 
-def _free_port() -> int:
-    """The first one that nothing listens on: there may be another federation on this machine."""
-    for port in range(_FIRST_PORT, _FIRST_PORT + _N_PORTS):
+def _free_port(folder: Path) -> int:
+    """One that nothing listens on, from a place that the folder decides: another federation may not listen yet."""
+    place = zlib.crc32(os.fsencode(folder)) % _N_PORTS
+    for number in range(_N_PORTS):
+        port = _FIRST_PORT + (place + number) % _N_PORTS
         with suppress(ConfigurationError):
             require_free(HOST, port)
             return port
-    return _FIRST_PORT
+    return _FIRST_PORT + place
 
 
 def _serve(options: ServerOptions) -> int:
@@ -192,7 +198,8 @@ def _serve(options: ServerOptions) -> int:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, lambda *_: stop.set())
         # In sessions of their own, so that Ctrl-C reaches each once.
-        start = partial(subprocess.Popen, env=options.environment, start_new_session=True)
+        ends = _ends_with_parent()
+        start = partial(subprocess.Popen, env=options.environment, start_new_session=True, preexec_fn=ends)
         superlink, apps = start(options.command), start(options.apps_command)
         try:
             while superlink.poll() in (None, -signal.SIGKILL) and not stop.wait(_LOOK_SECONDS):
@@ -209,6 +216,17 @@ def _serve(options: ServerOptions) -> int:
                 process.wait()
         process_id.truncate(0)
     return superlink.returncode
+
+
+def _ends_with_parent() -> Callable[[], object] | None:
+    """What a new process calls, so that Linux ends it if its parent is killed, which can end nothing itself any more.
+
+    At once, since a SuperLink that is asked to end waits for all whom it shows a log.
+    """
+    try:
+        return partial(ctypes.CDLL(None).prctl, _PARENT_DEATH_SIGNAL, int(signal.SIGKILL))
+    except (OSError, AttributeError):  # not Linux
+        return None
 
 
 def _look(options: ServerOptions, seen: int) -> int:

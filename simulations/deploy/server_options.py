@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 from collections.abc import Mapping
 from contextlib import closing
@@ -92,7 +93,9 @@ class ServerOptions(SettingsFile):
             write_new(self.secret, secrets.token_hex().encode())
         connection = f"address = '{HOST}:{self.port}'\nroot-certificates = '{self.authority}'\n"
         text = f"[superlink]\ndefault = 'federation'\n\n[superlink.federation]\n{connection}"
-        (self.home / "config.toml").write_text(text)
+        new = self.home / f".config.toml.{os.getpid()}"
+        new.write_text(text)
+        new.replace(self.home / "config.toml")  # as a whole: another `flwr` may be reading it
 
     def run_settings(self, stated: Mapping[str, Any]) -> dict[str, Any]:
         """A run's configuration, with what is known here and not stated there."""

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import multiprocessing
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -76,6 +78,19 @@ def test_a_full_disk_is_said_and_half_an_app_is_not_left(tmp_path: Path, monkeyp
     with pytest.raises(GuardError, match=r"cannot be written \(No space left on device\): make room"):
         guard.unpack(content)
     assert list(guard.folder.iterdir()) == []
+
+
+def test_what_a_killed_process_unpacked_does_not_stay_for_ever(tmp_path: Path) -> None:
+    guard = guard_for(tmp_path, content := packed(app_files()))
+    context = multiprocessing.get_context("fork")
+    process = context.Process(target=lambda: (guard.unpack(content), os.kill(os.getpid(), signal.SIGKILL)))
+    process.start()
+    process.join()
+    (left,) = guard.folder.iterdir()
+    own = guard.unpack(content)
+    assert not left.exists()
+    # What a living one has is left alone.
+    assert {own, guard.unpack(content)} == {*guard.folder.iterdir()}
 
 
 def test_other_bytes_under_a_good_name_are_refused_before_anything_is_written(

@@ -12,6 +12,8 @@ import pytest
 from flwr_dpkmeans.__main__ import COMMANDS, main
 from flwr_dpkmeans.errors import CommandLine
 
+PROJECT = Path(__file__).parents[2]
+
 
 @pytest.mark.parametrize(
     ("command", "wrong", "right"),
@@ -52,6 +54,17 @@ def test_another_package_of_the_name_simulations_is_said(tmp_path: Path) -> None
     assert done.returncode == 1
     assert done.stderr.startswith("another package of the name 'simulations' is found first")
     assert done.stderr.count("\n") == 1
+
+
+def test_a_reader_that_has_enough_is_no_mistake() -> None:
+    """As in `flwr-dpkmeans options | head -1`: not a word on the error stream, neither of ours nor of Python's own."""
+    command = [sys.executable, "-m", "flwr_dpkmeans", "options"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=PROJECT) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 141
 
 
 def test_what_is_right_passes() -> None:

@@ -6,6 +6,7 @@ import importlib
 import math
 import os
 import re
+import shlex
 import sqlite3
 import sys
 import tomllib
@@ -254,7 +255,7 @@ def test_a_node_has_a_schema_and_a_database_of_its_own(
 
 
 def test_start_becomes_flowers_supernode_with_guarded_programs_only(
-    tmp_path: Path, started: dict[str, object], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, started: dict[str, object], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", "/somewhere")
     file = write_node(tmp_path, data_id="ward 7", verbose=True)
@@ -281,6 +282,12 @@ def test_start_becomes_flowers_supernode_with_guarded_programs_only(
     assert isinstance(eager, list)
     assert eager[:5] == [sys.executable, "-I", "-m", "simulations.deploy.supernode", "--wait"]
     assert eager[5:] == command[1:]
+    # What it would be is printed by itself, and nothing is waited for or started.
+    started.clear()
+    capsys.readouterr()
+    assert main(["node", "start", str(file), "--eager", "--dry-run"]) == 0
+    assert shlex.split(capsys.readouterr().out) == eager
+    assert not started
 
 
 def test_apps_are_started_by_another_user_where_isolation_is_process(

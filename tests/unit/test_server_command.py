@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import re
 import socket
 import stat
 import time
+from collections.abc import Callable
 from contextlib import ExitStack, closing
 from pathlib import Path
 from types import SimpleNamespace
@@ -32,6 +34,7 @@ from simulations.deploy.certificates import write_certificates, write_node_key
 from simulations.deploy.findings import Verdict, app_hash
 from simulations.deploy.invitation import Invitation
 from simulations.deploy.server_options import ServerOptions
+from simulations.ray_processes import is_supported, marked_processes
 
 FAB = packed(app_files())
 NAMES = ("ward-7", "ward-8", "ward-9")
@@ -119,10 +122,14 @@ def test_a_folder_is_made_whole_or_not_at_all(
 
 
 def test_a_second_federation_gets_a_port_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also one that is made before the first one listens; what listens already is left alone."""
+    folders = [Path("/srv") / name for name in ("one", "two", "three")]
+    assert len({server_command._free_port(folder) for folder in folders}) == 3
     with socket.create_server(("127.0.0.1", 0)) as first:
         taken = int(first.getsockname()[1])
         monkeypatch.setattr(server_command, "_FIRST_PORT", taken)
-        assert taken < server_command._free_port() < taken + 100
+        monkeypatch.setattr(server_command, "_N_PORTS", 3)
+        assert all(taken < server_command._free_port(folder) < taken + 3 for folder in folders)
 
 
 def test_of_two_who_make_a_folder_at_once_one_has_it(
@@ -173,6 +180,44 @@ def test_no_superlink_outlives_its_command(office: Path, monkeypatch: pytest.Mon
     for process in processes:
         process.terminate.assert_called_once()
         process.wait.assert_called_once()
+
+
+@pytest.mark.skipif(not is_supported(), reason="Linux tells a process of its parent's end")
+def test_no_superlink_outlives_a_command_that_is_killed(office: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By Linux, since nothing else can do it: what was started is told of its parent's end."""
+    monkeypatch.setattr(ServerOptions, "command", property(lambda _: ["sleep", "600"]))
+    monkeypatch.setattr(ServerOptions, "apps_command", property(lambda _: ["sleep", "601"]))
+    parent = multiprocessing.get_context("fork").Process(
+        target=server_command._serve, args=(ServerOptions.load(office),)
+    )
+    parent.start()
+    home = ServerOptions.load(office).home
+    wait_for(lambda: len(marked_processes(home)) == 2)
+    parent.kill()
+    wait_for(lambda: not marked_processes(home))
+
+
+def wait_for(is_so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20.0
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_flowers_connection_file_is_always_whole(office: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two runs that are asked for at once write it both, and read it."""
+    options, before = ServerOptions.load(office), (office / "superlink" / "home" / "config.toml").read_text()
+    write = Path.write_text
+
+    def torn(path: Path, text: str) -> int:
+        write(path, text[:9])
+        assert (options.home / "config.toml").read_text() == before
+        return write(path, text)
+
+    monkeypatch.setattr(Path, "write_text", torn)
+    options.write_connection()
+    assert (options.home / "config.toml").read_text() == before
+    assert [path.name for path in options.home.iterdir()] == ["config.toml"]
 
 
 def test_nothing_is_overwritten(office: Path, capsys: pytest.CaptureFixture[str]) -> None:
