@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import sys
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -14,6 +15,7 @@ from typing import Any
 
 from flwr_dpkmeans.errors import Actions, CommandLine, ConfigurationError
 from flwr_dpkmeans.flower import app_guard
+from flwr_dpkmeans.node.identity import write_new
 from flwr_dpkmeans.node.policy import DEPLOYED, ClientPolicy
 from flwr_dpkmeans.results.page import CONSOLE, rendered
 from simulations.deploy.findings import Verdict, app_hash, flower_environment, program
@@ -37,7 +39,7 @@ _ACTIONS: Actions = {
         {
             "name": {"help": "in the invitation"},
             "--invitation": {"type": Path, "required": True, "help": "invitation.toml, as it goes around"},
-            "--data": {"required": True, "help": "the rows: a file, or a database's URL"},
+            "--data": {"required": True, "help": "the rows: a file, a database's URL, or ray:///PATH"},
             "--query": {"default": "", "help": "what the database is asked for (SQL)"},
             "--columns": {"default": "", "help": "clustered ones, such as age,height; left out: all that hold numbers"},
             "--schema": {"type": Path, "help": "in place of columns: the schema that all parties share"},
@@ -108,9 +110,10 @@ def _node(path: Path, *, start: bool, apps: bool = False, eager: bool = False) -
     for finding in findings:
         print(finding, file=sys.stderr if start else sys.stdout, flush=True)
     if start and not wrong:
-        command = apps_command(options) if apps else supernode_command(options, eager=eager)
+        environment = _environment(options, apps=apps)
+        command = apps_command(options) if apps else supernode_command(options, config_file(options), eager=eager)
         # No process in between: signals, exit codes and systemd meet Flower's program itself.
-        os.execve(command[0], command, _environment(options, apps=apps))
+        os.execve(command[0], command, environment)
     return 1 if wrong else 0
 
 
@@ -141,7 +144,16 @@ def _missing(options: NodeOptions, *, apps: bool) -> str:
     return f"superlink {options.superlink} to register the key {options.key}.pub" if waits else ""
 
 
-def supernode_command(options: NodeOptions, *, eager: bool = False) -> list[str]:
+def config_file(options: NodeOptions) -> Path:
+    """Write what the app is told of this node where nobody else reads it: `ps` would show a command line to all."""
+    subprocess = options.isolation is Isolation.SUBPROCESS
+    path = Path(options.home if subprocess else tempfile.mkdtemp(prefix="flwr-dpkmeans-")) / "node-config.toml"
+    path.unlink(missing_ok=True)
+    lines = [f"{key} = {json.dumps(value, ensure_ascii=False)}\n" for key, value in options.node_config.items()]
+    return write_new(path, "".join(lines).encode())
+
+
+def supernode_command(options: NodeOptions, config: Path, *, eager: bool = False) -> list[str]:
     """Flower's command line for a node."""
     command = [
         *((*EAGER, "--wait") if eager else (program("flower-supernode"),)),
@@ -157,7 +169,7 @@ def supernode_command(options: NodeOptions, *, eager: bool = False) -> list[str]
         ("--superexec-auth-secret-file", options.runtime_secret),
     ):
         command += [flag, str(value)] if value else []
-    return [*command, "--node-config", settings_text(options.node_config)]
+    return [*command, "--node-config", str(config)]
 
 
 def apps_command(options: NodeOptions) -> list[str]:
