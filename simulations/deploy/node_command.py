@@ -11,13 +11,13 @@ import time
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
-from flwr_dpkmeans.errors import Actions, CommandLine, ConfigurationError
+from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.flower import app_guard
 from flwr_dpkmeans.node.identity import write_new
 from flwr_dpkmeans.node.policy import DEPLOYED, ClientPolicy
 from flwr_dpkmeans.results.page import CONSOLE, rendered
+from simulations.command_lines import parse
 from simulations.deploy.findings import Verdict, app_hash, flower_environment, program
 from simulations.deploy.invitation import Invitation
 from simulations.deploy.node_check import MOST_CLOCK_SECONDS, UnansweredError, ask, check
@@ -28,45 +28,11 @@ from simulations.deploy.owner_commands import owner_sees
 EAGER = (sys.executable, "-I", "-m", "simulations.deploy.supernode")
 """Flower's SuperNode with shorter waits, written into its modules while it runs: only where that is asked for."""
 _GUARDED = "guarded-programs"
-_FILE: dict[str, Any] = {"file": {"type": Path, "help": "NODE.toml, or its folder"}}
-PAGE_PORT: dict[str, dict[str, Any]] = {"--port": {"type": int, "default": 8400, "help": "0: any that is free"}}
-_JSON = {"--json": {"action": "store_true", "help": "the same for programs"}}
-_APPS = {"--apps": {"action": "store_true", "help": "isolation 'process': the part that runs apps, as its own user"}}
-_EAGER = {"--eager": {"action": "store_true", "help": "look every second instead of every 3; wait to be let in again"}}
-_ACTIONS: Actions = {
-    "init": (
-        "make this party's folder NAME with keys and strict files, and write it into the invitation",
-        {
-            "name": {"help": "in the invitation"},
-            "--invitation": {"type": Path, "required": True, "help": "invitation.toml, as it goes around"},
-            "--data": {"required": True, "help": "the rows: a file, a database's URL, or ray:///PATH"},
-            "--query": {"default": "", "help": "what the database is asked for (SQL)"},
-            "--columns": {"default": "", "help": "clustered ones, such as age,height; left out: all that hold numbers"},
-            "--schema": {"type": Path, "help": "in place of columns: the schema that all parties share"},
-            "--folder": {"type": Path, "default": Path(), "help": "where the folder is made"},
-            "--max-epsilon-total": {"type": float, "default": 20.0, "help": "what all runs together may cost"},
-            "--app": {"type": Path, "default": Path(), "help": "the own copy of the project, or its .fab file"},
-            "--start": {"action": "store_true", "help": "then wait for all others, and start"},
-            **_EAGER,
-        },
-    ),
-    "pin": ("write the identities of the complete invitation into the policy, and print them to be compared", _FILE),
-    "check": ("look at everything, and print a line for each item", _FILE | _APPS),
-    "start": (
-        "look at everything, then run flower-supernode with the guard, or say what is wrong",
-        _FILE | _APPS | _EAGER,
-    ),
-    "status": ("print what was asked, given and refused, and what is left", _FILE | _JSON),
-    "dashboard": ("show the same as a live page on this machine, with numbers for Prometheus", _FILE | PAGE_PORT),
-    "hash": ("print the hash of a reviewed app, for allowed-apps", {"app": {"type": Path, "help": "project or .fab"}}),
-}
 
 
 def node(arguments: Sequence[str]) -> int:
     """Run the command: 1 if something is wrong; ``start`` does not return, but becomes Flower's program."""
-    parser = CommandLine(prog="python -m flwr_dpkmeans node", description=__doc__)
-    parser.add_actions(_ACTIONS)
-    given = parser.parse_args(arguments)
+    given = parse("node", arguments)
     try:
         return _ran(given)
     except app_guard.GuardError as error:
