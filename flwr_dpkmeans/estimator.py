@@ -54,7 +54,7 @@ from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import Array, Labels
 from flwr_dpkmeans.sums.settings import Box, Options, Settings
 from flwr_dpkmeans.sums.settings import Evaluation as EvaluationKind
-from flwr_dpkmeans.sums.statement import Step, local_cautions
+from flwr_dpkmeans.sums.statement import Step, count_outside, local_cautions
 from flwr_dpkmeans.sums.task import Run
 
 if TYPE_CHECKING:
@@ -289,7 +289,7 @@ class _PrivateClustering(
         # With what the rows say against it: whoever calls this holds all of them.
         width = state.centroids.shape[1]
         points = (part[rows, :width] for part in tables.parts for rows in row_blocks(len(part), width))
-        local = local_cautions(config, report.delta, box, points) + tables.cautions
+        local = local_cautions(config, report.delta, count_outside(box, points)) + tables.cautions
         schema = tables.encoded[0].schema if tables.encoded else None
         figures = read_profile(run.plan, state, schema) if run and schema else ()
         # Not centroids in the caller's units: scaling clips, and without post-processing some lie outside the box.

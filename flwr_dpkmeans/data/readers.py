@@ -521,6 +521,9 @@ def table_blocks(
     Cells of a .csv file are text as it is written, unless another reader says otherwise. Only archives (.npz) are ever
     in memory as a whole. A `DataError` has one sentence, without a value of a cell.
     """
+    if not isinstance(path, str | Path):  # rows that something else has read, such as a block of a cluster's
+        yield frame_table(path)
+        return
     if "://" in str(path):
         yield from _query_blocks(str(path), query)
         return
@@ -542,8 +545,18 @@ def open_table(path: str | Path, header: bool | None = None, query: str = "") ->
     return replace(first, columns=tuple(map(joined_column, each)))
 
 
+ON_RAY = "ray://"
+
+
+def is_clustered(source: object) -> bool:
+    """Whether a source is a table of the Ray cluster that this machine has joined, as ``ray:///shared/rows``."""
+    return str(source).startswith(ON_RAY)
+
+
 def source_name(path: str | Path) -> str:
     """What sentences call a source: no URL, which may hold a password."""
+    if not isinstance(path, str | Path):
+        return "table"
     return "database" if "://" in str(path) else str(Path(path).expanduser().absolute())
 
 

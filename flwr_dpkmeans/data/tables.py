@@ -281,6 +281,11 @@ def load_by_schema(
     return replace(table, partition_values=None if values is None or table.rows is None else values[table.rows])
 
 
+def load_stated(source: Any, layout: Layout, schema: Schema | None, store: Store = Store()) -> Table:  # noqa: B008
+    """Load rows as a node's owner says: by a schema or by declared columns; `source` may be an Arrow table, too."""
+    return load_declared(source, layout, store) if schema is None else load_by_schema(source, schema, layout, store)
+
+
 def look_by_schema(source: str | Path, schema: Schema, layout: Layout = Layout()) -> list[Seen]:
     """What a schema finds in each of its columns, the spellings of unknown cells among it; raises as the above does."""
     blocks = _by_schema(source, schema, layout, {one.name for one in schema.columns})

@@ -31,10 +31,10 @@ from flwr_dpkmeans.algorithms.array_sum import ArraySum
 from flwr_dpkmeans.data.bundled import BUNDLED, load_source_once
 from flwr_dpkmeans.data.partition import MIXTURE, MixtureClients, Partition, parse_sizes, partition_indices
 from flwr_dpkmeans.data.points import frame_columns
-from flwr_dpkmeans.data.readers import whole_frame
+from flwr_dpkmeans.data.readers import is_clustered, whole_frame
 from flwr_dpkmeans.data.rows import Rows, Store
 from flwr_dpkmeans.data.schema import Encoded, Schema, schema_of
-from flwr_dpkmeans.data.tables import Layout, Table, load_by_schema, load_declared, parse_header
+from flwr_dpkmeans.data.tables import Layout, Table, load_stated, parse_header
 from flwr_dpkmeans.errors import (
     ColumnError,
     ConfigurationError,
@@ -46,7 +46,8 @@ from flwr_dpkmeans.errors import (
 )
 from flwr_dpkmeans.flower.app_guard import CLIENT_APP
 from flwr_dpkmeans.flower.exchange import RECORD, content_of, log_size, packet_of, recall, remember
-from flwr_dpkmeans.flower.kmeans_client import DESCRIBE, STATISTIC, KMeansClient
+from flwr_dpkmeans.flower.kmeans_client import DESCRIBE, STATISTIC, KMeansClient, held_by
+from flwr_dpkmeans.flower.ray_cluster import ClusterClient, summed_elsewhere
 from flwr_dpkmeans.log import LogOptions, Place, event, placed, placed_logger, printable, show_logs, where_raised
 from flwr_dpkmeans.node.guard import NodeGuard, NodeSettings, failed
 from flwr_dpkmeans.node.guard import logger as node_logger
@@ -156,6 +157,8 @@ def node_settings(context: Context) -> NodeSettings:
         if not path.is_file():
             raise ConfigurationError(f"the policy file {path.absolute()} does not exist: correct the node's 'policy'.")
         policy = ClientPolicy.from_toml(path, base=policy)
+    if is_clustered(config.get("data-path", "")):
+        policy = summed_elsewhere(policy)
     data_id = str(config.get("data-id") or config.get("data-path") or "default")
     ledger = Path(str(config.get("ledger") or _default_ledger(context, data_id))).expanduser()
     identity = Identity.load(Path(str(config["identity"])).expanduser()) if config.get("identity") else None
@@ -479,8 +482,11 @@ def load_client(context: Context) -> KMeansClient:
     if node.get("data-path"):
         layout = Layout.of(*(node.get(key, "") for key in ("columns", "label-column", "header", "query")))
         source, schema = str(node["data-path"]), node.get("schema")
-        agreed, store = None if not schema else Schema.load(schema), cache_of(context, layout)
-        table = load_by_schema(source, agreed, layout, store) if agreed else load_declared(source, layout, store)
+        agreed = None if not schema else Schema.load(schema)
+        if is_clustered(source):
+            return ClusterClient(source, partial(load_stated, layout=layout, schema=agreed), result_folder(context))
+        store = cache_of(context, layout)
+        table = load_stated(source, layout, agreed, store)
         whole = partial(whole_frame, source, layout.header, layout.columns, layout.query)
     elif simulated and source == MIXTURE:
         table = Table(mixture_of(run).client_points(int(node.get("partition-id", 0))))
@@ -493,16 +499,8 @@ def load_client(context: Context) -> KMeansClient:
             "this node has no 'data-path' in its node configuration, and the server may not choose a file on it: start "
             "the SuperNode with --node-config \"data-path='/path/to/file.csv'\"."
         )
-    labels: Any = table.labels
-    return KMeansClient(
-        table.points,
-        output_dir=result_folder(context),
-        image_shape=None if described is None else described.image_shape,
-        feature_names=table.names,
-        schema=table.schema,
-        labels=None if labels is None else lambda: labels,
-        table=whole,
-    )
+    image_shape = None if described is None else described.image_shape
+    return KMeansClient(output_dir=result_folder(context), image_shape=image_shape, table=whole, **held_by(table))
 
 
 def cache_of(context: Context, layout: Layout) -> Store:

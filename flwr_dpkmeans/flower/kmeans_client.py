@@ -20,6 +20,7 @@ from flwr_dpkmeans.data.bundled import as_classes
 from flwr_dpkmeans.data.points import Bounds, frame_columns, require_names, validate_labels, validate_points
 from flwr_dpkmeans.data.rows import Rows
 from flwr_dpkmeans.data.schema import Schema
+from flwr_dpkmeans.data.tables import Table
 from flwr_dpkmeans.errors import LocalMisuseError
 from flwr_dpkmeans.kmeans.lloyd import row_blocks
 from flwr_dpkmeans.log import placed_logger, where_raised
@@ -32,7 +33,7 @@ from flwr_dpkmeans.sums.draft import build_algorithm
 from flwr_dpkmeans.sums.plan import Plan, agreed_names, places_of, schema_agreement
 from flwr_dpkmeans.sums.round import Array, Labels, PrivateSum, State
 from flwr_dpkmeans.sums.settings import Box, Evaluation
-from flwr_dpkmeans.sums.statement import local_cautions
+from flwr_dpkmeans.sums.statement import count_outside, local_cautions
 from flwr_dpkmeans.sums.task import Found
 from flwr_dpkmeans.sums.wire import load_plan
 
@@ -145,7 +146,7 @@ class KMeansClient(NumPyClient):
                 f"KMeansClient.fit was called with task {task!r}, but only secure_aggregation_mod calls it: put the "
                 "mod around this client, and start it from one of this package's strategies."
             )
-        plan, index = _plan(config), int(config["round"])
+        plan, index = plan_of(config), int(config["round"])
         if plan.discovers(index):
             # What was found before: the coarse ranges, if there are any yet.
             lower, upper = (tuple(map(float, side)) for side in parameters or ((), ()))
@@ -175,14 +176,12 @@ class KMeansClient(NumPyClient):
         last sum, and ``spent``, what the ledger says. Returns ``(0.0, 0, {})``: nothing that depends on data is
         reported back.
         """
-        plan = _plan(config)
+        plan = plan_of(config)
         state = _state(parameters, config)
         self.state_, self.bounds_ = state, plan.bounds
         self.privacy_ = report = PrivacyReport.from_dict(json.loads(str(config["report"])))
         names = agreed_names(plan, self._feature_names)
-        points = self._ordered(plan)
-        blocks = (points[rows] for rows in row_blocks(len(points), points.shape[1]))
-        self.local_warnings_ = local_cautions(plan.config, plan.delta, plan.bounds, blocks, names)
+        self.local_warnings_ = local_cautions(plan.config, plan.delta, self.outside(config), names)
         if self._output_dir is not None:
             for sentence in self.local_warnings_:
                 logger.warning("%s", sentence)
@@ -200,6 +199,12 @@ class KMeansClient(NumPyClient):
         if isinstance(self._points, Rows):
             self._points.forget()
         return 0.0, 0, {}
+
+    def outside(self, config: dict[str, Scalar]) -> Array:
+        """How many rows there are, and lie outside the plan's box: for this client's own eyes."""
+        plan = plan_of(config)
+        points = self._ordered(plan)
+        return count_outside(plan.bounds, (points[rows] for rows in row_blocks(len(points), points.shape[1])))
 
     def _profile(self, model: Model) -> Any:
         """This client's own rows by cluster; whatever is wrong with the table decides nothing else."""
@@ -247,7 +252,15 @@ class KMeansClient(NumPyClient):
         return self._scaled[1]
 
 
-def _plan(config: dict[str, Scalar]) -> Plan:
+def held_by(table: Table) -> dict[str, Any]:
+    """What a `KMeansClient` is made of, from a table that was loaded."""
+    labels: Any = table.labels
+    given = None if labels is None else lambda: labels
+    return {"X": table.points, "feature_names": table.names, "schema": table.schema, "labels": given}
+
+
+def plan_of(config: dict[str, Scalar]) -> Plan:
+    """The plan that the mod hands along."""
     blob = config.get("plan")
     if not isinstance(blob, bytes):
         raise LocalMisuseError("a task without a plan reached KMeansClient: put secure_aggregation_mod around it.")

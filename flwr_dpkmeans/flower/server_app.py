@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from argparse import Namespace
+from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, Field, dataclass, fields
 from enum import Enum
 from pathlib import Path
@@ -25,7 +26,7 @@ from flwr_dpkmeans.data.bundled import BUNDLED, load_server_table, require_sourc
 from flwr_dpkmeans.data.partition import COLUMN_KINDS, MIXTURE, MIXTURE_BOUNDS, Partition, parse_sizes
 from flwr_dpkmeans.data.schema import schema_of
 from flwr_dpkmeans.data.tables import Layout, Table
-from flwr_dpkmeans.errors import CommandLine, ConfigurationError, DPKMeansError, member, nearest, require_positive
+from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError, member, nearest, require_positive
 from flwr_dpkmeans.flower.client_app import OutputFiles, mixture_of, run_folder, simulated_part
 from flwr_dpkmeans.flower.exchange import is_simulated_server
 from flwr_dpkmeans.flower.kmeans_client import write_result
@@ -190,11 +191,9 @@ def config_toml() -> str:
     return "\n".join(lines) + "\n"
 
 
-def list_options(arguments: Sequence[str] | None = None) -> int:
+def list_options(options: Namespace) -> int:
     """Print every option of `flwr run` with its default: as a list, or as an app's ``pyproject.toml`` has it."""
-    parser = CommandLine(prog="python -m flwr_dpkmeans options", description="List the keys of flwr run.")
-    parser.add_argument("--toml", action="store_true", help="the block [tool.flwr.app.config] of pyproject.toml")
-    if parser.parse_args(arguments).toml:
+    if options.toml:
         print(config_toml(), end="")
     else:
         for key in run_keys():

@@ -6,7 +6,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from argparse import Namespace
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from itertools import chain
 from pathlib import Path
@@ -20,7 +21,7 @@ from flwr_dpkmeans.algorithms.cluster_profile import Figure
 from flwr_dpkmeans.data.points import Bounds, as_array, frame_columns, require_names
 from flwr_dpkmeans.data.readers import RawTable, frame_table, locate_file, table_blocks
 from flwr_dpkmeans.data.schema import Kind, Schema
-from flwr_dpkmeans.errors import CommandLine, DataError, LocalMisuseError
+from flwr_dpkmeans.errors import DataError, LocalMisuseError
 from flwr_dpkmeans.kmeans.lloyd import nearest_centroids, round_to_grid, row_blocks
 from flwr_dpkmeans.log import printable
 from flwr_dpkmeans.privacy.report import PrivacyReport, counts_deviation
@@ -235,16 +236,8 @@ class Model:
 # -- the command ------------------------------------------------------------------------------------------------------
 
 
-def predict(arguments: Sequence[str]) -> int:
+def label_file(options: Namespace) -> int:
     """Write label, distance and margin of each row of a table: whole or not at all."""
-    parser = CommandLine(
-        prog="python -m flwr_dpkmeans predict",
-        description="Label the rows of a table by a model; columns are found by name, in any order and among others.",
-    )
-    parser.add_argument("model", metavar="MODEL", help="model.json of a run, or what FederatedKMeans.save wrote")
-    parser.add_argument("table", metavar="TABLE", help="a .csv, .parquet, .npy or .npz file, or a folder of .parquet")
-    parser.add_argument("-o", "--output", required=True, help="the .csv file to write; one that is there is replaced")
-    options = parser.parse_args(arguments)
     model, output = Model.load(options.model), Path(options.output)
     if output.resolve() in {Path(path).resolve() for path in (options.model, options.table)}:
         raise DataError(f"the labels would replace {str(output)!r}, which is read: choose another output file.")

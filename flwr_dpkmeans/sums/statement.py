@@ -83,20 +83,22 @@ def unclear_cautions(columns: Sequence[int], names: Sequence[str], *, standard: 
     return (told(sentence, columns=column_names(columns, names)),) if columns else ()
 
 
-def local_cautions(
-    config: Run, delta: float, box: Box, parts: Iterable[Array], names: Sequence[str] = ()
-) -> tuple[str, ...]:
+def count_outside(box: Box, parts: Iterable[Array]) -> Array:
+    """How many rows there are, and in each column how many lie outside the `box`: (1 + n_features,), exact."""
+    counts, (lower, upper) = np.zeros(1), map(np.array, box)
+    for part in parts:
+        counts = counts + np.concatenate([[len(part)], ((part < lower) | (part > upper)).sum(axis=0)])
+    return counts
+
+
+def local_cautions(config: Run, delta: float, counts: Array, names: Sequence[str] = ()) -> tuple[str, ...]:
     """What exact rows say against a result, without a number that was taken from them: for those who hold them.
 
-    `box` is what `parts`, blocks of rows, (n_i, n_features), were clipped to, both in the units of the data; `names`
+    `counts` are those of `count_outside` the box that rows were clipped to, both in the units of the data; `names`
     those of the columns where they are known, else the configuration's.
     """
-    n_rows, declared = 0, config.settings.n_examples
-    by_record = config.settings.unit is PrivacyUnit.RECORD
-    lower, upper = np.array(box[0]), np.array(box[1])
-    outside = np.zeros(1, dtype=np.int64)
-    for part in parts:
-        outside, n_rows = outside + ((part < lower) | (part > upper)).sum(axis=0), n_rows + len(part)
+    declared, by_record = config.settings.n_examples, config.settings.unit is PrivacyUnit.RECORD
+    n_rows, outside = counts[0], counts[1:]
     clipped = np.flatnonzero(outside > _CLIPPED * n_rows).tolist()
     holds = {
         "more_rows": by_record and declared is not None and n_rows > declared,

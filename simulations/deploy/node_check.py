@@ -29,10 +29,12 @@ from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 from packaging.version import Version
 
+from flwr_dpkmeans.data.readers import is_clustered
 from flwr_dpkmeans.data.schema import MOST_OUTSIDE, Schema
-from flwr_dpkmeans.data.tables import Layout, Table, load_by_schema, load_declared, look_by_schema
+from flwr_dpkmeans.data.tables import Layout, Table, load_stated, look_by_schema
 from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError, PeerError, listed
 from flwr_dpkmeans.flower import app_guard
+from flwr_dpkmeans.flower.ray_cluster import ClusterClient, summed_elsewhere
 from flwr_dpkmeans.flower.server_app import run_keys, strategy_from_run_config
 from flwr_dpkmeans.flower.strategy import first_plan
 from flwr_dpkmeans.node.guard import NodeGuard, NodeSettings, unfinished_sentence
@@ -224,7 +226,8 @@ class NodeCheck:
     @cached_property
     def rules(self) -> ClientPolicy:
         """Its policy."""
-        return ClientPolicy.from_toml(self.options.policy, base=DEPLOYED)
+        rules = ClientPolicy.from_toml(self.options.policy, base=DEPLOYED)
+        return summed_elsewhere(rules) if is_clustered(self.options.data_path) else rules
 
     @cached_property
     def invitation(self) -> Invitation | None:
@@ -328,29 +331,42 @@ class NodeCheck:
         return schema
 
     @cached_property
-    def table(self) -> Table:
-        """The rows, as the node's app reads them."""
-        options, schema = self.options, self.schema
+    def load(self) -> partial[Table]:
+        """What reads rows as the node's app does."""
+        options = self.options
         layout = Layout(options.columns, options.label_column, options.header, options.query)
-        load = load_declared if schema is None else partial(load_by_schema, schema=schema)
-        return load(options.data_path, layout=layout)
+        return partial(load_stated, layout=layout, schema=self.schema)
+
+    @cached_property
+    def cluster(self) -> ClusterClient | None:
+        """The Ray cluster that has the rows, if one does."""
+        path = self.options.data_path
+        return ClusterClient(path, self.load) if is_clustered(path) else None
+
+    @cached_property
+    def table(self) -> Table:
+        """The rows that are here: none of a cluster's, but its columns."""
+        return self.cluster.table if self.cluster else self.load(self.options.data_path)
 
     def _data(self) -> str:
         options, table = self.options, self.table
-        if not options.query:
+        if not options.query and not self.cluster:
             require_secret(Path(options.data_path))
         source = "the database" if options.query else options.data_path  # a URL may hold a password
-        if not len(table.points):
+        n_rows = self.cluster.count() if self.cluster else len(table.points)
+        if not n_rows:
             raise ConfigurationError(
                 f"{source} has no row with a finite number in each of {', '.join(map(repr, table.names))}, so "
                 "this node would give nothing: correct columns, header or the file."
             )
         width = len(table.names) or table.points.shape[1]
-        return f"{source} has {width} columns to cluster by, and {len(table.points)} rows"
+        return f"{source} has {width} columns to cluster by, and {n_rows} rows"
 
     def _units(self) -> str:
         """Never wrong: what rows say must not decide whether a node takes part, and no number of them is told."""
         names, header, query = self.options.columns, self.options.header, self.options.query
+        if is_clustered(self.options.data_path):
+            return "not looked at: a Ray cluster has the rows"
         pairs = self.rules.allowed_bounds or ()
         stated = zip(names, pairs * (len(names) if len(pairs) == 1 else 1), strict=False)
         columns = {name: {"kind": "number", "bounds": pair} for name, pair in stated}

@@ -7,16 +7,18 @@ import json
 import os
 import shlex
 import sys
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
-from flwr_dpkmeans.errors import Actions, CommandLine, ConfigurationError
+from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.flower import app_guard
+from flwr_dpkmeans.node.identity import write_new
 from flwr_dpkmeans.node.policy import DEPLOYED, ClientPolicy
 from flwr_dpkmeans.results.page import CONSOLE, rendered
+from simulations.command_lines import parse
 from simulations.deploy.findings import Verdict, app_hash, flower_environment, program
 from simulations.deploy.invitation import Invitation
 from simulations.deploy.node_check import MOST_CLOCK_SECONDS, UnansweredError, ask, check
@@ -27,46 +29,11 @@ from simulations.deploy.owner_commands import owner_sees
 EAGER = (sys.executable, "-I", "-m", "simulations.deploy.supernode")
 """Flower's SuperNode with shorter waits, written into its modules while it runs: only where that is asked for."""
 _GUARDED = "guarded-programs"
-_FILE: dict[str, Any] = {"file": {"type": Path, "help": "NODE.toml, or its folder"}}
-PAGE_PORT: dict[str, dict[str, Any]] = {"--port": {"type": int, "default": 8400, "help": "0: any that is free"}}
-_JSON = {"--json": {"action": "store_true", "help": "the same for programs"}}
-_APPS = {"--apps": {"action": "store_true", "help": "isolation 'process': the part that runs apps, as its own user"}}
-DRY_RUN = {"--dry-run": {"action": "store_true", "help": "print Flower's own command line, and start nothing"}}
-_EAGER = {"--eager": {"action": "store_true", "help": "look every second instead of every 3; wait to be let in again"}}
-_ACTIONS: Actions = {
-    "init": (
-        "make this party's folder NAME with keys and strict files, and write it into the invitation",
-        {
-            "name": {"help": "in the invitation"},
-            "--invitation": {"type": Path, "required": True, "help": "invitation.toml, as it goes around"},
-            "--data": {"required": True, "help": "the rows: a file, or a database's URL"},
-            "--query": {"default": "", "help": "what the database is asked for (SQL)"},
-            "--columns": {"default": "", "help": "clustered ones, such as age,height; left out: all that hold numbers"},
-            "--schema": {"type": Path, "help": "in place of columns: the schema that all parties share"},
-            "--folder": {"type": Path, "default": Path(), "help": "where the folder is made"},
-            "--max-epsilon-total": {"type": float, "default": 20.0, "help": "what all runs together may cost"},
-            "--app": {"type": Path, "default": Path(), "help": "the own copy of the project, or its .fab file"},
-            "--start": {"action": "store_true", "help": "then wait for all others, and start"},
-            **_EAGER,
-        },
-    ),
-    "pin": ("write the identities of the complete invitation into the policy, and print them to be compared", _FILE),
-    "check": ("look at everything, and print a line for each item", _FILE | _APPS),
-    "start": (
-        "look at everything, then run flower-supernode with the guard, or say what is wrong",
-        _FILE | _APPS | _EAGER | DRY_RUN,
-    ),
-    "status": ("print what was asked, given and refused, and what is left", _FILE | _JSON),
-    "dashboard": ("show the same as a live page on this machine, with numbers for Prometheus", _FILE | PAGE_PORT),
-    "hash": ("print the hash of a reviewed app, for allowed-apps", {"app": {"type": Path, "help": "project or .fab"}}),
-}
 
 
 def node(arguments: Sequence[str]) -> int:
     """Run the command: 1 if something is wrong; ``start`` does not return, but becomes Flower's program."""
-    parser = CommandLine(prog="python -m flwr_dpkmeans node", description=__doc__)
-    parser.add_actions(_ACTIONS)
-    given = parser.parse_args(arguments)
+    given = parse("node", arguments)
     try:
         return _ran(given)
     except app_guard.GuardError as error:
@@ -110,12 +77,13 @@ def _node(path: Path, *, start: bool, apps: bool = False, eager: bool = False, d
     for finding in findings:
         print(finding, file=sys.stderr if start else sys.stdout, flush=True)
     if start and not wrong:
-        command = apps_command(options) if apps else supernode_command(options, eager=eager)
+        config = options.home / "node-config.toml" if dry or apps else config_file(options)
+        command = apps_command(options) if apps else supernode_command(options, config, eager=eager)
         if dry:
             print(shlex.join(command))
             return 0
         # No process in between: signals, exit codes and systemd meet Flower's program itself.
-        os.execve(command[0], command, _environment(options, apps=apps))
+        os.execve(command[0], command, environment)
     return 1 if wrong else 0
 
 
@@ -146,7 +114,16 @@ def _missing(options: NodeOptions, *, apps: bool) -> str:
     return f"superlink {options.superlink} to register the key {options.key}.pub" if waits else ""
 
 
-def supernode_command(options: NodeOptions, *, eager: bool = False) -> list[str]:
+def config_file(options: NodeOptions) -> Path:
+    """Write what the app is told of this node where nobody else reads it: `ps` would show a command line to all."""
+    subprocess = options.isolation is Isolation.SUBPROCESS
+    path = Path(options.home if subprocess else tempfile.mkdtemp(prefix="flwr-dpkmeans-")) / "node-config.toml"
+    path.unlink(missing_ok=True)
+    lines = [f"{key} = {json.dumps(value, ensure_ascii=False)}\n" for key, value in options.node_config.items()]
+    return write_new(path, "".join(lines).encode())
+
+
+def supernode_command(options: NodeOptions, config: Path, *, eager: bool = False) -> list[str]:
     """Flower's command line for a node."""
     command = [
         *((*EAGER, "--wait") if eager else (program("flower-supernode"),)),
@@ -162,7 +139,7 @@ def supernode_command(options: NodeOptions, *, eager: bool = False) -> list[str]
         ("--superexec-auth-secret-file", options.runtime_secret),
     ):
         command += [flag, str(value)] if value else []
-    return [*command, "--node-config", settings_text(options.node_config)]
+    return [*command, "--node-config", str(config)]
 
 
 def apps_command(options: NodeOptions) -> list[str]:

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, model_validator
 
+from flwr_dpkmeans.data.readers import is_clustered
 from flwr_dpkmeans.errors import ConfigurationError, finding
 from flwr_dpkmeans.node.policy import read_toml
 
@@ -91,7 +92,8 @@ class NodeOptions(SettingsFile):
     home: LocalPath
     """Private folder of the user who runs the apps (mode 700): guarded programs, unpacked apps, ``alerts.log``."""
     data_path: Annotated[str, AfterValidator(_source)]
-    """The rows: a file, a folder of .parquet files, or the URL of a database (SQLAlchemy)."""
+    """The rows: a file, a folder of .parquet files, the URL of a database (SQLAlchemy), or ray:///PATH: its Ray cluster
+    reads Parquet there."""
     policy: LocalPath
     """What this node allows (TOML)."""
     ledger: LocalPath
@@ -145,7 +147,7 @@ class NodeOptions(SettingsFile):
             raise ValueError("runtime-secret and isolation='process' belong together: give both or neither")
         if self.insecure and (self.key or self.root_certificates):
             raise ValueError("insecure is true beside key or root-certificates: leave it out")
-        is_database = "://" in self.data_path
+        is_database = "://" in self.data_path and not is_clustered(self.data_path)
         if is_database != bool(self.query) or (is_database and not self.data_id):
             raise ValueError("a database needs query, and data-id as its name in the ledger; a file has no query")
         if is_database and re.search("(?i):[^/@]+@|(password|pwd)=", self.data_path):

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from flwr_dpkmeans.data.readers import open_table
+from flwr_dpkmeans.data.readers import is_clustered, open_table
 from flwr_dpkmeans.data.schema import Schema
 from flwr_dpkmeans.errors import ConfigurationError, listed
 from flwr_dpkmeans.node import policy as policy_module
@@ -63,7 +63,7 @@ def init(given: argparse.Namespace) -> Path:
     except BaseException:
         shutil.rmtree(new)
         raise
-    if not given.query and (mode := Path(given.data).stat().st_mode) & 0o007:
+    if not (given.query or is_clustered(given.data)) and (mode := Path(given.data).stat().st_mode) & 0o007:
         with contextlib.suppress(OSError):  # `check` asks for it, too
             Path(given.data).chmod(mode & ~0o007)
     return folder / SETTINGS_FILE
@@ -80,7 +80,7 @@ def _settings(given: argparse.Namespace, invitation: Invitation) -> dict[str, An
         "root_certificates": "ca.crt",
         "key": "key",
         "home": "home",
-        "data_path": given.data if given.query else str(Path(given.data).absolute()),
+        "data_path": given.data if given.query or is_clustered(given.data) else str(Path(given.data).absolute()),
         "data_id": given.name,
         "policy": "policy.toml",
         "ledger": "ledger/ledger.jsonl",
@@ -96,6 +96,8 @@ def _settings(given: argparse.Namespace, invitation: Invitation) -> dict[str, An
         return settings | {"table_schema": str(given.schema.absolute()), "schema_digest": digest}
     if given.columns:
         return settings | {"columns": [name.strip() for name in given.columns.split(",")]}
+    if is_clustered(given.data):
+        raise ConfigurationError("nothing says which columns of a Ray cluster's table are clustered: add --columns.")
     table = open_table(given.data, query=given.query)
     # Without names of its own a table has made-up ones, which must be those of all of its columns.
     held = [one.name for one in table.columns if not table.named or np.isfinite(one.numbers()).any()]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import itertools
 import json
@@ -16,11 +15,12 @@ from typing import Any, Literal
 from flwr_dpkmeans.data.readers import open_table
 from flwr_dpkmeans.data.schema import MOST_OUTSIDE, Schema, Seen, draft
 from flwr_dpkmeans.data.tables import Layout, look_by_schema
-from flwr_dpkmeans.errors import Actions, CommandLine, ConfigurationError, listed, nearest
+from flwr_dpkmeans.errors import ConfigurationError, listed, nearest
 from flwr_dpkmeans.log import printable
 from flwr_dpkmeans.node.identity import Identity
 from flwr_dpkmeans.node.ledger import RESULT_TAKEN, FileLedger, LedgerEntry, LedgerReport, inspect_ledger
 from flwr_dpkmeans.node.policy import DEPLOYED, ClientPolicy
+from simulations.command_lines import parse
 from simulations.deploy.node_options import NodeOptions
 
 _NO_TERMINAL = 1000
@@ -31,15 +31,7 @@ _COLUMNS = ("data set", "unit", "run", "plan", "releases", "epsilon", "delta", "
 
 def ledger(arguments: Sequence[str]) -> int:
     """Look at a ledger, or accept it: 1 if it is damaged, missing, or not what its head file says."""
-    actions: Actions = {
-        "show": (
-            "print what was spent, by data set, unit of privacy and run",
-            {"--json": {"action": "store_true", "help": "a list; a run is Flower's run id / node id"}},
-        ),
-        "verify": ("check every line, and the head file beside the ledger", {}),
-        "accept": ("go on with the ledger as it stands: for its owner, after looking at what is missing from it", {}),
-    }
-    options = _parsed("ledger", "Look at a privacy ledger.", "the ledger file", actions, arguments)
+    options = parse("ledger", arguments)
     report = inspect_ledger(options.path)
     if options.action == "accept" and report.is_acceptable:
         report = FileLedger(options.path).accept()
@@ -66,17 +58,7 @@ def ledger(arguments: Sequence[str]) -> int:
 
 def schema(arguments: Sequence[str]) -> int:
     """Write a skeleton beside a table's file, or say how a table reads: 1 if something of it is to be mended."""
-    actions: Actions = {
-        "draft": ("write names and kinds of a table's columns into a .toml file beside it; the rest is yours", {}),
-        "check": (
-            "say how an own table reads by a schema: what is missing, misspelt, or outside the bounds",
-            {
-                "table": {"help": "a file, or a database's URL"},
-                "--query": {"default": "", "help": "what the database is asked for (SQL)"},
-            },
-        ),
-    }
-    options = _parsed("schema", "Draft the schema that all parties share, or try it.", "the file", actions, arguments)
+    options = parse("schema", arguments)
     if options.action == "check":
         agreed = Schema.load(options.path)
         return _tell_columns(agreed, look_by_schema(options.table, agreed, Layout(query=options.query)))
@@ -116,11 +98,7 @@ def _tell_columns(schema: Schema, seen: Sequence[Seen]) -> int:
 
 def identity(arguments: Sequence[str]) -> int:
     """Print a public key, alone in its line; the private key stays in the file."""
-    actions: Actions = {
-        "new": ("make a key file, and print the public key that the other parties pin in their policies", {}),
-        "show": ("print the public key of a key file", {}),
-    }
-    options = _parsed("identity", "Make or show a node's long-term identity.", "the key file", actions, arguments)
+    options = parse("identity", arguments)
     if options.action == "new":
         own = Identity.generate()
         own.save(options.path)
@@ -159,13 +137,6 @@ def _logged(path: Path | None) -> Iterator[dict[str, str]]:
                 said = json.loads(line)
         if {"time", "run", "message"} <= said.keys() and _ON_PLANS.match(str(said["message"])):
             yield {key: str(said[key]) for key in ("time", "run", "message")}
-
-
-def _parsed(name: str, description: str, file: str, actions: Actions, arguments: Sequence[str]) -> argparse.Namespace:
-    """Read an action, the path of a file, and what the action takes besides."""
-    parser = CommandLine(prog=f"python -m flwr_dpkmeans {name}", description=description)
-    parser.add_actions({one: (text, {"path": {"help": file}, **more}) for one, (text, more) in actions.items()})
-    return parser.parse_args(arguments)
 
 
 def _print_table(report: LedgerReport) -> None:

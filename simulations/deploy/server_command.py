@@ -34,13 +34,14 @@ from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 from flwr.supercore.version import package_version
 from pydantic import TypeAdapter, ValidationError
 
-from flwr_dpkmeans.errors import Actions, CommandLine, ConfigurationError, DPKMeansError, listed
+from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError, listed
 from flwr_dpkmeans.flower.app_guard import require_private
 from flwr_dpkmeans.log import printable
 from flwr_dpkmeans.node.identity import write_new
 from flwr_dpkmeans.node.ledger import lock
 from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.results.writer import PAGE_FILE, REPORT_FILE
+from simulations.command_lines import FIRST_PORT, parse
 from simulations.deploy.certificates import write_certificates
 from simulations.deploy.findings import (
     HOST,
@@ -59,7 +60,6 @@ from simulations.deploy.findings import (
     require_writable,
 )
 from simulations.deploy.invitation import Invitation, Name, Party
-from simulations.deploy.node_command import DRY_RUN, PAGE_PORT
 from simulations.deploy.node_options import NodeOptions
 from simulations.deploy.run_command import listed_runs
 from simulations.deploy.server_options import FILE, ServerOptions
@@ -72,33 +72,6 @@ _PARENT_DEATH_SIGNAL = 1
 """What Linux's prctl sets."""
 _START_SECONDS, _LOOK_SECONDS = 180.0, 1.0
 """The first one on a machine with much other work, where it was seen to take more than 60 s."""
-_FIRST_PORT, _N_PORTS = 8000, 1000
-_INIT: dict[str, dict[str, Any]] = {
-    "--parties": {"nargs": "+", "required": True, "metavar": "NAME", "help": "at least two"},
-    "--federation": {"help": "its name (default: the folder's)"},
-    "--address": {"help": "HOST:PORT that nodes connect to (default: this machine)"},
-    "--port": {
-        "type": int,
-        "help": f"on this machine (default: a free one from {_FIRST_PORT} to {_FIRST_PORT + _N_PORTS - 1})",
-    },
-    "--app": {"type": Path, "default": Path(), "help": "project or .fab file (default: here)"},
-}
-_ACTIONS: Actions = {
-    "init": ("make a folder: certificates, server.toml, and the invitation that goes around", _INIT),
-    "check": ("look at everything, and print a line for each item", {}),
-    "start": (
-        "look at everything, then run flower-superlink and let the invited parties in as they appear",
-        {"--background": {"action": "store_true", "help": "return as soon as it answers"}, **DRY_RUN},
-    ),
-    "status": (
-        "say who is there, and how each run is or ended",
-        {"--json": {"action": "store_true", "help": "the same for programs"}},
-    ),
-    "dashboard": (
-        "show the runs below a folder as a live page on this machine, with numbers for Prometheus",
-        PAGE_PORT,
-    ),
-}
 
 
 # -- the commands -----------------------------------------------------------------------------------------------------
@@ -106,9 +79,7 @@ _ACTIONS: Actions = {
 
 def server(arguments: Sequence[str]) -> int:
     """Run the command: 1 if something is wrong, or no SuperLink answers; `start` returns the SuperLink's own code."""
-    parser = CommandLine(prog="python -m flwr_dpkmeans server", description=__doc__)
-    parser.add_actions({name: (text, {"folder": {"type": Path}, **flags}) for name, (text, flags) in _ACTIONS.items()})
-    given = parser.parse_args(arguments)
+    given = parse("server", arguments)
     if given.action == "init":
         _init(given)
         return 0
@@ -175,13 +146,13 @@ def _init(given: argparse.Namespace) -> None:
 
 def _free_port(folder: Path) -> int:
     """One that nothing listens on, from a place that the folder decides: another federation may not listen yet."""
-    place = zlib.crc32(os.fsencode(folder)) % _N_PORTS
-    for number in range(_N_PORTS):
-        port = _FIRST_PORT + (place + number) % _N_PORTS
+    place = zlib.crc32(os.fsencode(folder)) % N_PORTS
+    for number in range(N_PORTS):
+        port = FIRST_PORT + (place + number) % N_PORTS
         with suppress(ConfigurationError):
             require_free(HOST, port)
             return port
-    return _FIRST_PORT + place
+    return FIRST_PORT + place
 
 
 def _serve(options: ServerOptions) -> int:
@@ -476,10 +447,7 @@ def _show_status(options: ServerOptions, *, as_json: bool) -> int:
 
 def results(arguments: Sequence[str]) -> int:
     """Print a line for each run: its id, when it ended, what it cost or why it failed, its page."""
-    parser = CommandLine(prog="python -m flwr_dpkmeans results", description=results.__doc__)
-    text = "the server's folder, NODE.toml or its folder, or a folder of results (default: here)"
-    parser.add_argument("place", type=Path, nargs="?", default=Path(), help=text)
-    place, failed = parser.parse_args(arguments).place, []
+    place, failed = parse("results", arguments).place, []
     if (place / FILE).is_file():
         options = ServerOptions.load(place)
         place = options.results

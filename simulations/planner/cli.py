@@ -17,22 +17,19 @@ from flwr_dpkmeans.algorithms.server_points import is_private
 from flwr_dpkmeans.data.points import read_ranges
 from flwr_dpkmeans.data.readers import open_table
 from flwr_dpkmeans.data.schema import schema_of
-from flwr_dpkmeans.errors import CommandLine, ConfigurationError, DPKMeansError, listed
+from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError, listed
 from flwr_dpkmeans.options import option_defaults
 from flwr_dpkmeans.results.page import MARKDOWN
 from flwr_dpkmeans.results.writer import write_whole
+from simulations.command_lines import PICTURE_FILE, PLAN_FILE, QUICK_SEEDS, parse
 from simulations.planner.forecast import Forecast, make_forecast
 from simulations.planner.present import told
 from simulations.planner.request import PlanningRequest
 
-PLAN_FILE = "plan.json"
-PICTURE_FILE = "plan.png"
-_QUICK_SEEDS = 5
-
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns 0, or 2 if something that was asked for does not exist."""
-    options = _parser().parse_args(arguments)
+    options = parse("plan", arguments)
     try:
         forecast = _forecast(options)
         if options.output is not None:
@@ -49,46 +46,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _parser() -> CommandLine:
-    parser = CommandLine(
-        prog="python -m flwr_dpkmeans plan",
-        description="Forecast noise, accuracy, messages and minutes of a run from its public shape.",
-    )
-    add = parser.add_argument
-    size = parser.add_mutually_exclusive_group(required=True).add_argument
-    size("--n-examples", "--n", type=int, help="rows of all clients together; a guess is enough")
-    size("--count-rows", action="store_true", help="their number is public, and that of the file of --like")
-    add("--n-features", "--d", type=int, default=0, help="columns; default: those of a schema, of bounds, or of --like")
-    add("--like", metavar="FILE", help="a table whose columns' names and kinds are read, and nothing else")
-    add("--n-clusters", "--k", type=int, default=10, help="clusters (10)")
-    add("--n-clients", "--clients", "--num-clients", type=int, default=2, help="clients (2)")
-    add("--epsilon", type=float, default=1.0, help="total over the run (1)")
-    add("--delta", type=float, help="default: 1/(N ln N)")
-    add("--unit", help="record (default) or client")
-    add("--trust", help="oblivious, central or distributed; default: each algorithm's own")
-    add("--algorithm", nargs="+", default=[], help="candidates; default: all private ones without server data")
-    add(
-        *("--bounds", "--schema"),
-        help="public bounds, 'low,high' or a file, or a schema: noise is in their units (default: a fraction of half "
-        "their range); or 'private'",
-    )
-    add("--bounds-domain", help="with private bounds: a public range that they lie in")
-    goal = parser.add_mutually_exclusive_group().add_argument
-    text = "cost that is wanted, over the non-private optimum's: 1.05 is 5%% above, and which epsilon takes it is said"
-    goal("--accuracy", type=float, metavar="RATIO", help=text)
-    goal("--target-excess", type=float, default=PlanningRequest.target_excess, help="the same, less 1 (0.1)")
-    add("--spread", type=float, default=PlanningRequest.spread, help="clusters' deviation over half the range (0.15)")
-    add("--private-count", action="store_true", help="N is a guess that the run counts privately")
-    add("--evaluation", help="none (default) or private: one more round with its share of the budget")
-    for name in ("--max-iter", "--max-silent", "--max-retries", "--examples-per-client", "--random-state"):
-        add(name, type=int, help="as in a run")
-    add("--seeds", type=int, default=PlanningRequest.seeds, help="synthetic data sets per point (20)")
-    add("--quick", action="store_true", help=f"{_QUICK_SEEDS} synthetic data sets per point")
-    add("--json", action="store_true", help="print JSON instead of a table")
-    add("--output", metavar="FOLDER", help=f"write {PLAN_FILE} and {PICTURE_FILE} there")
-    return parser
-
-
 def _forecast(options: argparse.Namespace) -> Forecast:
     """Forecast with a progress bar on a terminal's error stream, so that output stays clean."""
     if options.accuracy is not None:
@@ -97,7 +54,7 @@ def _forecast(options: argparse.Namespace) -> Forecast:
         options.target_excess = round(options.accuracy - 1.0, 12)
     if options.like is not None:
         _read_shape(options)
-    told = vars(options) | ({"seeds": min(options.seeds, _QUICK_SEEDS)} if options.quick else {})
+    told = vars(options) | ({"seeds": min(options.seeds, QUICK_SEEDS)} if options.quick else {})
     shape = {one.name: told[one.name] for one in fields(PlanningRequest) if one.init and one.name in told}
     others = {*option_defaults(), "bounds_domain"} - {*shape, "algorithm"}
     given = {name: value for name, value in told.items() if name in others}

@@ -20,6 +20,7 @@ from flwr_dpkmeans.sums.draft import worst_case
 from flwr_dpkmeans.sums.plan import SECONDS_PER_ROUND_TRIP, Plan, round_trips
 from flwr_dpkmeans.sums.statement import plan_cautions
 from flwr_dpkmeans.sums.wire import dump_plan
+from simulations.planner.cost import Cost, cost_of
 from simulations.planner.present import draw_forecast, told
 from simulations.planner.request import PlanningRequest
 from simulations.planner.simulate import (
@@ -125,6 +126,8 @@ class Deployment:
     bytes_up: int
     minutes: float
     """Start-up and polling; a client's own computation comes on top."""
+    cost: Cost | None = None
+    """Of processors, memory and aggregators, by a model; None of what was not planned here."""
 
 
 def deployment_of(plan: Plan) -> Deployment:
@@ -145,7 +148,8 @@ def deployment_of(plan: Plan) -> Deployment:
     more_down, more_up = plan.aggregator.bytes_besides(plan, len(vectors))
     down, up = down + more_down, up + more_up
     minutes = (START_UP_SECONDS + SECONDS_PER_ROUND_TRIP * trips) / 60.0
-    return Deployment(len(plan.rounds), trips, 2 * plan.n_clients * trips, down, up, minutes)
+    n_messages = 2 * plan.n_clients * trips
+    return Deployment(len(plan.rounds), trips, n_messages, down, up, minutes, cost_of(plan, n_messages, up))
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,7 @@ from flwr_dpkmeans.privacy.release import as_released
 from flwr_dpkmeans.secagg.keys import encode
 from flwr_dpkmeans.sums.draft import build_algorithm
 from flwr_dpkmeans.sums.plan import make_noise_source
+from simulations.command_lines import parse
 from simulations.planner import Forecast, PlanningRequest, cli, make_forecast, simulate
 from simulations.planner import forecast as forecasts
 from simulations.planner.cli import main
@@ -675,7 +676,7 @@ def test_the_shape_of_a_table_is_read_and_no_more_than_that(
     monkeypatch.setattr(cli, "make_forecast", lambda request: asked.append(request))
 
     def said_of(*arguments: str) -> str:
-        cli._forecast(cli._parser().parse_args([*arguments, "--like", str(table), "--k", "2"]))
+        cli._forecast(parse("plan", [*arguments, "--like", str(table), "--k", "2"]))
         return capsys.readouterr().err
 
     assert said_of("--n", "900").endswith(
@@ -694,16 +695,16 @@ def test_the_shape_of_a_table_is_read_and_no_more_than_that(
 def test_a_wanted_accuracy_is_a_target(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[PlanningRequest] = []
     monkeypatch.setattr(cli, "make_forecast", lambda request: asked.append(request))
-    cli._forecast(cli._parser().parse_args(["--n", "900", "--d", "4", "--accuracy", "1.05"]))
+    cli._forecast(parse("plan", ["--n", "900", "--d", "4", "--accuracy", "1.05"]))
     assert asked[0].target_excess == 0.05
     for wrong in ("1", "nan"):
         with pytest.raises(ConfigurationError, match="it must be above 1"):
-            cli._forecast(cli._parser().parse_args(["--n", "900", "--d", "4", "--accuracy", wrong]))
+            cli._forecast(parse("plan", ["--n", "900", "--d", "4", "--accuracy", wrong]))
 
 
 def test_the_options_of_the_command_and_their_defaults() -> None:
-    plain = vars(cli._parser().parse_args(["--n", "900", "--d", "4"]))
-    assert cli._parser().parse_args(["--n", "900"]).n_features == 0
+    plain = vars(parse("plan", ["--n", "900", "--d", "4"]))
+    assert parse("plan", ["--n", "900"]).n_features == 0
     named = {"n_examples": 900, "n_features": 4, "n_clusters": 10, "n_clients": 2, "epsilon": 1.0, "algorithm": []}
     named |= {"target_excess": 0.1, "spread": 0.15, "seeds": 20, "quick": False, "json": False, "private_count": False}
     named["count_rows"] = False
@@ -722,10 +723,10 @@ def test_the_options_of_the_command_and_their_defaults() -> None:
         "max_silent",
     }
     assert plain.keys() - named == unset | {"max_retries", "examples_per_client", "random_state"}
-    switched = vars(cli._parser().parse_args(["--n", "900", "--d", "4", "--quick", "--json", "--private-count"]))
+    switched = vars(parse("plan", ["--n", "900", "--d", "4", "--quick", "--json", "--private-count"]))
     assert [switched[name] for name in ("quick", "json", "private_count")] == [True] * 3
     with pytest.raises(SystemExit):
-        cli._parser().parse_args(["--d", "4"])
+        parse("plan", ["--d", "4"])
 
 
 @pytest.mark.parametrize(
@@ -737,7 +738,7 @@ def test_a_quick_forecast_has_five_data_sets_at_most(
     asked: list[PlanningRequest] = []
     monkeypatch.setattr(cli, "make_forecast", lambda request: asked.append(request))
     arguments = ["--n", "900", "--d", "4", "--k", "3", "--spread", "0.25", "--target-excess", "0.2", "--private-count"]
-    cli._forecast(cli._parser().parse_args([*arguments, "--algorithm", "glloyd", "--epsilon", "2", *more]))
+    cli._forecast(parse("plan", [*arguments, "--algorithm", "glloyd", "--epsilon", "2", *more]))
     (request,) = asked
     assert (request.n_examples, request.n_features, request.n_clients, request.n_clusters) == (900, 4, 2, 3)
     assert (request.seeds, request.spread, request.target_excess, request.private_count) == (seeds, 0.25, 0.2, True)

@@ -22,6 +22,7 @@ from flwr_dpkmeans.sums.statement import (
     LOCAL,
     _server_sentences,
     build_report,
+    count_outside,
     local_cautions,
     spending_cautions,
     why_not_private,
@@ -95,10 +96,11 @@ def test_what_exact_rows_say_against_a_result(
     rows[: outside - 2, 1], rows[outside - 2 : outside, 1] = 1.5, -1.5
     settings = SimpleNamespace(unit=PrivacyUnit.RECORD, n_examples=declared, feature_names=())
     config: Any = SimpleNamespace(settings=settings)
-    found = local_cautions(config, delta, ((-1.0,), (1.0,)), [rows[:3], rows[3:]])
+    found = local_cautions(config, delta, count_outside(((-1.0,), (1.0,)), [rows[:3], rows[3:]]))
     assert [sentence.startswith(LOCAL + part) for sentence, part in zip(found, said, strict=True)] == [True] * len(said)
     settings.unit = PrivacyUnit.CLIENT
-    assert len(local_cautions(config, delta, ((-1.0,), (1.0,)), [rows])) == sum("More than" in part for part in said)
+    counts = count_outside(((-1.0,), (1.0,)), [rows])
+    assert len(local_cautions(config, delta, counts)) == sum("More than" in part for part in said)
 
 
 def test_a_budget_is_left_over_below_985_thousandths_and_weak_above_ten() -> None:

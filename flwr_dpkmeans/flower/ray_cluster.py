@@ -1,0 +1,146 @@
+"""Rows on several machines of one party: a Ray cluster makes the statistic of each block where it reads the block.
+
+The node stays one client: masks, noise, ledger and identity are its own. The cluster's workers send it sums on the
+grid, which add up exactly, so that its vector has the same bits as if it held all rows itself. That takes a statistic
+that is a sum over rows, as at record level; at client level, what is clipped is the sum of all of them.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from flwr_dpkmeans import __version__
+from flwr_dpkmeans.data.readers import ON_RAY
+from flwr_dpkmeans.data.tables import Table
+from flwr_dpkmeans.errors import ConfigurationError, DataError, DPKMeansError
+from flwr_dpkmeans.flower.kmeans_client import STATISTIC, KMeansClient, Scalar, held_by, logger, plan_of
+from flwr_dpkmeans.log import where_raised
+from flwr_dpkmeans.node.policy import ClientPolicy
+from flwr_dpkmeans.privacy.release import PrivacyUnit
+from flwr_dpkmeans.results.model import Model
+from flwr_dpkmeans.sums.draft import build_algorithm
+from flwr_dpkmeans.sums.round import Array
+
+_BLOCK_ROWS = 1 << 17
+Load = Callable[[Any], Table]
+"""Makes a table of an Arrow table, in whatever process a block is read."""
+
+
+def summed_elsewhere(policy: ClientPolicy) -> ClientPolicy:
+    """The policy of a node whose rows are summed block by block: a plan at client level is refused before it costs."""
+    if policy.allowed_units and PrivacyUnit.RECORD.value not in policy.allowed_units:
+        raise ConfigurationError(
+            f"allowed-units is {policy.allowed_units}, but a Ray cluster sums rows at record level only: allow "
+            "'record', or give the rows as one file."
+        )
+    return replace(policy, allowed_units=(PrivacyUnit.RECORD.value,))
+
+
+class ClusterClient(KMeansClient):
+    """A client whose rows a Ray cluster reads: a Parquet file or folder at the same path on all of its machines."""
+
+    def __init__(self, source: str, load: Load, output_dir: Path | None = None) -> None:
+        self._path, self._load = source.removeprefix(ON_RAY), load
+        if not Path(self._path).is_absolute():
+            raise DataError(
+                "the table on a Ray cluster has no absolute path: give 'ray:///shared/rows', and the cluster's address "
+                "by RAY_ADDRESS, as it has no place in a node's configuration."
+            )
+        # What is said of the columns, and what they lack, is the same with any rows and without.
+        self._empty: Any = self._on_cluster(lambda data: data.schema().base_schema.empty_table())
+        self.table = load(self._empty)
+        super().__init__(output_dir=output_dir, **held_by(self.table))
+
+    def fit(self, parameters: list[Array], config: dict[str, Scalar]) -> tuple[list[Array], int, dict[str, Scalar]]:
+        """As `KMeansClient.fit`, with a statistic's arrays as one vector."""
+        if config.get("task") != STATISTIC:
+            return super().fit(parameters, config)
+        plan, index = plan_of(config), int(config["round"])
+        in_blocks = plan.discovers(index) or build_algorithm(plan).rounds[index - 1].in_blocks
+        if plan.settings.unit is not PrivacyUnit.RECORD or not in_blocks:
+            raise ConfigurationError(
+                f"round {index} of the plan is no sum over blocks of rows, which is all that a Ray cluster sums: plan "
+                "at record level with a statistic that takes blocks, or give the rows as one file."
+            )
+        return [self._summed(partial(_statistic, parameters=parameters, config=config))], 0, {}
+
+    def outside(self, config: dict[str, Scalar]) -> Array:
+        """As `KMeansClient.outside`."""
+        return self._summed(partial(KMeansClient.outside, config=config))
+
+    def _profile(self, model: Model) -> Any:
+        logger.info("no local profile is written of rows in a Ray cluster")
+
+    def count(self) -> int:
+        """How many rows are clustered: for this client's own eyes."""
+        return int(self._summed(lambda client: np.array([float(len(client._points))]))[0])
+
+    def _summed(self, work: Callable[[KMeansClient], Array]) -> Array:
+        """What ``work(client)`` finds for a client of each block, added up; exact on the grid."""
+        of_block, started = partial(_of_block, load=self._load, work=work, version=__version__), time.monotonic()
+
+        def added(data: Any) -> Array:
+            answers = data.map_batches(of_block, batch_size=_BLOCK_ROWS, batch_format="pyarrow").iter_rows()
+            total = np.zeros(1)
+            for answer in chain(of_block(self._empty).to_pylist(), answers):
+                if answer["failed"]:
+                    raise DataError(f"a block of the table on a Ray cluster cannot be summed: {answer['failed']}")
+                total = total + np.frombuffer(answer["found"])
+            return total
+
+        n_rows, *_ = total = self._on_cluster(added)
+        logger.info("%d rows on a Ray cluster, %.3g a second", n_rows, n_rows / (time.monotonic() - started))
+        return np.asarray(total[1:])
+
+    def _on_cluster(self, work: Callable[[Any], Any]) -> Any:
+        """What ``work(dataset)`` returns; no sentence has an address, or what Ray says of a row."""
+        problem = "Ray is not there: pip install 'flwr[simulation]'"
+        try:
+            import ray
+            from ray import data
+
+            if not ray.is_initialized():
+                ray.init("auto", logging_level=logging.ERROR, log_to_driver=False)
+            data.DataContext.get_current().enable_progress_bars = False
+            # Names of folders must not become columns, as they do not without a cluster.
+            return work(data.read_parquet(self._path, partitioning=None))
+        except DPKMeansError:
+            raise
+        except ImportError:
+            pass
+        except ConnectionError:
+            problem = "this machine has joined none: 'ray start --address=HEAD:6379' there, or set RAY_ADDRESS"
+        except Exception as error:
+            problem = f"reading it fails ({where_raised(error)}): it must be Parquet, at the same path on all machines"
+        raise DataError(f"the table is on a Ray cluster, but {problem}.")
+
+
+def _of_block(block: Any, load: Load, work: Callable[[KMeansClient], Array], version: str) -> Any:
+    """On a worker: the number of rows and what a client of them finds, or why there is nothing, without a cell."""
+    import pyarrow as pa
+
+    found, failed = np.zeros(0), ""
+    if version != __version__:
+        failed = f"a worker has version {__version__} of flwr-dpkmeans, but the node {version}: install the same."
+    else:
+        try:
+            found = np.concatenate([[float(len(block))], work(KMeansClient(**held_by(load(block))))])
+        except DPKMeansError as error:
+            failed = str(error)
+        except Exception as error:  # its text may hold cells
+            failed = f"{where_raised(error)}."
+    return pa.table({"found": [found.tobytes()], "failed": [failed]})
+
+
+def _statistic(client: KMeansClient, parameters: list[Array], config: dict[str, Scalar]) -> Array:
+    """All arrays of a statistic, as one vector."""
+    return np.concatenate([np.zeros(0), *map(np.ravel, client.fit(parameters, config)[0])])

@@ -1,0 +1,164 @@
+"""The command lines of all commands but Flower's own: ``--help`` imports nothing that a command's work takes."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from flwr_dpkmeans.errors import Actions, CommandLine
+
+PLAN_FILE, PICTURE_FILE = "plan.json", "plan.png"
+QUICK_SEEDS = 5
+FIRST_PORT, N_PORTS = 8000, 1000
+"""Among which a server looks for a free one."""
+
+
+def parse(command: str, arguments: Sequence[str]) -> argparse.Namespace:
+    """Read the arguments of a command; of ``--help``, or of what cannot be read, it does not return."""
+    parser = CommandLine(prog=f"python -m flwr_dpkmeans {command}", description=_ABOUT[command])
+    if command == "plan":
+        _plan(parser)
+    elif command == "results":
+        text = "the server's folder, NODE.toml or its folder, or a folder of results (default: here)"
+        parser.add_argument("place", type=Path, nargs="?", default=Path(), help=text)
+    else:
+        first, actions = _ACTIONS[command]
+        parser.add_actions({name: (text, {**first, **flags}) for name, (text, flags) in actions.items()})
+    return parser.parse_args(arguments)
+
+
+def _plan(parser: CommandLine) -> None:
+    add = parser.add_argument
+    size = parser.add_mutually_exclusive_group(required=True).add_argument
+    size("--n-examples", "--n", type=int, help="rows of all clients together; a guess is enough")
+    size("--count-rows", action="store_true", help="their number is public, and that of the file of --like")
+    add("--n-features", "--d", type=int, default=0, help="columns; default: those of a schema, of bounds, or of --like")
+    add("--like", metavar="FILE", help="a table whose columns' names and kinds are read, and nothing else")
+    add("--n-clusters", "--k", type=int, default=10, help="clusters (10)")
+    add("--n-clients", "--clients", "--num-clients", type=int, default=2, help="clients (2)")
+    add("--epsilon", type=float, default=1.0, help="total over the run (1)")
+    add("--delta", type=float, help="default: 1/(N ln N)")
+    add("--unit", help="record (default) or client")
+    add("--trust", help="oblivious, central or distributed; default: each algorithm's own")
+    add("--algorithm", nargs="+", default=[], help="candidates; default: all private ones without server data")
+    add(
+        *("--bounds", "--schema"),
+        help="public bounds, 'low,high' or a file, or a schema: noise is in their units (default: a fraction of half "
+        "their range); or 'private'",
+    )
+    add("--bounds-domain", help="with private bounds: a public range that they lie in")
+    goal = parser.add_mutually_exclusive_group().add_argument
+    text = "cost that is wanted, over the non-private optimum's: 1.05 is 5%% above, and which epsilon takes it is said"
+    goal("--accuracy", type=float, metavar="RATIO", help=text)
+    goal("--target-excess", type=float, default=0.1, help="the same, less 1 (0.1)")
+    add("--spread", type=float, default=0.15, help="clusters' deviation over half the range (0.15)")
+    add("--private-count", action="store_true", help="N is a guess that the run counts privately")
+    add("--evaluation", help="none (default) or private: one more round with its share of the budget")
+    for name in ("--max-iter", "--max-silent", "--max-retries", "--examples-per-client", "--random-state"):
+        add(name, type=int, help="as in a run")
+    add("--seeds", type=int, default=20, help="synthetic data sets per point (20)")
+    add("--quick", action="store_true", help=f"{QUICK_SEEDS} synthetic data sets per point")
+    add("--json", action="store_true", help="print JSON instead of a table")
+    add("--output", metavar="FOLDER", help=f"write {PLAN_FILE} and {PICTURE_FILE} there")
+
+
+_FILE: dict[str, Any] = {"file": {"type": Path, "help": "NODE.toml, or its folder"}}
+PAGE_PORT: dict[str, dict[str, Any]] = {"--port": {"type": int, "default": 8400, "help": "0: any that is free"}}
+_JSON = {"--json": {"action": "store_true", "help": "the same for programs"}}
+_APPS = {"--apps": {"action": "store_true", "help": "isolation 'process': the part that runs apps, as its own user"}}
+_DRY_RUN = {"--dry-run": {"action": "store_true", "help": "print Flower's own command line, and start nothing"}}
+_EAGER = {"--eager": {"action": "store_true", "help": "look every second instead of every 3; wait to be let in again"}}
+_NODE: Actions = {
+    "init": (
+        "make this party's folder NAME with keys and strict files, and write it into the invitation",
+        {
+            "name": {"help": "in the invitation"},
+            "--invitation": {"type": Path, "required": True, "help": "invitation.toml, as it goes around"},
+            "--data": {"required": True, "help": "the rows: a file, a database's URL, or ray:///PATH"},
+            "--query": {"default": "", "help": "what the database is asked for (SQL)"},
+            "--columns": {"default": "", "help": "clustered ones, such as age,height; left out: all that hold numbers"},
+            "--schema": {"type": Path, "help": "in place of columns: the schema that all parties share"},
+            "--folder": {"type": Path, "default": Path(), "help": "where the folder is made"},
+            "--max-epsilon-total": {"type": float, "default": 20.0, "help": "what all runs together may cost"},
+            "--app": {"type": Path, "default": Path(), "help": "the own copy of the project, or its .fab file"},
+            "--start": {"action": "store_true", "help": "then wait for all others, and start"},
+            **_EAGER,
+        },
+    ),
+    "pin": ("write the identities of the complete invitation into the policy, and print them to be compared", _FILE),
+    "check": ("look at everything, and print a line for each item", _FILE | _APPS),
+    "start": (
+        "look at everything, then run flower-supernode with the guard, or say what is wrong",
+        _FILE | _APPS | _EAGER | _DRY_RUN,
+    ),
+    "status": ("print what was asked, given and refused, and what is left", _FILE | _JSON),
+    "dashboard": ("show the same as a live page on this machine, with numbers for Prometheus", _FILE | PAGE_PORT),
+    "hash": ("print the hash of a reviewed app, for allowed-apps", {"app": {"type": Path, "help": "project or .fab"}}),
+}
+_INIT: dict[str, dict[str, Any]] = {
+    "--parties": {"nargs": "+", "required": True, "metavar": "NAME", "help": "at least two"},
+    "--federation": {"help": "its name (default: the folder's)"},
+    "--address": {"help": "HOST:PORT that nodes connect to (default: this machine)"},
+    "--port": {
+        "type": int,
+        "help": f"on this machine (default: a free one from {FIRST_PORT} to {FIRST_PORT + N_PORTS - 1})",
+    },
+    "--app": {"type": Path, "default": Path(), "help": "project or .fab file (default: here)"},
+}
+_SERVER: Actions = {
+    "init": ("make a folder: certificates, server.toml, and the invitation that goes around", _INIT),
+    "check": ("look at everything, and print a line for each item", {}),
+    "start": (
+        "look at everything, then run flower-superlink and let the invited parties in as they appear",
+        {"--background": {"action": "store_true", "help": "return as soon as it answers"}, **_DRY_RUN},
+    ),
+    "status": (
+        "say who is there, and how each run is or ended",
+        {"--json": {"action": "store_true", "help": "the same for programs"}},
+    ),
+    "dashboard": (
+        "show the runs below a folder as a live page on this machine, with numbers for Prometheus",
+        PAGE_PORT,
+    ),
+}
+_LEDGER: Actions = {
+    "show": (
+        "print what was spent, by data set, unit of privacy and run",
+        {"--json": {"action": "store_true", "help": "a list; a run is Flower's run id / node id"}},
+    ),
+    "verify": ("check every line, and the head file beside the ledger", {}),
+    "accept": ("go on with the ledger as it stands: for its owner, after looking at what is missing from it", {}),
+}
+_SCHEMA: Actions = {
+    "draft": ("write names and kinds of a table's columns into a .toml file beside it; the rest is yours", {}),
+    "check": (
+        "say how an own table reads by a schema: what is missing, misspelt, or outside the bounds",
+        {
+            "table": {"help": "a file, or a database's URL"},
+            "--query": {"default": "", "help": "what the database is asked for (SQL)"},
+        },
+    ),
+}
+_IDENTITY: Actions = {
+    "new": ("make a key file, and print the public key that the other parties pin in their policies", {}),
+    "show": ("print the public key of a key file", {}),
+}
+_ABOUT = {
+    "plan": "Forecast noise, accuracy, messages and minutes of a run from its public shape.",
+    "node": "A party's node, which runs approved apps only.",
+    "server": "A SuperLink, and its parties by name.",
+    "results": "Print a line for each run: its id, when it ended, what it cost or why it failed, its page.",
+    "ledger": "Look at a privacy ledger.",
+    "identity": "Make or show a node's long-term identity.",
+    "schema": "Draft the schema that all parties share, or try it.",
+}
+_ACTIONS: dict[str, tuple[dict[str, dict[str, Any]], Actions]] = {
+    "node": ({}, _NODE),
+    "server": ({"folder": {"type": Path}}, _SERVER),
+    "ledger": ({"path": {"help": "the ledger file"}}, _LEDGER),
+    "identity": ({"path": {"help": "the key file"}}, _IDENTITY),
+    "schema": ({"path": {"help": "the file"}}, _SCHEMA),
+}
+"""Of commands with actions: what each action takes first, and the actions."""

@@ -1,0 +1,195 @@
+"""Rows on a Ray cluster: the same bits as in one process, and one sentence for what goes wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from flwr.app import Context, RecordDict
+from support.golden_runs import FILE, RUNS, Run, digest_of, name_of
+
+from flwr_dpkmeans import federate
+from flwr_dpkmeans.data.tables import Layout, load_stated
+from flwr_dpkmeans.errors import ConfigurationError, DataError
+from flwr_dpkmeans.flower import engines
+from flwr_dpkmeans.flower.client_app import load_client, node_settings
+from flwr_dpkmeans.flower.ray_cluster import ClusterClient
+
+BY_RECORD = [run for run in RUNS if run[0][2] == "record" and run[1] == "inprocess"]
+
+
+class Blocks:
+    """A data set of several blocks, which are asked in turn, as far as a client asks Ray Data."""
+
+    def __init__(self, table: pa.Table, height: int) -> None:
+        self._table, self._height, self.base_schema, self.asked = table, height, table.schema, list[Any]()
+
+    def schema(self) -> Blocks:
+        return self
+
+    def map_batches(self, work: Callable[[pa.Table], pa.Table], **_: object) -> Blocks:
+        self.asked = [work(self._table[at : at + self._height]) for at in range(0, len(self._table), self._height)]
+        return self
+
+    def iter_rows(self) -> Iterator[dict[str, Any]]:
+        yield from (row for answer in self.asked for row in answer.to_pylist())
+
+
+@pytest.fixture
+def elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the clients of the in-process engine have their rows elsewhere, in blocks of 7."""
+    tables = dict[str, Blocks]()
+
+    def client(X: Any, feature_names: tuple[str, ...] = (), labels: Any = None) -> ClusterClient:
+        names = [*(feature_names or (f"x{place}" for place in range(X.shape[1])))]
+        given = dict(zip(names, np.asarray(X).T, strict=True)) | ({} if labels is None else {"of class": labels})
+        source = f"/{len(tables)}"
+        tables[source] = Blocks(pa.table({name: np.ascontiguousarray(cells) for name, cells in given.items()}), 7)
+        layout = Layout(tuple(names), "" if labels is None else "of class")
+        return ClusterClient(f"ray://{source}", partial(load_stated, layout=layout, schema=None))
+
+    monkeypatch.setattr(engines, "KMeansClient", client)
+    monkeypatch.setattr(ClusterClient, "_on_cluster", lambda self, work: work(tables[self._path]))
+
+
+@pytest.mark.usefixtures("elsewhere")
+@pytest.mark.parametrize("run", BY_RECORD, ids=name_of)
+def test_blocks_that_are_summed_elsewhere_give_the_same_bits(run: Run) -> None:
+    # Of centroids and counts; the report also says that these tables have names.
+    assert digest_of(run).split()[0] == json.loads(FILE.read_text())[name_of(run)].split()[0]
+
+
+@pytest.mark.parametrize("task", ["moments", "histograms", "naive_bayes"])
+def test_a_statistic_that_is_summed_elsewhere_has_the_same_bits(task: str, request: pytest.FixtureRequest) -> None:
+    parts = [np.random.default_rng(9).normal(size=(n, 3)).round(3) for n in (90, 70, 1)]
+    labels = [np.arange(len(part)) % 2 for part in parts] if task == "naive_bayes" else None
+    more: dict[str, Any] = {"classes": 2} if labels else {}
+
+    def found() -> list[bytes]:
+        given = {"bounds": (-3, 3), "noise": "seeded", "random_state": 1, "labels": labels, **more}
+        return [array.tobytes() for array in federate(task, parts, **given).result.arrays.values()]
+
+    whole = found()
+    request.getfixturevalue("elsewhere")
+    assert found() == whole
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_a_sum_at_client_level_is_refused_before_anything_is_sent() -> None:
+    run = next(run for run in RUNS if run[0][2] == "client" and run[1] == "inprocess")
+    with pytest.raises(Exception, match="could not answer") as caught:
+        digest_of(run)
+    assert "row" not in str(caught.value)
+
+
+def context(**config: Any) -> Context:
+    return Context(1, 2, {"data-path": "ray:///shared/rows", **config}, RecordDict(), {})
+
+
+def test_the_policy_of_a_node_with_a_cluster_allows_record_level_only(tmp_path: Path) -> None:
+    policy = tmp_path / "policy.toml"
+    for units, allowed in (('["record", "client"]', ("record",)), ("[]", ("record",)), ('["client"]', None)):
+        policy.write_text(f"allowed-units = {units}\n")
+        given = context(policy=str(policy), ledger=str(tmp_path / "ledger"))
+        if allowed:
+            assert node_settings(given).policy.allowed_units == allowed
+        else:
+            with pytest.raises(ConfigurationError, match=r"^allowed-units is \('client',\), but a Ray cluster sums"):
+                node_settings(given)
+
+
+def test_no_cluster_and_no_ray_are_one_sentence_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("ray")
+    monkeypatch.setenv("RAY_TMPDIR", "/nowhere")  # where a cluster of this machine would have left its address
+    monkeypatch.setattr("ray.init", lambda *_, **__: (_ for _ in ()).throw(ConnectionError("at 10.1.2.3:6379")))
+    with pytest.raises(DataError, match="this machine has joined none") as caught:
+        load_client(context(columns="a"))
+    assert "10.1.2.3" not in str(caught.value)
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(DataError, match="Ray is not there: pip install"):
+        load_client(context(columns="a"))
+
+
+SCHEMA = """
+profile = ["kind", "a"]
+[columns]
+a = { kind = "number", bounds = [-2, 2], missing = "centre" }
+b = { kind = "number", bounds = [-2, 2] }
+kind = { kind = "category", values = ["x", "y"] }
+"""
+ON_TWO_MACHINES = """
+import json, logging, os, sys
+from functools import partial
+from pathlib import Path
+import numpy as np
+import ray
+from ray.cluster_utils import Cluster
+from flwr_dpkmeans.data.schema import Schema
+from flwr_dpkmeans.data.tables import Layout, load_stated
+from flwr_dpkmeans.flower import ray_cluster
+
+folder = Path(sys.argv[1])
+cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+cluster.add_node(num_cpus=1)
+try:
+    os.environ["RAY_ADDRESS"] = cluster.address
+    logging.basicConfig(level=logging.INFO, stream=sys.stdout)
+    ray_cluster._BLOCK_ROWS = 100
+    load = partial(load_stated, layout=Layout(label_column="class"), schema=Schema.load(folder / "schema.toml"))
+    client = ray_cluster.ClusterClient(f"ray://{folder / 'rows'}", load)
+    whole = load(folder / "rows").points
+    grid = lambda points: np.rint(2.0**16 * np.asarray(points)).sum(axis=0)
+    same = np.array_equal(client._summed(lambda one: grid(np.hstack([one._points, one.beside]))), grid(whole))
+    described = client.fit([], {"task": "describe"})[2]["n_features"]
+    print("FOUND", json.dumps([same, client.count(), len(whole), len(ray.nodes()), described]))
+    for work in (lambda one: 1 / 0, lambda one: one.outside({}), lambda one: load("/nowhere")):
+        try:
+            client._summed(work)
+        except Exception as error:
+            print("FAILED", type(error).__name__, error)
+    print("ADDRESS", cluster.address)
+finally:
+    ray.shutdown()
+    cluster.shutdown()
+"""
+
+
+@pytest.mark.ray
+def test_two_machines_of_a_cluster_sum_what_one_process_does(tmp_path: Path) -> None:
+    pytest.importorskip("ray.data")
+    rng, n = np.random.default_rng(1), 700
+    frame = pd.DataFrame({"a": rng.normal(size=n), "b": rng.normal(size=n), "kind": rng.choice(["x", "y", "?"], n)})
+    frame["class"] = np.arange(n) % 3
+    frame.loc[[0, 99, 300], "a"] = np.nan
+    (tmp_path / "rows").mkdir()
+    for place, part in enumerate((frame[:400], frame[400:])):
+        part.to_parquet(tmp_path / "rows" / f"{place}.parquet", row_group_size=50)
+    (tmp_path / "schema.toml").write_text(SCHEMA)
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    environment |= {"PYTHONPATH": os.pathsep.join(sys.path), "RAY_USAGE_STATS_ENABLED": "0", "RAY_TMPDIR": "/tmp"}
+    run = subprocess.run(
+        [sys.executable, "-c", ON_TWO_MACHINES, tmp_path],
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+        env=environment,
+    )
+    lines = run.stdout.splitlines()
+    assert [line for line in lines if line.startswith("FOUND")] != [], run.stderr[-3000:]
+    same, counted, kept, machines, described = json.loads(next(line[6:] for line in lines if line.startswith("FOUND")))
+    assert same
+    assert counted == kept == int((frame["kind"] != "?").sum())
+    assert machines == 2
+    assert described == 4
+    assert [line for line in lines if line.startswith("FAILED")] == []
