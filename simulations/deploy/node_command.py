@@ -28,7 +28,7 @@ from simulations.deploy.owner_commands import owner_sees
 
 EAGER = (sys.executable, "-I", "-m", "simulations.deploy.supernode")
 """Flower's SuperNode with shorter waits, written into its modules while it runs: only where that is asked for."""
-_GUARDED = "guarded-programs"
+_GUARDED, _CONFIG = "guarded-programs", "node-config.toml"
 
 
 def node(arguments: Sequence[str]) -> int:
@@ -77,7 +77,8 @@ def _node(path: Path, *, start: bool, apps: bool = False, eager: bool = False, d
     for finding in findings:
         print(finding, file=sys.stderr if start else sys.stdout, flush=True)
     if start and not wrong:
-        config = options.home / "node-config.toml" if dry or apps else config_file(options)
+        environment = {} if dry else _environment(options, apps=apps)
+        config = options.home / _CONFIG if dry or apps else config_file(options)
         command = apps_command(options) if apps else supernode_command(options, config, eager=eager)
         if dry:
             print(shlex.join(command))
@@ -117,7 +118,7 @@ def _missing(options: NodeOptions, *, apps: bool) -> str:
 def config_file(options: NodeOptions) -> Path:
     """Write what the app is told of this node where nobody else reads it: `ps` would show a command line to all."""
     subprocess = options.isolation is Isolation.SUBPROCESS
-    path = Path(options.home if subprocess else tempfile.mkdtemp(prefix="flwr-dpkmeans-")) / "node-config.toml"
+    path = Path(options.home if subprocess else tempfile.mkdtemp(prefix="flwr-dpkmeans-")) / _CONFIG
     path.unlink(missing_ok=True)
     lines = [f"{key} = {json.dumps(value, ensure_ascii=False)}\n" for key, value in options.node_config.items()]
     return write_new(path, "".join(lines).encode())

@@ -41,7 +41,7 @@ from flwr_dpkmeans.node.identity import write_new
 from flwr_dpkmeans.node.ledger import lock
 from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.results.writer import PAGE_FILE, REPORT_FILE
-from simulations.command_lines import FIRST_PORT, parse
+from simulations.command_lines import FIRST_PORT, N_PORTS, parse
 from simulations.deploy.certificates import write_certificates
 from simulations.deploy.findings import (
     HOST,
