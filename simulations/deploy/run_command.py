@@ -23,7 +23,7 @@ from flwr.cli.constant import LOCAL_SUPERLINK_ADDRESS_MAGIC_VALUE, LOCAL_SUPERLI
 from flwr.cli.flower_config import read_superlink_connection
 from flwr.common.config import get_fused_config_from_dir, get_project_config, parse_config_args
 
-from flwr_dpkmeans.errors import ConfigurationError
+from flwr_dpkmeans.errors import ConfigurationError, PeerError
 from flwr_dpkmeans.flower.server_app import checked_strategy, require_known
 from simulations.deploy.findings import require_proposed, search_path
 from simulations.deploy.node_command import settings_text
@@ -130,7 +130,7 @@ def _end_of(environment: Mapping[str, str], *which: str) -> Mapping[str, Any]:
     """What is said of a run that has ended, however often the SuperLink is killed meanwhile."""
     heard = time.monotonic()
     while time.monotonic() - heard < _PATIENCE_SECONDS:
-        with suppress(subprocess.CalledProcessError, KeyError):  # it says so in either way that nobody answers
+        with suppress(PeerError):
             (run,) = listed_runs(environment, *which)
             if run["status"].startswith("finished"):
                 return run
@@ -140,10 +140,18 @@ def _end_of(environment: Mapping[str, str], *which: str) -> Mapping[str, Any]:
 
 
 def listed_runs(environment: Mapping[str, str], *which: str) -> list[dict[str, Any]]:
-    """What ``flwr list`` says of runs; one that was ended from outside has no words of its own."""
+    """What ``flwr list`` says of runs; one that was ended from outside has no words of its own.
+
+    A PeerError if nobody answers, or the only run that is asked for is not known.
+    """
     command = [*_FLWR, "list", *which, "--format", "json"]
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True, env=environment)
-    runs = list(json.loads(done.stdout)["runs"])
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False, env=environment)
+    try:
+        runs = list(json.loads(done.stdout)["runs"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise PeerError(
+            "the SuperLink lists no runs now: see whether it is being started again, then ask again."
+        ) from error
     for run in runs:
         if run["status"] in ("finished:failed", "finished:stopped") and run["status-details"].rstrip(".") in _WORDLESS:
             run["status-details"] = f"{run['status-details'].rstrip('.')}: {_ENDED_OUTSIDE}".removeprefix("N/A: ")

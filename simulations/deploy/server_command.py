@@ -404,8 +404,11 @@ def status(options: ServerOptions) -> dict[str, Any]:
     """Who is there, by name, and each run with its sentence."""
     is_up, nodes, parties = is_healthy(options.port, options.authority), dict[bytes, NodeInfo](), []
     if is_up:
-        with options.client() as client:
-            nodes = {node.public_key: node for node in client.ListNodes(ListNodesRequest()).nodes_info}
+        try:
+            with options.client() as client:
+                nodes = {node.public_key: node for node in client.ListNodes(ListNodesRequest()).nodes_info}
+        except httpx.TransportError:  # killed at this moment
+            is_up = False
     for name, party in Invitation.from_toml(options.invitation).parties.items():
         unknown = ("not registered" if is_up else "not known") if party.key else "has not written its keys"
         parties.append(_party(name, nodes.pop(_key(party), None) if party.key else None, unknown))

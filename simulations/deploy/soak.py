@@ -31,6 +31,7 @@ from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.node.ledger import RESULT_TAKEN, LedgerEntry, inspect_ledger
 from simulations.deploy.findings import flower_environment, program, search_path
 from simulations.deploy.run_command import listed_runs
+from simulations.deploy.server_command import is_healthy
 from simulations.deploy.server_options import ServerOptions
 from simulations.ray_processes import end_marked, marked_processes
 
@@ -353,7 +354,11 @@ class Federation:
     # -- what is looked at --------------------------------------------------------------------------------------------
 
     def _look_at_runs(self, run: Run) -> None:
-        listed = {one["run-id"]: one for one in listed_runs(ServerOptions.load(self.office).environment)}
+        options = ServerOptions.load(self.office)
+        end = time.monotonic() + _BACK_SECONDS
+        while not is_healthy(options.port, options.authority) and time.monotonic() < end:
+            time.sleep(0.5)
+        listed = {one["run-id"]: one for one in listed_runs(options.environment)}
         for run_id, status in zip(run.run_ids, run.statuses, strict=False):
             one = listed.get(run_id, {"status": "unknown", "status-details": ""})
             if (one["status"] == "finished:completed") != (status == "completed"):

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from flwr_dpkmeans.__main__ import main
+from flwr_dpkmeans.errors import PeerError
 from flwr_dpkmeans.flower import client_app, server_app
 from simulations.deploy import run_command
 
@@ -168,6 +169,15 @@ if answer is None:
 ended = {{"status": answer, "status-details": "No heartbeat received from the task" if "f" in answer else "N/A"}}
 print(json.dumps({{"success": True, "runs": [ended]}} if answer else {{"success": False}}))
 """
+
+
+@pytest.mark.parametrize("said", ["", '{"success": false, "error-message": "unavailable"}', "[]"])
+def test_a_superlink_that_has_just_been_killed_lists_nothing_and_that_is_said(
+    monkeypatch: pytest.MonkeyPatch, said: str
+) -> None:
+    monkeypatch.setattr(run_command.subprocess, "run", lambda *_, **__: SimpleNamespace(stdout=said))
+    with pytest.raises(PeerError, match="lists no runs now: see whether it is being started again"):
+        run_command.listed_runs({})
 
 
 def test_a_run_that_was_stopped_says_what_that_leaves(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -402,6 +402,14 @@ def test_parties_are_let_in_once_each_under_their_names(
     assert ["is not valid TOML" in told[0], "cannot be read" in told[1], len(told)] == [True, True, 2]
 
 
+def test_a_superlink_that_is_killed_while_it_is_asked_does_not_answer(
+    office: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server_command, "is_healthy", lambda *_: True)  # nobody listens
+    assert main(["server", "status", str(office)]) == 1
+    assert "does not answer" in capsys.readouterr().out
+
+
 def test_status_calls_parties_by_their_names_and_tells_why_runs_failed(
     office: Path, register: Register, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
