@@ -1,9 +1,10 @@
 """Small mutations, planted at random one at a time in a copy of the tree: how many do the tests catch?
 
 ``python tests/mutants.py --number 100 --seed 1 --rooms privacy sums --jobs 2`` prints each mutant, and per room how
-many of them made a test fail. The first run on a tree also runs all tests once, to learn which of them call what
-(remembered in ``--work``, like the copies of the tree; the tree itself is only read). Mutants that change nothing
-anybody could see stand in ``equivalent_mutants.txt`` with a reason, and are not counted.
+many of them made a test fail. The first run also runs all tests once, to learn which of them call what (remembered in
+``--work`` for each file of tests as long as it, the package and what tests share stay as they are; the tree itself is
+only read). Mutants that change nothing anybody could see stand in ``equivalent_mutants.txt`` with a reason, and are not
+counted.
 """
 
 from __future__ import annotations
@@ -11,22 +12,25 @@ from __future__ import annotations
 import argparse
 import ast
 import collections
+import contextlib
 import copy
+import cProfile
 import functools
 import gc
 import hashlib
 import json
+import math
 import multiprocessing
 import os
 import queue
 import random
 import re
+import resource
 import shutil
 import signal
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -36,8 +40,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = "flwr_dpkmeans"
-MUTATED = (PACKAGE, "simulations/baselines")
-"""The package, and the methods beside it that are private too; names of files leave the first folder out."""
+MUTATED = (PACKAGE, "simulations/baselines", "simulations/deploy")
+"""The package, other private methods and operators' commands; names of files leave the first folder out."""
 PAIRS = [(ast.Lt, ast.LtE), (ast.Gt, ast.GtE), (ast.Eq, ast.NotEq), (ast.In, ast.NotIn), (ast.Is, ast.IsNot)]
 PAIRS += [(ast.And, ast.Or), (ast.Add, ast.Sub), (ast.Mult, ast.Div)]
 SWAPS: dict[type[ast.AST], type[ast.AST]] = {ast.FloorDiv: ast.Mult, **dict(PAIRS), **{b: a for a, b in PAIRS}}
@@ -56,7 +60,8 @@ class Mutant(NamedTuple):
     code: str
     before: str
     after: str
-    text: str
+    begin: int
+    end: int
 
     @property
     def room(self) -> str:
@@ -66,12 +71,12 @@ class Mutant(NamedTuple):
     @property
     def sentence(self) -> str:
         """As it is printed and listed."""
-        return f"{self.file} :: {self.code} :: {self.before} -> {self.after}"
+        return f"{self.file} :: {self.code} :: {self.before} -> {' '.join(self.after.split())}"
 
 
 def changed(node: ast.AST, returns: str) -> Iterator[ast.AST]:
     """Every small change of one node."""
-    new: Any = copy.deepcopy(node)
+    new: Any = copy.copy(node)
     if isinstance(node, ast.Compare) and len(node.ops) == 1:
         new.ops = [SWAPS[type(node.ops[0])]()]
         yield new
@@ -141,11 +146,9 @@ def mutants_of(path: Path, root: Path) -> list[Mutant]:
         for new in changed(node, returns):
             old: Any = new if isinstance(node, ast.If | ast.IfExp | ast.Return) else node
             begin, end = starts[old.lineno - 1] + old.col_offset, starts[old.end_lineno - 1] + old.end_col_offset
-            data = source.encode()
-            text = (data[:begin] + f"({ast.unparse(new)})".encode() + data[end:]).decode()
             short = " ".join(ast.unparse(node.test if isinstance(node, ast.If | ast.IfExp) else node).split())
             code = lines[old.lineno - 1].decode().strip()
-            found.append(Mutant(name, function, old.lineno, code, short, " ".join(ast.unparse(new).split()), text))
+            found.append(Mutant(name, function, old.lineno, code, short, ast.unparse(new), begin, end))
     return found
 
 
@@ -166,38 +169,47 @@ def pytest_runtest_protocol(item: Any, nextitem: Any) -> None:
         global _caches, _began
         if not _caches:
             gc.unfreeze()  # what conftest.py froze is not listed
-            wrappers = (thing for thing in gc.get_objects() if isinstance(thing, functools._lru_cache_wrapper))
-            _caches = [
-                thing for thing in wrappers if (thing.__module__ or "").startswith((PACKAGE, "simulations.baselines"))
-            ]
+            # Not `isinstance`: it asks a weak reference's proxy for the class of what may be gone.
+            wrappers = (thing for thing in gc.get_objects() if type(thing) is functools._lru_cache_wrapper)
+            _caches = [thing for thing in wrappers if (thing.__module__ or "").startswith((PACKAGE, "simulations."))]
         for cached in _caches:
             cached.cache_clear()
-        _called.clear()
-        _began = time.monotonic()
-        threading.settrace(_note)
-        sys.settrace(_note)
+        _listening.clear()
+        _began = _spent()
+        threading.setprofile(_listen)
+        _listen()
 
 
 def pytest_runtest_logreport(report: Any) -> None:
     """Write down what a test called, if it passed."""
-    if not os.environ.get("MUTANT_MAP") or os.environ.get("PYTEST_XDIST_WORKER") is None:
-        return
-    if report.when == "call" and report.passed:
-        sys.settrace(None)
+    if os.environ.get("MUTANT_MAP") and report.when == "call" and report.passed:
+        sys.setprofile(None)
         bases = tuple(f"{ROOT / top}/" for top in MUTATED)
-        codes = [code for code in _called.values() if code.co_filename.startswith(bases)]
-        calls = sorted({f"{name_of(Path(code.co_filename), ROOT)}:{code.co_name}" for code in codes})
-        with open(f"{os.environ['MUTANT_MAP']}.{os.environ['PYTEST_XDIST_WORKER']}", "a") as file:
-            file.write(json.dumps([report.nodeid.split("@")[0], time.monotonic() - _began, calls]) + "\n")
+        codes = {
+            entry.code for profile in _listening for entry in profile.getstats() if not isinstance(entry.code, str)
+        }
+        own = [code for code in codes if code.co_filename.startswith(bases)]
+        calls = sorted({f"{name_of(Path(code.co_filename), ROOT)}:{code.co_name}" for code in own})
+        with open(os.environ["MUTANT_MAP"], "a") as file:
+            file.write(json.dumps([report.nodeid, _spent() - _began, calls]) + "\n")
 
 
-_called: dict[int, Any] = {}
+_listening: list[cProfile.Profile] = []
 _caches: list[Any] = []
 _began = 0.0
 
 
-def _note(frame: Any, event: str, argument: object) -> None:
-    _called[id(frame.f_code)] = frame.f_code
+def _spent() -> float:
+    """Seconds that processors worked for this process and its children, which other programs do not prolong."""
+    return sum(os.times()[:4])
+
+
+def _listen(*_: object) -> None:
+    """Note what this thread calls from now on; from Python 3.12 on, one profile hears all threads."""
+    profile = cProfile.Profile(subcalls=False, builtins=False)
+    with contextlib.suppress(ValueError):
+        profile.enable()
+        _listening.append(profile)
 
 
 # ---------------------------------------------------------------- the run
@@ -207,34 +219,46 @@ class Trial:
     """Copies of the tree, and what is known of its tests."""
 
     def __init__(self, work: Path, jobs: int, seconds: float, tests: list[str]) -> None:
-        self.seconds, self.tests = seconds, tests
-        files = sorted(path for top in (PACKAGE, "tests", "simulations", "conf") for path in (ROOT / top).rglob("*.py"))
-        digest = hashlib.sha256(b"".join(path.read_bytes() for path in files) + repr(tests).encode()).hexdigest()[:12]
-        self.folder = work / digest
-        self.map = self.folder / "calls.jsonl"
+        self.seconds = seconds
+        shared = [
+            path for top in (PACKAGE, "tests/support", "simulations", "conf") for path in (ROOT / top).rglob("*.py")
+        ]
+        self.folder = work / _digest(*sorted(shared), *sorted((ROOT / "tests").rglob("conftest.py")))
         first = self.folder / "tree-0"
         ignored = shutil.ignore_patterns(".git", ".venv", "__pycache__", ".pytest_cache", ".mypy_cache", ".hypothesis")
-        if not self.map.exists():
-            shutil.rmtree(self.folder, ignore_errors=True)
+        if not first.exists():
             shutil.copytree(ROOT, first, ignore=ignored, symlinks=True)
-            self._learn(first)
         self.trees: queue.Queue[Path] = queue.Queue()
         for job in range(jobs):
             tree = self.folder / f"tree-{job}"
             if not tree.exists():
                 shutil.copytree(first, tree, symlinks=True)
-            for path in sources():  # whatever an interrupted run left there
-                shutil.copy2(path, tree / path.relative_to(ROOT))
+            for path in [*sources(), *(ROOT / "tests").rglob("*.*")]:  # what an interrupted run left, and new tests
+                if path.is_file() and "__pycache__" not in path.parts:
+                    shutil.copy2(path, tree / path.relative_to(ROOT))
             self.trees.put(tree)
-        self.calls = [json.loads(line) for line in self.map.read_text().splitlines()]
+        found = {path for name in tests for path in [ROOT / name, *(ROOT / name).rglob("test_*.py")] if path.is_file()}
+        maps = {path: self.folder / f"{path.stem}-{_digest(path)}.jsonl" for path in sorted(found)}
+        new = [pair for pair in maps.items() if not pair[1].exists()]
+        with ThreadPoolExecutor(jobs) as pool:
+            list(pool.map(self._learn, [dict(new[at : at + 10]) for at in range(0, len(new), 10)]))
+        self.calls = [json.loads(line) for file in maps.values() for line in file.read_text().splitlines()]
+        print(f"{len(self.calls)} tests of {len(maps)} files passed and are known", flush=True)
 
-    def _learn(self, tree: Path) -> None:
-        part = self.folder / "part"
-        print("running all tests once, to learn what they call ...", flush=True)
-        self._pytest(tree, ["-n", "2", "-m", "not ray", *self.tests], None, MUTANT_MAP=str(part))
-        parts = sorted(self.folder.glob("part.*"))
-        self.map.write_text("".join(path.read_text() for path in parts))
-        print(f"{len(self.map.read_text().splitlines())} tests passed and are known", flush=True)
+    def _learn(self, maps: dict[Path, Path]) -> None:
+        """Run the tests of some files once, to learn what they call; their output stays where that ends badly."""
+        tree, part = self.trees.get(), next(iter(maps.values())).with_suffix(".part")
+        log, names = part.with_suffix(".log"), [str(tests.relative_to(ROOT)) for tests in maps]
+        part.write_text("")
+        code = self._pytest(tree, ["-m", "not ray", *names], None, MUTANT_MAP=str(part), MUTANT_LOG=str(log))
+        self.trees.put(tree)
+        if code not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED):
+            raise RuntimeError(f"Learning what tests call ended with {code}, not 0, 1 or 5; {log} says why: {names}.")
+        if code == pytest.ExitCode.TESTS_FAILED:
+            print(f"tests that fail when they are traced catch nothing; {log} names them", flush=True)
+        rows = part.read_text().splitlines(keepends=True)
+        for name, known in zip(names, maps.values(), strict=True):
+            known.write_text("".join(row for row in rows if row.startswith(f'["{name}::')))
 
     def _pytest(self, tree: Path, arguments: list[str], limit: float | None, **more: str) -> int | None:
         """Exit code of pytest in a copy; None if it took too long and was ended, with whatever it started."""
@@ -250,7 +274,7 @@ class Trial:
             return None
         return process.exitcode
 
-    def tiers(self, mutant: Mutant) -> list[list[str]]:
+    def tiers(self, mutant: Mutant) -> list[list[Any]]:
         """Tests that call the mutated function, nearest first; then whole files of such tests, as time allows."""
         key = f"{mutant.file}:{mutant.function}"
         hits = [row for row in self.calls if key in row[2]]
@@ -274,30 +298,34 @@ class Trial:
             spent += row[1]
             if spent < self.seconds:
                 wide.append(row)
-        return [[row[0] for row in tier] for tier in (near, wide) if tier]
+        return [tier for tier in (near, wide) if tier]
 
     def survives(self, mutant: Mutant) -> bool:
         """Whether every test that could see the mutant passes with it."""
         tree = self.trees.get()
         target = next(path for top in ("simulations", PACKAGE) if (path := tree / top / mutant.file).exists())
-        original = target.read_text()
+        original = target.read_bytes()
         try:
-            target.write_text(mutant.text)
+            target.write_bytes(original[: mutant.begin] + f"({mutant.after})".encode() + original[mutant.end :])
             for cached in target.parent.glob(f"__pycache__/{target.stem}.*"):
                 cached.unlink()
-            return all(self._passes(tree, tests) for tests in self.tiers(mutant))
+            return all(self._passes(tree, rows) for rows in self.tiers(mutant))
         finally:
-            target.write_text(original)
+            target.write_bytes(original)
             self.trees.put(tree)
 
-    def _passes(self, tree: Path, tests: list[str]) -> bool:
+    def _passes(self, tree: Path, rows: list[Any]) -> bool:
         with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
-            file.write("\n".join(tests))
+            file.write("\n".join(row[0] for row in rows))
             file.flush()
-            files = sorted({name.split("::")[0] for name in tests})
-            limit = 120.0 + 5.0 * self.seconds
-            more = {"MUTANT_TESTS": file.name, "PYTHONDONTWRITEBYTECODE": "1"}
-            return self._pytest(tree, ["-n", "0", "-x", *files], limit, **more) == 0
+            files = sorted({row[0].split("::")[0] for row in rows})
+            worked = 60 + 3 * math.ceil(sum(row[1] for row in rows))
+            more = {"MUTANT_TESTS": file.name, "MUTANT_SECONDS": str(worked), "PYTHONDONTWRITEBYTECODE": "1"}
+            return self._pytest(tree, ["-x", *files], 20.0 * worked, **more) == 0
+
+
+def _digest(*paths: Path) -> str:
+    return hashlib.sha256(b"".join(path.read_bytes() for path in paths)).hexdigest()[:12]
 
 
 _running: set[int] = set()
@@ -317,10 +345,12 @@ def _in_copy(tree: Path, arguments: list[str], more: dict[str, str]) -> None:
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     sys.dont_write_bytecode = "MUTANT_TESTS" in more
     sys.path[:0] = paths
-    with open(os.devnull, "r+") as nowhere:
-        for stream in range(3):
-            os.dup2(nowhere.fileno(), stream)
-    own = ["-p", "mutants", "-p", "no:cacheprovider", "--no-header"]
+    if limit := int(more.get("MUTANT_SECONDS", 0)):  # of work: a loop without end ends, however busy the machine is
+        resource.setrlimit(resource.RLIMIT_CPU, (limit, limit))
+    with open(os.devnull) as nothing, open(more.get("MUTANT_LOG", os.devnull), "w") as words:
+        for stream, file in enumerate((nothing, words, words)):
+            os.dup2(file.fileno(), stream)
+    own = ["-p", "mutants", "-p", "no:cacheprovider", "-n", "0", "--no-header"]
     sys.exit(int(pytest.main([*own, *arguments])))
 
 

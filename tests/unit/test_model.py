@@ -20,7 +20,7 @@ from flwr_dpkmeans.__main__ import main
 from flwr_dpkmeans.data import readers
 from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.data.schema import Schema
-from flwr_dpkmeans.errors import DataError
+from flwr_dpkmeans.errors import DataError, LocalMisuseError
 from flwr_dpkmeans.results.model import Model
 
 NAMES = ("age", "bmi")
@@ -204,6 +204,16 @@ def test_what_is_wrong_is_said(tmp_path: Path, change: dict[str, Any], why: str)
         Model.load(tmp_path / "model.json")
     assert why in str(caught.value)
     assert not is_refused_or_sound(json.dumps(PLAIN | change).encode())
+
+
+def test_a_long_reason_is_cut_after_300_characters(tmp_path: Path) -> None:
+    names = ["a" * 1000] * 2
+    with pytest.raises(LocalMisuseError) as whole:
+        model_of(feature_names=tuple(names))
+    (tmp_path / "model.json").write_text(json.dumps(PLAIN | {"feature_names": names}))
+    with pytest.raises(DataError) as caught:
+        Model.load(tmp_path / "model.json")
+    assert f"cannot be read ({str(whole.value)[:300]}..): copy" in str(caught.value)
 
 
 @pytest.mark.parametrize("name", PLAIN)

@@ -14,6 +14,7 @@ import pytest
 from support.apps import app_files, packed
 
 from flwr_dpkmeans.__main__ import main
+from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.flower.app_guard import digest_of
 from flwr_dpkmeans.node.identity import Identity
 from flwr_dpkmeans.node.ledger import FileLedger, LedgerEntry
@@ -22,7 +23,7 @@ from simulations.deploy import node_command, node_setup
 from simulations.deploy.certificates import write_certificates, write_node_key
 from simulations.deploy.invitation import Invitation, Party
 from simulations.deploy.node_check import Answer, NodeCheck, UnansweredError
-from simulations.deploy.node_options import NodeOptions
+from simulations.deploy.node_options import Isolation, NodeOptions
 
 PARTIES = ("ward-7", "ward-8", "ward-9")
 PAGE = Path(__file__).resolve().parents[2] / "simulations" / "deploy" / "README.md"
@@ -283,6 +284,47 @@ def test_start_waits_for_the_others_and_the_superlink_and_says_for_what(
         f"waiting for superlink 127.0.0.1:8000 to register the key {here}/ward-7/key.pub",
     ]
     assert happens == []
+
+
+@pytest.mark.parametrize(
+    ("key", "knows", "ahead", "waits"),
+    [
+        (True, False, 1.9, True),
+        (True, False, -1.9, True),
+        (True, True, 1.9, False),
+        (False, False, 1.9, False),
+        (True, False, 2.0, False),  # a clock that is wrong is a finding of its own, and no reason to wait
+        (True, False, -2.0, False),
+    ],
+)
+def test_a_superlink_is_waited_for_until_it_knows_the_key(
+    key: bool, knows: bool, ahead: float, waits: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = NodeOptions.model_construct(invitation=None, superlink="host:1", key=Path("k") if key else None)
+    monkeypatch.setattr(node_command, "ask", lambda _: Answer(knows, ahead, ()))
+    what = "superlink host:1 to register the key k.pub" if waits else ""
+    assert node_command._missing(options, apps=False) == what
+
+
+@pytest.mark.parametrize(
+    ("isolation", "apps", "missing"),
+    [("subprocess", False, "ward-8, ward-9"), ("process", True, "ward-8, ward-9"), ("process", False, "the SuperLink")],
+)
+def test_the_part_that_runs_apps_waits_for_the_other_parties(
+    isolation: str, apps: bool, missing: str, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ask(options: NodeOptions) -> Answer:
+        raise UnansweredError("the SuperLink in /")
+
+    init()
+    monkeypatch.setattr(node_command, "ask", ask)
+    made = NodeOptions.from_toml(here / "ward-7" / "node.toml").model_copy(update={"isolation": Isolation(isolation)})
+    assert node_command._missing(made, apps=apps).partition(" in /")[0] == missing
+    # Without an invitation nobody can be pinned; the part that runs apps then starts, as nothing else concerns it.
+    alone = made.model_copy(update={"invitation": None})
+    assert node_command._missing(alone, apps=apps).partition(" in /")[0] == ("" if apps else "the SuperLink")
+    with pytest.raises(ConfigurationError, match="names no invitation that is there"):
+        node_setup.pin(alone)
 
 
 def test_its_owner_sees_what_was_asked_given_and_refused(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

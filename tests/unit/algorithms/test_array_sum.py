@@ -6,6 +6,7 @@ import base64
 import re
 import runpy
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ from flwr_dpkmeans.flower.exchange import message_of
 from flwr_dpkmeans.node.guard import NodeSettings
 from flwr_dpkmeans.node.ledger import MemoryLedger
 from flwr_dpkmeans.node.policy import IN_SIMULATION
+from flwr_dpkmeans.privacy.release import as_released
 from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import State
@@ -71,6 +73,31 @@ def test_updates_and_weights_by_hand() -> None:
     assert weight.tolist() == [256.0]
     (update,) = statistic_of(plan_of(clip=1.0), {"a": np.array([1.5, 2.0]), "b": np.array([[3.0]])})
     assert update.tolist() == [128.0, 0.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("options", "weight", "divisor"),
+    [
+        ({}, 512.0, 2.0),
+        ({}, 64.0, 0.25),
+        ({}, 0.0, 2.0**-24),  # the smallest weight that the ring tells from none: all its clients' updates are 0
+        ({"epsilon": 2.0}, 512.0, 2.0),
+        ({"epsilon": 2.0}, 64.0, 1.0),
+        ({"epsilon": 2.0}, -99.0, 1.0),
+    ],
+)
+def test_a_mean_divides_by_the_weights(options: dict[str, Any], weight: float, divisor: float) -> None:
+    """Of 256 for each client; where noise is added, by no less than one client's."""
+    step = build_algorithm(plan := plan_of(most_examples=40, **options)).rounds[0]
+    steps = np.ldexp([16.0, 0.0, -32.0, weight], 16).astype(np.int64).view(np.uint64)
+    moved = step.advance(State({"moved": np.ones(3)}), as_released(steps, plan.rounds[0].blocks, 16))["moved"]
+    assert moved.tolist() == [1.0 + 16.0 / divisor, 1.0, 1.0 - 32.0 / divisor]
+
+
+def test_arrays_without_first_values_begin_with_zeros() -> None:
+    task = replace(plan_of(clip=2.0).task, start="")  # type: ignore[type-var]
+    found = task.named(State({"moved": np.array([128.0, 0.0, -256.0])}))  # type: ignore[attr-defined]
+    assert {name: array.tolist() for name, array in found.items()} == {"a": [1.0, 0.0], "b": [[-2.0]]}
 
 
 @settings(max_examples=40, deadline=None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -360,6 +361,14 @@ def test_far_samples_fill_the_box_in_octaves_around_the_centre() -> None:
         return (math.log(bound / 0.01) + 0.5 * (1.0 - (bound / 0.5) ** 2)) / total
 
     assert shares == pytest.approx([below(0.02), below(0.08), below(0.32)], abs=0.05)
+
+
+def test_cubes_are_cut_to_the_box_on_all_sides() -> None:
+    """Also around a centre that lies outside of it, where nothing of a small cube is left but the box's side."""
+    drawn: Any = SimpleNamespace(uniform=lambda low, high: [low, high])
+    low, high = module._in_cubes(np.array([0.5, -1.5, 1.5]), np.array([[0.25], [2.0]]), drawn)
+    assert low.tolist() == [[0.25, -1.0, 1.0], [-1.0, -1.0, -0.5]]
+    assert high.tolist() == [[0.75, -1.0, 1.0], [1.0, 0.5, 1.0]]
 
 
 def test_what_just_equals_the_threshold_is_not_heard() -> None:

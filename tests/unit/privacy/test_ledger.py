@@ -64,6 +64,15 @@ def test_a_run_costs_what_its_first_release_says_and_runs_add_up(ledger: AnyLedg
     assert [item.epsilon for item in ledger.entries()] == [0.75, 0.75, 0.25, 2.0, 16.0]
 
 
+def test_nodes_of_one_host_have_parts_of_what_is_one_run(ledger: AnyLedger) -> None:
+    """It begins with its first node's charge; a node that resumes its part still pays for the others'."""
+    for run, time in (("7/1", "10"), ("7/2", "11"), ("8/1", "12")):
+        ledger.charge(entry(run, 0, 0.5, time=f"2025-01-31T{time}:00:00+00:00"))
+    begun = ("2025-01-31T10:00:00+00:00", "2025-01-31T12:00:00+00:00")
+    assert ledger.past("ward-7", "record") == Past(1.5, pytest.approx(3e-6), begun)
+    assert ledger.past("ward-7", "record", excluding_run="7/2") == Past(1.0, pytest.approx(2e-6), begun[1:])
+
+
 def test_runs_in_different_units_are_never_added_up(ledger: AnyLedger) -> None:
     """Each unit has the whole of the policy's total; neither sees the other's costs, but both count as runs."""
     charge(ledger, entry("run-1", 0, 0.75, time="2025-01-31T12:00:00+00:00"), 1.0)

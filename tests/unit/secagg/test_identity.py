@@ -88,6 +88,17 @@ def pem(key: Any, encryption: Any = None) -> bytes:
     return content
 
 
+def test_a_file_is_read_up_to_10_000_bytes(tmp_path: Path) -> None:
+    """What stands before a key is a comment, which nobody makes so long."""
+    ALICE.save(path := tmp_path / "key")
+    key = path.read_bytes().strip()
+    path.write_bytes(key.rjust(10_000))
+    assert Identity.load(path).public_key == ALICE.public_key
+    path.write_bytes(key.rjust(10_001))
+    with pytest.raises(ConfigurationError, match="holds no unencrypted Ed25519 private key"):
+        Identity.load(path)
+
+
 @pytest.mark.parametrize(
     "content",
     [

@@ -186,8 +186,8 @@ def test_a_server_that_tells_everybody_what_it_likes_reads_no_part(
         federation.session.open_round(1, 3)
         hostile = HostileServer(federation, (1, 0))
         play_against_arcs(hostile, chooser, 6)
-        parts = hostile.readable_parts()
-        assert all(hostile.reads(part) for part in parts)
+        parts, keys = hostile.readable_parts(), hostile.keys()
+        assert all(hostile.reads(part, keys) for part in parts)
         n_split += any(len(part) < 10 for part in parts) or len(parts) > 1
     assert (n_split > 0) is weakened
 
@@ -344,13 +344,13 @@ def test_colluders_do_not_open_an_honest_vector(n_clients: int) -> None:
     # The worst places: all next to one client.
     for index in (1, 2):
         hostile = HostileServer.watching(federation, (index, 0), colluders=order[5 : 5 + max_silent])
-        honest = without(hostile.sent, hostile.colluders)
-        assert not any(hostile.reads([node]) for node in honest)
+        honest, keys = without(hostile.sent, hostile.colluders), hostile.keys()
+        assert not any(hostile.reads([node], keys) for node in honest)
         chooser = random.Random(index)
         survivors = without(honest, [order[0]])
         for size in range(2, len(survivors)):
-            assert not hostile.reads(chooser.sample(survivors, size))
-        assert hostile.reads(survivors)
+            assert not hostile.reads(chooser.sample(survivors, size), keys)
+        assert hostile.reads(survivors, keys)
 
 
 def test_known_limit_everybody_but_one_together_read_the_last() -> None:

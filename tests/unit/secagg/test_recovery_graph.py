@@ -213,7 +213,7 @@ class Told:
         for p in honest:
             if helped(p, lambda h, p=p: h in unlocked and p in self.views[h][1] and self.agree(h, p, slice(1))):
                 selves.add(p)
-            if helped(p, lambda h, p=p: h in unlocked and p in self.views[h][0] - self.views[h][1]):
+            if helped(p, lambda h, p=p: h in unlocked and p in self.views[h][0] and p not in self.views[h][1]):
                 privates.add(p)
         return selves, privates
 
@@ -233,7 +233,7 @@ class Told:
                     part.add(place)
                     todo.extend({*leads[place], *(other for other in honest if place in leads[other])})
             seen |= part
-            cancels = all(self.views[p][0] == self.views[peer][0] for p in part for peer in leads[p])
+            cancels = all(self.views[p][:1] == self.views[peer][:1] for p in part for peer in leads[p])
             if part and part <= selves and cancels:
                 parts.append(part)
         return parts

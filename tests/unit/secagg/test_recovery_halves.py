@@ -27,7 +27,8 @@ def told_in_halves(chooser: random.Random) -> Told:
         inner = [place for place in part[APART:-APART] if place not in colluding]
         lost = [place for rank, place in enumerate(inner) if rank * 3 // 10 != (rank + 1) * 3 // 10]
         gone = frozenset(chooser.sample(lost, min(MAX_SILENT, len(lost))))
-        views |= {place: (everybody, everybody if place in gone else everybody - gone) for place in part}
+        rest = everybody - gone  # one object, as what is the same object is compared at once
+        views |= {place: (everybody, everybody if place in gone else rest) for place in part}
     return Told(SIZE, found, colluding, views, ticketed=True)
 
 

@@ -15,7 +15,7 @@ from support.recovery_federation import PLAN, RUN, RecoveryFederation
 from flwr_dpkmeans.errors import CohortError, DisagreementError, LocalMisuseError, PlanError, ProtocolError
 from flwr_dpkmeans.secagg.agreement import Slots
 from flwr_dpkmeans.secagg.keys import MaskedVector
-from flwr_dpkmeans.secagg.messages import Release, ShareReply, ShareRequest, Stage, SumReply, UnmaskReply
+from flwr_dpkmeans.secagg.messages import Release, ShareReply, ShareRequest, Stage, SumReply, SumRequest, UnmaskReply
 from flwr_dpkmeans.secagg.recover import RecoverSession
 
 
@@ -320,6 +320,18 @@ def replace_release(federation: RecoveryFederation, values: np.ndarray) -> Relea
     return Release(federation.session.round_index, federation.session.attempt, values)
 
 
+def test_signatures_go_with_the_release_that_they_confirm() -> None:
+    federation = opened(8, max_silent=1)
+    session = federation.session
+    node, *others = session.sharers.node_ids
+    session._signatures = dict.fromkeys(others, b"signed")
+    for release, signers in ((None, ()), (replace_release(federation, np.zeros(1)), session.neighbours(node))):
+        asked = session.request(node, release, b"")
+        assert isinstance(asked, SumRequest)
+        assert asked.release is release
+        assert asked.confirmations == dict.fromkeys(signers, b"signed")
+
+
 def test_a_session_needs_enough_clients_and_room() -> None:
     roster = RecoveryFederation.make(8).session.sharers
     options = {"min_cohort": 2, "max_retries": 1, "max_silent": 1, "authored": False}
@@ -335,6 +347,7 @@ def test_a_session_needs_enough_clients_and_room() -> None:
 def test_slots_are_bounded(rounds: tuple[int, int], attempts: int) -> None:
     with pytest.raises(PlanError, match="shares keys for at most 256"):
         Slots(*rounds, attempts)
+    assert Slots(1, 64, 4).number == 256
 
 
 def test_blinding_needs_authors() -> None:
