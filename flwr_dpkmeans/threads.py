@@ -38,15 +38,18 @@ class _Libraries(ContextDecorator):
 
     def __enter__(self) -> None:
         own: list[tuple[LibController, int]] = []
+        stack = vars(self._entered).setdefault("stack", [])
         with self._lock:
             self._n_inside += 1
             # Looked up again, which takes milliseconds, only after imports, which may load some.
-            if len(sys.modules) != self._n_modules:
+            is_known = len(sys.modules) == self._n_modules
+            if not is_known:
                 from threadpoolctl import ThreadpoolController
 
                 self._known = ThreadpoolController().lib_controllers
                 self._n_modules = len(sys.modules)
-            for library in self._known:
+            # Inside an entry of its own, this thread has nothing to set.
+            for library in () if stack and is_known else self._known:
                 n_threads = library.get_num_threads() or 1
                 if n_threads == 1:
                     continue
@@ -55,7 +58,7 @@ class _Libraries(ContextDecorator):
                 else:
                     self._before.setdefault(library.filepath, (library, n_threads))
                 _set(library, 1)
-        vars(self._entered).setdefault("stack", []).append(own)
+        stack.append(own)
 
     def __exit__(self, *_: object) -> None:
         own = self._entered.stack.pop()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
@@ -266,12 +266,9 @@ def plan_bounds(plan: Plan, n_features: int) -> Bounds:
 def in_box(bounds: Bounds, points: Array, fraction_bits: int) -> Array:
     """Points, (n_points, n_features), in the scaled box, on the grid; large tables block by block, when looked at."""
     n, d = points.shape
-    height = min(n, next(windows((n or 1, d))).stop)
-    # Of as many rows as a step takes: a row by itself would be too short an array to be fast.
-    lower, upper = (np.tile(side, (height, 1)) for side in astuple(bounds.for_features(d)))
     # Two grid steps at once: products with powers of two are exact, so that each saves a pass over the rows.
     half = 2.0**fraction_bits
-    step = (upper - lower) / (2.0 * half)
+    lower, upper, step = _sides(bounds, min(n, next(windows((n or 1, d))).stop), d, half)
 
     def scaled(block: Array) -> Array:
         """`Bounds.scale` and `round_to_grid` in place, to the last bit."""
@@ -288,6 +285,17 @@ def in_box(bounds: Bounds, points: Array, fraction_bits: int) -> Array:
         return found
 
     return Rows(points.shape, points.__getitem__).then(scaled) if is_large(points.shape) else scaled(points)
+
+
+@lru_cache(maxsize=1)
+def _sides(bounds: Bounds, height: int, d: int, half: float) -> tuple[Array, Array, Array]:
+    """Bounds and steps, of as many rows as are scaled at a time: a row by itself would be too short to be fast.
+
+    Kept for all virtual clients of one process, which have the same.
+    """
+    fitted = bounds.for_features(d)
+    lower, upper = (np.tile(side, (height, 1)) for side in (fitted.lower, fitted.upper))
+    return lower, upper, (upper - lower) / (2.0 * half)
 
 
 def in_callers_units(plan: Plan, centroids: Array) -> Array:

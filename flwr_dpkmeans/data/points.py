@@ -40,11 +40,11 @@ def validate_points(points: object) -> NDArray[np.float64]:
         raise DataError(f"X has 0 feature(s) (shape={array.shape}) while a minimum of 1 is required: add a column.")
     labels = list(getattr(points, "column_names", ()) or getattr(points, "columns", range(array.shape[1])))
     values = np.ascontiguousarray(_as_real(array, labels), dtype=np.float64)
-    bad_rows = ~np.isfinite(values).all(axis=1)
-    if bad_rows.any():
-        column = int(np.flatnonzero(~np.isfinite(values).all(axis=0))[0])
+    finite = np.isfinite(values)
+    if not finite.all():
+        n_bad, column = int((~finite.all(axis=1)).sum()), int(np.flatnonzero(~finite.all(axis=0))[0])
         raise DataError(
-            f"the points have {int(bad_rows.sum())} rows with a missing or infinite value (the first such feature is "
+            f"the points have {n_bad} rows with a missing or infinite value (the first such feature is "
             f"{labels[column]!r}), but every value must be finite: fill in the values or remove the rows."
         )
     return values

@@ -36,6 +36,8 @@ GRID = 2.0**GRID_BITS
 """Steps of the grid in a unit."""
 # On the grid x . c is a multiple of 2^-32 and |c|^2 / 2 of 2^-33.
 _LARGEST_STEP = 2.0**-33
+# |x . c| <= 4 |c|_1 up to here, where `_Search` has room for twice as much.
+_FARTHEST_EXACT = 4.0
 
 
 def is_on_grid(values: FloatArray) -> bool:
@@ -70,10 +72,21 @@ def nearest_labels(points: FloatArray, centroids: FloatArray) -> LabelArray:
     """Find the labels of `nearest_centroids`, faster, for points (n, d) and centroids (k, d) that are on the grid."""
     step = min(max(_MINIMUM_CHUNK, _CHUNK_SCORES // len(centroids)), block_length(max(centroids.shape)))
     search, best = _Search(centroids, min(step, len(points)), on_grid=True), np.empty(len(points))
+    # Of many short centroids, an addition to all scores costs as much as a column of ones before the product.
+    with_ones = 2 * points.shape[1] <= len(centroids)
+    if with_ones:
+        extended = np.hstack([search.on_grid[:, :1], centroids])
+        ones = np.ones((search.scores.shape[1], extended.shape[1]))
     for start in range(0, len(points), step):
         part = points[start : start + step]
-        scores = np.matmul(centroids, part.T, out=search.scores[:, : len(part)])
-        scores += search.on_grid[:, : len(part)]
+        scores = search.scores[:, : len(part)]
+        # Then all terms are multiples of the last place, and any sum of them is below 2^53 of it: exact in any order.
+        if with_ones and np.abs(part).max() <= _FARTHEST_EXACT:
+            ones[: len(part), 1:] = part
+            np.matmul(extended, ones[: len(part)].T, out=scores)
+        else:
+            np.matmul(centroids, part.T, out=scores)
+            scores += search.on_grid[:, : len(part)]
         scores.max(axis=0, out=best[start : start + step])
     if not np.abs(best).max(initial=0.0) < search.most:
         return nearest_centroids(points, centroids)[0]
@@ -174,7 +187,7 @@ def sum_over_blocks(
     Exact on the grid, so that neither blocks nor threads show.
     """
     blocks = list(row_blocks(n_rows, values_each))
-    n_threads = min(len(blocks), os.cpu_count() or 1)
+    n_threads = 1 if len(blocks) == 1 else min(len(blocks), os.cpu_count() or 1)
     if n_threads == 1:
         return _added(map(statistic, blocks))
     with ThreadPoolExecutor(n_threads) as pool:

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from flwr_dpkmeans.errors import DataError
+from flwr_dpkmeans.kmeans import lloyd
 from flwr_dpkmeans.kmeans.lloyd import GRID, SHADE, FloatArray, LabelArray, add_by_label, clip_steps, row_blocks
 
 _SMALLEST_RADIUS = 2.0**-16
@@ -43,18 +44,24 @@ def unit_residuals(residuals: FloatArray, radius: float) -> FloatArray:
     Rounding is toward zero: every row that is returned has a norm of at most 1, whatever the radius is.
     """
     units = residuals.copy()
-    _divide(units, radius)
+    _divide(units, radius, np.empty(units.shape))
     return units / GRID + 0.0  # A negative zero would be a different bit pattern of the same number.
 
 
-def _divide(residuals: FloatArray, radius: float) -> FloatArray:
+def _divide(residuals: FloatArray, radius: float, scratch: FloatArray) -> FloatArray:
     """Turn residuals (n, d) into unit residuals in whole steps of the grid, in place; return their squared lengths."""
-    squares: FloatArray = np.square(residuals) @ np.ones(residuals.shape[1])
+    squares: FloatArray = np.square(residuals, out=scratch) @ np.ones(residuals.shape[1])
     at_least = radius if radius > _SMALLEST_RADIUS else _SMALLEST_RADIUS
-    # Maximum, so that a norm that is not a number gives a row that is refused later rather than a long one.
-    factors = SHADE / np.maximum(np.sqrt(squares), at_least)
-    # A power of two changes no digit of the product.
-    residuals *= (factors * GRID)[:, None]
+    # Maximum, so that a norm that is not a number gives a row that is refused later rather than a long one; a power of
+    # two changes no digit of the product.
+    factors, common = SHADE / np.maximum(np.sqrt(squares), at_least) * GRID, SHADE / at_least * GRID
+    far = np.flatnonzero(factors != common)
+    if 4 * len(far) > len(factors):
+        residuals *= factors[:, None]
+    else:  # One number for all is twice as fast as one for each row.
+        pulled = residuals[far] * factors[far, None]
+        residuals *= common
+        residuals[far] = pulled
     np.trunc(residuals, out=residuals)
     return squares
 
@@ -72,17 +79,23 @@ def residual_sums(
     if not 1 <= len(centers) <= n:
         raise DataError(f"there are {len(centers)} centers, but there must be from 1 to {n}: give as many as planned.")
     sums, counts, squares = np.zeros((n, n_features)), np.zeros(n), 0.0
+    # Written again by each block: fresh pages cost as much as a step.
+    height = min(len(points), lloyd.block_length(4 * n_features))
+    all_steps, all_scratch = np.empty((height, n_features)), np.empty((height, n_features))
     for rows in row_blocks(len(points), 4 * n_features):
         own = np.minimum(labels[rows], len(centers) - 1)
-        steps = points[rows] - (centers if len(centers) == 1 else centers[own])
-        lengths = _divide(steps, radius)
+        steps, scratch = all_steps[: len(own)], all_scratch[: len(own)]
+        np.take(centers, own, axis=0, out=steps, mode="clip")
+        np.subtract(points[rows], steps, out=steps)
+        lengths = _divide(steps, radius, scratch)
         if drop:
             kept = lengths <= radius**2
             steps, own = steps[kept], own[kept]
         add_by_label(sums, steps, own)
         counts += np.bincount(own, minlength=n)
         # Row by row on the grid, so that one row's part does not depend on the others.
-        squares += float(np.trunc(np.square(steps) @ np.ones(n_features) / GRID).sum())
+        lengths = np.square(steps, out=scratch[: len(steps)]) @ np.ones(n_features)
+        squares += float(np.trunc(lengths / GRID).sum())
     return ResidualSums(sums / GRID, counts, np.array([squares / GRID]))
 
 

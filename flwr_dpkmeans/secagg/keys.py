@@ -132,6 +132,8 @@ def public_key_of(private_key: bytes) -> bytes:
 
 # Kept while one client's message is handled, as parsing costs as much as an agreement.
 _parsed = lru_cache(maxsize=1)(X25519PrivateKey.from_private_bytes)
+# For virtual clients on a circle, whose neighbours have nearly the same neighbours.
+_parsed_public = lru_cache(maxsize=64)(X25519PublicKey.from_public_bytes)
 
 
 def generate_group_key() -> bytes:
@@ -148,7 +150,7 @@ def agree_pair_keys(private_key: bytes, public_keys: Mapping[int, bytes], run_id
     agreed, bound = {}, _key_info(PROTOCOL_VERSION, "pair", run_id)
     for peer, public_key in public_keys.items():
         try:
-            shared = own.exchange(X25519PublicKey.from_public_bytes(public_key))
+            shared = own.exchange(_parsed_public(public_key))
         except ValueError as error:
             # Against points of low order (RFC 7748 section 6.1), whose shared secret everybody knows.
             raise ProtocolError(

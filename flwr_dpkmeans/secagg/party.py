@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import lru_cache
@@ -48,8 +48,13 @@ _T = TypeVar("_T")
 
 
 def changed(state: _T, **fields: Any) -> _T:
-    """`dataclasses.replace` in a third of its time, for classes that have nothing but their fields."""
-    return type(state)(**(vars(state) | fields))
+    """`dataclasses.replace` in a tenth of its time, for classes that have nothing but their fields."""
+    if not fields.keys() <= vars(state).keys():
+        raise LocalMisuseError(f"{type(state).__name__} lacks a field of {sorted(fields)}: name those that it has.")
+    # Past a frozen class' `__init__`, which writes each of some twenty fields by a call.
+    found = object.__new__(type(state))
+    vars(found).update(vars(state), **fields)
+    return found
 
 
 class Phase(Enum):
@@ -490,10 +495,11 @@ class Retry(Party):
         """Add the masks of later neighbours and subtract those of earlier ones; an author seals its new key."""
         length, asked, masked = len(values), (self.round_index, self.attempt), self
         if transcript != self.transcript:
-            derived = b"".join([keys.derive_key(key, "mask", transcript) for _, key in self.pair_keys])
+            derived = b"".join([self._shared(keys.derive_key, key, "mask", transcript) for _, key in self.pair_keys])
             masked = changed(self, mask_keys=derived)
         for place, (peer, _) in enumerate(self.pair_keys):
-            shared = keys.stream(masked.mask_keys[place * KEY_BYTES : (place + 1) * KEY_BYTES], asked, length)
+            key = masked.mask_keys[place * KEY_BYTES : (place + 1) * KEY_BYTES]
+            shared = self._shared(keys.stream, key, asked, length)
             if self.node_id < peer:
                 values += shared
             else:
@@ -503,6 +509,10 @@ class Retry(Party):
         peers = [peer for peer in self.cohort.node_ids if peer != self.node_id]
         pairs = self._agreed_keys(self.cohort, peers, dict(self.pair_keys))
         return masked, {peer: self._seal(pairs[peer], "box", peer, self.own_group_key) for peer in peers}
+
+    def _shared(self, compute: Callable[..., _T], *arguments: Any) -> _T:
+        """What a neighbour computes of equal arguments."""
+        return compute(*arguments)
 
     @property
     def _box_scope(self) -> tuple[int, ...]:

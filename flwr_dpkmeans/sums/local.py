@@ -15,10 +15,10 @@ import numpy as np
 from flwr_dpkmeans.errors import PlanError
 from flwr_dpkmeans.log import placed_logger
 from flwr_dpkmeans.privacy.report import PrivacyReport
-from flwr_dpkmeans.secagg.keys import Ring
+from flwr_dpkmeans.secagg.keys import Ring, stream
 from flwr_dpkmeans.secagg.messages import Stage
 from flwr_dpkmeans.secagg.party import Retry, changed
-from flwr_dpkmeans.secagg.roster import Roster
+from flwr_dpkmeans.secagg.roster import ALL_PAIRS_UP_TO, Roster
 from flwr_dpkmeans.sums.client import Client, Guard, Memory, Statistic
 from flwr_dpkmeans.sums.draft import build_algorithm
 from flwr_dpkmeans.sums.plan import Plan, planned_schema
@@ -38,15 +38,20 @@ def run_direct(plan: Plan, parts: Sequence[Array], **options: Any) -> LocalRun:
     return LocalRun(plan, parts, **options).play()
 
 
+_MOST_WORDS = 1 << 22
+"""Of masks of which one end waits for the other; four times as many, as clients are asked along the circle."""
+
+
 @dataclass(frozen=True)
 class Paired(Retry):
-    """A client whose peers are all in this process: what the first of two agrees on, the second looks up.
+    """A client whose peers are all in this process: what the first of two computes, the second looks up.
 
     X25519 gives both the same (RFC 7748, section 6.1), and the key that follows from it names the run and both ids.
+    Masks and their keys are functions of arguments that both have.
     """
 
-    agreed: dict[bytes, bytes] = field(default_factory=dict, repr=False)
-    """Keys of pairs of which one has asked so far, by both public keys."""
+    agreed: dict[Any, Any] = field(default_factory=dict, repr=False)
+    """Keys of pairs of which one has asked so far, by both public keys, and what `_shared` computed of arguments."""
 
     def _agreed_keys(self, roster: Roster, peers: Iterable[int], known: Mapping[int, bytes]) -> dict[int, bytes]:
         own, asked = roster.keys[self.node_id], [peer for peer in peers if peer not in known and peer != self.node_id]
@@ -55,6 +60,14 @@ class Paired(Retry):
         keys = super()._agreed_keys(roster, asked, {**known, **found})
         self.agreed.update({pair: keys[peer] for peer, pair in pairs.items() if peer not in found})
         return keys
+
+    def _shared(self, compute: Callable[..., Any], *arguments: Any) -> Any:
+        # Both have as many neighbours and come to the same answer here, so that nothing is left over.
+        if compute is stream and arguments[-1] * len(self.pair_keys) ** 2 > _MOST_WORDS:
+            return compute(*arguments)
+        if (found := self.agreed.pop((compute, *arguments), None)) is None:
+            found = self.agreed[compute, *arguments] = compute(*arguments)
+        return found
 
 
 class Virtual(Guard, Statistic):
@@ -120,7 +133,7 @@ class LocalRun(Server):
         self.parts, self.scale, self.labels, self._on_step = parts, scale, labels, on_step
         self.scaled: dict[int, Array] = {}
         self.memories: dict[int, Memory] = {}
-        self._pairs: dict[bytes, bytes] = {}
+        self._pairs: dict[Any, Any] = {}
         self.unmasked_vector: Ring = np.zeros(0, dtype=np.uint64)
         """What the last client masked, for audits that play all parties."""
         self.steps: list[Step] = []
@@ -134,6 +147,14 @@ class LocalRun(Server):
                 self.steps.append(step)
                 self._on_step(step)
         return self
+
+    @property
+    def asked(self) -> tuple[int, ...]:
+        """Along the circle on which neighbours are near each other: what one computes, the other soon asks for."""
+        asked = super().asked
+        if self.due is not Stage.SUM or not self.plan.settings.masking or len(asked) <= ALL_PAIRS_UP_TO:
+            return asked
+        return tuple(filter(frozenset(asked).__contains__, self.session.roster.hashed_order))
 
     def ask(self, node: int, request: Request) -> Answer:
         """What one client answers, as it is: whatever goes wrong here is raised."""

@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import lru_cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -55,15 +56,20 @@ class Shares:
     @property
     def factor(self) -> float:
         """Factor on the standard deviation of one share, rounded up: squared, those counted on add up to at least 1."""
-        factor = 1.0 / math.sqrt(self.n_honest)
-        while self.n_honest * Fraction(factor) ** 2 < 1:
-            factor = math.nextafter(factor, math.inf)
-        return factor
+        return _share_factor(self.n_honest)
 
     @property
     def excess(self) -> float:
         """Standard deviation of all shares together over that of those that are counted on."""
         return math.sqrt(self.n_clients / self.n_honest)
+
+
+@lru_cache(maxsize=16)
+def _share_factor(n_honest: int) -> float:
+    factor = 1.0 / math.sqrt(n_honest)
+    while n_honest * Fraction(factor) ** 2 < 1:
+        factor = math.nextafter(factor, math.inf)
+    return factor
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import pytest
 
 from flwr_dpkmeans.errors import DataError
 from flwr_dpkmeans.kmeans import lloyd
-from flwr_dpkmeans.kmeans.lloyd import nearest_centroids
+from flwr_dpkmeans.kmeans.lloyd import nearest_centroids, nearest_labels
 
 
 def grid_points(generator: np.random.Generator, rows: int, features: int, cells: int = 65536) -> np.ndarray:
@@ -68,6 +68,20 @@ def test_points_outside_the_box_of_centroids_inside_it() -> None:
     expected_labels, expected_squares = integer_reference(points, centroids)
     assert np.array_equal(labels, expected_labels)
     assert np.array_equal(squares, expected_squares)
+
+
+@pytest.mark.parametrize("farthest", [1.0, 4.0, 5.0, 2.0**17])
+def test_labels_of_rows_on_the_grid_wherever_they_are(farthest: float) -> None:
+    """Parts of a score that cancel may be so large that the label beside them would have no room."""
+    generator = np.random.default_rng(3)
+    near = grid_points(generator, 64, 1)
+    centroids = np.hstack([near, near + generator.integers(0, 2, near.shape) / 65536])
+    x = generator.uniform(-1.0, 1.0, (500, 1)) * farthest
+    points = np.hstack([np.rint(x * 65536), -np.rint(x * 65536)]) / 65536
+    points[0] = farthest, -farthest
+    c = (centroids * 65536).astype(np.int64)
+    scores = 2 * (points * 65536).astype(np.int64) @ c.T - (c**2).sum(axis=1)
+    assert np.array_equal(nearest_labels(points, centroids), scores.argmax(axis=1))
 
 
 def test_points_finer_than_the_grid_with_centroids_on_it() -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from support.masked_federation import FIRST_ROUND, Federation, ring
 
-from flwr_dpkmeans.errors import DisagreementError, ProtocolError
+from flwr_dpkmeans.errors import DisagreementError, LocalMisuseError, ProtocolError
 from flwr_dpkmeans.secagg import keys
 from flwr_dpkmeans.secagg import party as client
 from flwr_dpkmeans.secagg.keys import (
@@ -44,6 +44,16 @@ def total(vectors: dict[int, Ring], nodes: tuple[int, ...] | None = None) -> Rin
 def requested(federation: Federation, node: int, round_index: int = 1, **changes: object) -> SumRequest:
     """The server's first request to one node, with changes."""
     return replace(SumRequest(round_index, 0, federation.server.roster), **changes)
+
+
+def test_a_state_is_changed_in_its_own_fields_only() -> None:
+    """A new value under a wrong name would leave the old one in force."""
+    state = Federation(NODES).states[NODES[0]]
+    moved = client.changed(state, attempt=2)
+    assert (moved, state.attempt) == (replace(state, attempt=2), -1)
+    assert type(moved) is type(state)
+    with pytest.raises(LocalMisuseError, match=r"Retry lacks a field of \['atempt'\]: name those that it has"):
+        client.changed(state, atempt=2)
 
 
 # What happens when nobody misbehaves.

@@ -9,19 +9,35 @@ import numpy as np
 import pytest
 from support.masked_federation import Federation
 
+from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.secagg import keys
-from flwr_dpkmeans.sums.local import Paired
+from flwr_dpkmeans.sums import local
+from flwr_dpkmeans.sums.draft import draft_plan
+from flwr_dpkmeans.sums.local import LocalRun, Paired
+from flwr_dpkmeans.sums.server import Answer
+from flwr_dpkmeans.sums.wire import Request
 
 NODES = (3, 8, 11, 40, 99)
 
 
+@pytest.mark.parametrize("shared", [True, False])
 @pytest.mark.parametrize("authored", [False, True])
 def test_the_second_of_two_looks_up_the_key_that_it_would_agree_on(
-    monkeypatch: pytest.MonkeyPatch, authored: bool
+    monkeypatch: pytest.MonkeyPatch, authored: bool, shared: bool
 ) -> None:
-    """Bit for bit, in two rounds and a retry."""
+    """Bit for bit, in two rounds and a retry; masks that are too long to wait for the other end are made twice."""
     agreed: list[int] = []
-    agree = keys.agree_pair_keys
+    expanded: list[int] = []
+    agree, expand = keys.agree_pair_keys, keys.stream
+
+    def noted_mask(key: bytes, round_and_attempt: tuple[int, int], length: int) -> Any:
+        expanded.append(length)
+        return expand(key, round_and_attempt, length)
+
+    if not shared:
+        monkeypatch.setattr(local, "_MOST_WORDS", 3 * 3**2 - 1)
+    monkeypatch.setattr(local, "stream", noted_mask)
+    monkeypatch.setattr(keys, "stream", noted_mask)
 
     def noted(private_key: bytes, public_keys: dict[int, bytes], *args: int) -> Any:
         agreed.extend(public_keys)
@@ -33,9 +49,10 @@ def test_the_second_of_two_looks_up_the_key_that_it_would_agree_on(
     server, alone, table = federation.server, federation.states, dict[bytes, bytes]()
     paired = {node: Paired(**vars(state), agreed=table) for node, state in alone.items()}
     vectors = {node: np.arange(3, dtype=np.uint64) + np.uint64(node) for node in NODES}
-    found: list[tuple[list[Any], int]] = []
+    found: list[tuple[list[Any], int, int]] = []
     for states in (alone, paired):
         agreed.clear()
+        expanded.clear()
         federation.states, federation.server = dict(states), copy.deepcopy(server)
         federation.received, federation.release = [], None
         federation.run_round(1, vectors, np.zeros(3, dtype=np.uint64))
@@ -43,7 +60,31 @@ def test_the_second_of_two_looks_up_the_key_that_it_would_agree_on(
         federation.attempt(vectors, silent=(11,))
         federation.server.retry()
         federation.attempt(vectors, repeated=True)
-        found.append(([reply.masked.values.tolist() for _, reply in federation.received], len(agreed)))
+        masked = [reply.masked.values.tolist() for _, reply in federation.received]
+        found.append((masked, len(agreed), len(expanded)))
     assert found[0][0] == found[1][0]
     assert found[0][1] == 2 * found[1][1] == 20
     assert not table
+    # Two rounds of five clients' ten pairs, and a retry of the six of four.
+    assert found[0][2] - found[1][2] == (10 + 10 + 6 if shared else 0)
+
+
+def test_few_masks_wait_for_their_other_end() -> None:
+    """Clients are asked along the circle on which they have neighbours, so that no table grows with their number."""
+    config = parse_config(
+        n_clusters=2, bounds=((-1.0,), (1.0,)), n_examples=500, algorithm="fastlloyd", trust="central", max_silent=4
+    )
+    waiting: list[int] = []
+
+    class Noted(LocalRun):
+        def ask(self, node: int, request: Request) -> Answer:
+            waiting.append(len(self._pairs))
+            return super().ask(node, request)
+
+    for n_clients in (40, 80):
+        waiting.clear()
+        plan = draft_plan(config, run_id=9, n_clients=n_clients, seed=7, n_features=2)
+        run = Noted(plan, [np.full((5, 2), place / 128) for place in range(n_clients)]).play()
+        # Of each of the first three and the last three: its keys and its mask.
+        assert max(waiting) <= 2 * 3 * 6
+        assert not run._pairs
