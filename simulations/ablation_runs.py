@@ -81,6 +81,7 @@ VARIANTS: Mapping[str, Variant] = MappingProxyType(
         "no shrinkage": Variant(
             "steps are nearly noisy quotients", ProxyOptions(first_least_tau=4.0, least_tau_falls=1.0)
         ),
+        "counts apart": Variant("noisy counts are not pulled toward their mean", ProxyOptions(pulls=False)),
         "no ellipsoid": Variant(
             "centre, spread and axes are the prior's",
             ProxyOptions(

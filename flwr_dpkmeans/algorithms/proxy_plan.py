@@ -201,6 +201,7 @@ class ProxyOptions:
     audible_noise: float = 0.02  # on a centroid, in radii: what it falls short of this widens them
     most_widening: float = 3.0
     clips: bool = True  # residuals beyond the radius; False drops them, as FastLloyd does
+    pulls: bool = True  # counts of refinements toward their mean, by what noise explains of their scatter
 
 
 def client_bounds(config: Run) -> dict[str, float]:

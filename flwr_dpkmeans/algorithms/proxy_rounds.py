@@ -52,7 +52,7 @@ from flwr_dpkmeans.kmeans.projected import (
     symmetric_from_triangle,
 )
 from flwr_dpkmeans.kmeans.public_points import weighted_kmeans
-from flwr_dpkmeans.kmeans.residuals import next_radius, residual_sums, shrunk_steps, unit_residuals
+from flwr_dpkmeans.kmeans.residuals import next_radius, pulled_together, residual_sums, shrunk_steps, unit_residuals
 from flwr_dpkmeans.privacy.release import PrivacyUnit, ReleasedSum
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import Algorithm, Array, PrivateSum, State
@@ -480,18 +480,18 @@ def refinement_round(setting: Setting, index: int) -> PlannedSum:
         radius, used = _length(state, RADIUS), len(state.centroids)
         sums_noise, counts_noise, squares_noise = (setting.noise(block) for block in released.blocks)
         counts = released["counts"][:used]
+        likelier, noise_left = pulled_together(counts, counts_noise) if options.pulls else (counts, counts_noise)
         steps = shrunk_steps(
             released["residual_sums"][:used] * radius,
-            counts,
+            likelier,
             sums_noise=sums_noise * radius,
-            counts_noise=counts_noise,
+            counts_noise=noise_left,
             axis_variance=_length(state, SPREAD) ** 2 / d,
             least_tau=options.first_least_tau * options.least_tau_falls ** (index - 1),
             radius=radius,
         )
         moved = round_to_grid(truncate(state.centroids + steps))
-        taken = steps if index == 1 else np.zeros_like(steps)
-        smaller = _next_radius(setting, released, squares_noise, taken, radius)
+        smaller = _next_radius(setting, released, squares_noise, steps, radius)
         kept = state.view((SEED, SPREAD, COST_CURVE))
         return stepped(kept, moved, counts).changed(**{RADIUS: as_length(smaller)})
 

@@ -113,6 +113,18 @@ def next_radius(
     return radius * min(1.0, max(width * math.sqrt(estimate), floor))
 
 
+def pulled_together(noisy_counts: FloatArray, noise: float) -> tuple[FloatArray, float]:
+    """Pull noisy counts (k,) toward their mean by how much of their scatter noise explains; and say the noise left.
+
+    Lindley's estimator, positive part (Efron and Morris 1973): for k > 3 its error is less than the noise whatever the
+    counts are, and up to three counts stay as they are. The mean itself is known to noise / sqrt(k).
+    """
+    k, mean = len(noisy_counts), math.fsum(noisy_counts) / len(noisy_counts)
+    scatter = math.fsum(np.square(noisy_counts - mean))
+    explained = min(1.0, max(0, k - 3) * noise**2 / max(scatter, 1e-300))
+    return noisy_counts + explained * (mean - noisy_counts), noise * math.sqrt(1.0 - explained + explained / k)
+
+
 def likely_counts(noisy_counts: npt.ArrayLike, noise: float) -> FloatArray:
     """Estimate counts, which are not negative, from noisy ones: posterior means under a flat prior, at least 1."""
     from scipy.special import log_ndtr

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import integrate, stats
 
-from flwr_dpkmeans.kmeans.residuals import likely_counts, shrunk_steps
+from flwr_dpkmeans.kmeans.residuals import likely_counts, pulled_together, shrunk_steps
 
 WIDE = {"counts_noise": 1.0, "axis_variance": 1.0, "radius": 100.0}
 
@@ -42,6 +42,54 @@ def test_no_released_count_breaks_anything(noise: float) -> None:
     # What is far below zero is not many rows after all.
     assert found[0] <= max(1.0, noise)
     assert (np.diff(found) >= 0.0).all()
+
+
+def test_counts_are_pulled_together_by_hand() -> None:
+    """Five counts around 20, squares 100 + 25 + 0 + 25 + 100 = 250; noise 5 explains (5 - 3) * 25 / 250 = 0.2."""
+    counts, left = pulled_together(np.array([10.0, 15.0, 20.0, 25.0, 30.0]), 5.0)
+    assert counts == pytest.approx(np.array([12.0, 16.0, 20.0, 24.0, 28.0]))
+    assert left == pytest.approx(5.0 * math.sqrt(0.8 + 0.2 / 5))
+
+
+def test_where_noise_explains_all_counts_are_their_mean() -> None:
+    counts, left = pulled_together(np.array([9.0, 10.0, 11.0, 10.0]), 50.0)
+    assert counts == pytest.approx(np.full(4, 10.0))
+    assert left == pytest.approx(25.0)
+    assert pulled_together(np.full(4, 7.0), 1.0)[0] == pytest.approx(np.full(4, 7.0))
+
+
+@pytest.mark.parametrize("k", [1, 2, 3])
+def test_up_to_three_counts_stay_as_they_are(k: int) -> None:
+    noisy = np.arange(float(k))
+    counts, left = pulled_together(noisy, 100.0)
+    assert np.array_equal(counts, noisy)
+    assert left == 100.0
+
+
+@pytest.mark.parametrize("spread", [0.0, 20.0, 1e4])
+def test_pulled_counts_are_nearer_than_noisy_ones_whatever_the_true_ones_are(spread: float) -> None:
+    """And the noise left is the error that remains: where the true counts are alike, it may be too large."""
+    generator = np.random.default_rng(0)
+    errors, own, said = [], [], []
+    for _ in range(400):
+        true = 300.0 + spread * generator.standard_normal(16)
+        noisy = true + 50.0 * generator.standard_normal(16)
+        counts, left = pulled_together(noisy, 50.0)
+        errors.append(np.square(counts - true).mean())
+        own.append(np.square(noisy - true).mean())
+        said.append(left**2)
+    assert np.mean(errors) <= 1.001 * np.mean(own)
+    assert np.mean(said) >= 0.75 * np.mean(errors)
+    assert spread == 0.0 or np.mean(said) == pytest.approx(np.mean(errors), rel=0.25)
+
+
+@pytest.mark.parametrize("size", [0.0, 1e-300, 1.0, 2.0**47])
+def test_pulled_counts_are_finite_whatever_was_released(size: float) -> None:
+    noisy = size * np.array([-1.0, 1.0, 0.0, 0.5, 1.0])
+    for noise in (1e-9, 1.0, 1e12):
+        counts, left = pulled_together(noisy, noise)
+        assert np.isfinite(counts).all()
+        assert 0.0 < left <= noise
 
 
 def test_a_sum_without_noise_gives_the_plain_step() -> None:
