@@ -140,7 +140,21 @@ def test_importing_the_package_imports_no_heavy_library() -> None:
 
 @pytest.mark.parametrize("command", [name for name in COMMANDS if name != "run"])  # whose arguments are Flower's
 def test_the_help_of_a_command_imports_nothing_that_its_work_takes(command: str) -> None:
-    heavy = "flwr scipy sklearn ray matplotlib opendp dp_accounting pandas pyarrow numpy pydantic jinja2 rich".split()
+    heavy = [
+        "flwr",
+        "scipy",
+        "sklearn",
+        "ray",
+        "matplotlib",
+        "opendp",
+        "dp_accounting",
+        "pandas",
+        "pyarrow",
+        "numpy",
+        "pydantic",
+        "jinja2",
+        "rich",
+    ]
     code = (
         f"import sys\nfrom {PACKAGE}.__main__ import main\n"
         f"try:\n    main([{command!r}, '--help'])\n"
