@@ -15,7 +15,7 @@ FIRST_PORT, N_PORTS = 8000, 1000
 """Among which a server looks for a free one."""
 
 
-def parse(command: str, arguments: Sequence[str]) -> argparse.Namespace:
+def parse(command: str, arguments: Sequence[str] | None) -> argparse.Namespace:
     """Read the arguments of a command; of ``--help``, or of what cannot be read, it does not return."""
     parser = CommandLine(prog=f"python -m flwr_dpkmeans {command}", description=_ABOUT[command])
     if command == "plan":

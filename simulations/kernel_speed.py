@@ -12,7 +12,7 @@ import os
 import statistics
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -168,6 +168,13 @@ def fit_table(n_rows: int, repeats: int) -> Table:
     return table
 
 
+def tables(n_rows: int, repeats: int) -> Iterator[Table]:
+    """All of them, as they are measured."""
+    yield noise_table(repeats)
+    yield kernel_table(n_rows, repeats)
+    yield fit_table(n_rows, repeats)
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(prog="python -m simulations.kernel_speed", description=__doc__)
@@ -179,9 +186,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     console = wide_console()
     with warnings.catch_warnings(), one_thread():
         warnings.simplefilter("ignore")
-        console.print(noise_table(given.repeats))
-        console.print(kernel_table(given.rows, given.repeats))
-        console.print(fit_table(given.rows, given.repeats))
+        for table in tables(given.rows, given.repeats):
+            console.print(table)
     console.print(f"{os.cpu_count()} processors; load averages: {', '.join(f'{load:.1f}' for load in os.getloadavg())}")
 
 

@@ -1,8 +1,10 @@
-"""What clients beyond thousands cost, measured and extrapolated: ``python -m simulations.scale --help``.
+"""What this project costs, measured in one run: ``python -m simulations.scale [--quick] [--output FILE.png]``.
 
-Prints seconds of this process for each client, message and vector, what follows for larger federations, and a tree of
-aggregators over masked vectors, whose sum it compares with the plain one. `simulations/planner/SCALE.md` says what it
-means.
+Prints the tables of `simulations.kernel_speed` (noise, kernels beside the machine's rates, whole fits beside
+scikit-learn's), curves of growth in rows, columns, clusters and clients with their slopes, seconds of this process for
+each client, message and vector, what follows for larger federations, and a tree of aggregators over masked vectors,
+whose sum it compares with the plain one. Figures that others published are marked as such. What it all means stands in
+`simulations/planner/SCALE.md`.
 """
 
 from __future__ import annotations
@@ -10,27 +12,35 @@ from __future__ import annotations
 import argparse
 import hashlib
 import itertools
+import os
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
-from rich.console import Console
 from rich.table import Table
 
 from flwr_dpkmeans import FederatedKMeans
 from flwr_dpkmeans.flower.engines import InProcessGrid, Node
 from flwr_dpkmeans.flower.exchange import message_of
 from flwr_dpkmeans.options import Cohort
+from flwr_dpkmeans.results.picture import new_figure, png_of
+from flwr_dpkmeans.results.writer import write_whole
 from flwr_dpkmeans.secagg import keys
 from flwr_dpkmeans.secagg.keys import Ring
 from flwr_dpkmeans.secagg.messages import Stage
 from flwr_dpkmeans.sums.wire import Request
 from flwr_dpkmeans.threads import one_thread
+from simulations import kernel_speed
+from simulations.kernel_speed import Timing, timed
+from simulations.mixture_runs import wide_console
+from simulations.table3 import choose_cases
 
 ROWS, FEATURES, CLUSTERS, DEGREE = 50, 20, 10, 22
 """Of each client; neighbours with which it shares masks where 20 may be silent."""
@@ -183,15 +193,96 @@ def tree(n_clients: int, fan: int, length: int) -> tuple[list[Tier], bool, bool]
     return tiers, np.array_equal(sums[0], exact), first is not None and np.array_equal(first, group_sum)
 
 
+@dataclass(frozen=True)
+class Growth:
+    """Processor seconds of whole fits of which one size doubles."""
+
+    name: str
+    sizes: tuple[int, ...]
+    timings: tuple[Timing, ...]
+
+    @property
+    def slope(self) -> float:
+        """Exponent of the power of the size that fits the medians best: 1 is linear."""
+        medians = [timing.median for timing in self.timings]
+        return float(np.polyfit(np.log(self.sizes), np.log(medians), 1)[0])
+
+
+START = {"rows N": 20_000, "columns d": 8, "clusters k": 8, "clients M": 4}
+"""Where each curve begins, and what the other three stay at."""
+
+
+def growth(doublings: int, repeats: int) -> Iterator[Growth]:
+    """FastLloyd with masks in the direct engine, from `START`, one size doubled at a time."""
+    for name in START:
+        sizes, timings = tuple(START[name] << step for step in range(doublings + 1)), list[Timing]()
+        for size in sizes:
+            n_rows, n_columns, n_clusters, n_clients = (START | {name: size}).values()
+            rows = np.random.default_rng(0).uniform(-1.0, 1.0, (n_rows, n_columns))
+            fit = FederatedKMeans(n_clusters, algorithm="fastlloyd", engine="direct", bounds=(-1.0, 1.0), max_iter=5)
+            timings.append(timed(partial(fit.fit, np.array_split(rows, n_clients)), repeats))
+        yield Growth(name, sizes, tuple(timings))
+
+
+def growth_table(curves: Sequence[Growth]) -> Table:
+    """A row for each curve."""
+    others = ", ".join(f"{name} = {size:,}" for name, size in START.items())
+    table = Table(
+        "doubled", "processor seconds: median [least, most]", "slope", title=f"FastLloyd with masks; {others}"
+    )
+    for one in curves:
+        cells = (f"{size:,}: {timing}" for size, timing in zip(one.sizes, one.timings, strict=True))
+        table.add_row(one.name, "\n".join(cells), f"{one.slope:.2f}")
+    return table
+
+
+def draw_growth(curves: Sequence[Growth]) -> bytes:
+    """The curves as a PNG, with what lies between the least and the most."""
+    figure = new_figure(11, 3.2)
+    for axis, one in zip(figure.subplots(1, len(curves), sharey=True), curves, strict=True):
+        medians = [timing.median for timing in one.timings]
+        low, high = ([pick(timing.cpu) for timing in one.timings] for pick in (min, max))
+        axis.fill_between(one.sizes, low, high, alpha=0.2, linewidth=0)
+        axis.plot(one.sizes, medians, marker="o")
+        axis.set(xscale="log", yscale="log", title=f"slope {one.slope:.2f}", xlabel=one.name)
+        axis.grid(alpha=0.25)
+    figure.axes[0].set_ylabel("processor seconds of a fit")
+    return png_of(figure)
+
+
+def published_table() -> Table:
+    """What others say of their own code, on their own machines: to be read beside the measured, not against it."""
+    title = "PUBLISHED, not measured here: FastLloyd's Table 3, an iteration of two clients"
+    table = Table("rows x columns, k", "milliseconds", "bytes", title=title)
+    for case in choose_cases([], None):
+        shape = f"{case.n_rows:,} x {case.n_features}, {case.n_clusters}"
+        table.add_row(shape, f"{case.paper_ms:g} ± {case.paper_ms_half_width:g}", f"{case.paper_bytes:,}")
+    return table
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, and print what follows."""
     parser = argparse.ArgumentParser(prog="python -m simulations.scale", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="smaller sizes throughout: minutes, and coarse")
+    parser.add_argument("--repeats", type=int, default=3, help="timed runs of each kernel and fit (default: 3)")
+    parser.add_argument("--output", type=Path, default=Path("growth.png"), help="of the curves (default: growth.png)")
     parser.add_argument("--clients", type=int, default=1000, help="of the measured runs")
     parser.add_argument("--tree", type=int, default=100_000, help="clients of the tree of aggregators")
     parser.add_argument("--fan", type=int, default=320, help="vectors that one aggregator of the tree adds")
     parser.add_argument("--length", type=int, default=200, help="entries of a vector in the tree")
     options = parser.parse_args(arguments)
-    console = Console(width=110)
+    if options.repeats < 1:
+        parser.error(f"repeats is {options.repeats}, but it must be at least 1.")
+    console, n_rows = wide_console(), 1_000_000
+    if options.quick:
+        n_rows, options.clients, options.tree = 20_000, min(options.clients, 100), min(options.tree, 2000)
+    with warnings.catch_warnings(action="ignore"), one_thread():
+        for table in kernel_speed.tables(n_rows, options.repeats):
+            console.print(table)
+        curves = tuple(growth(2 if options.quick else 5, options.repeats))
+    console.print(growth_table(curves))
+    console.print(f"wrote {write_whole(options.output, draw_growth(curves))}")
+    console.print(published_table())
     costs = measure(options.clients)
     console.print(
         f"One client's run of 3 sums ({ROWS} x {FEATURES} rows, {DEGREE} neighbours), both sides: "
@@ -217,6 +308,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             f"{1e3 * tier.cpu / tier.n_nodes:.2f} ms of CPU each",
             highlight=False,
         )
+    loads = ", ".join(f"{load:.1f}" for load in os.getloadavg())
+    console.print(f"{os.cpu_count()} processors; load averages: {loads}")
     exact = "is exactly the plain one" if is_exact else "is NOT the plain one"
     console.print(f"the sum of {options.tree:,} masked vectors {exact}; one group's sum is readable: {is_readable}")
     return 0 if is_exact and not is_readable else 1

@@ -179,7 +179,8 @@ class PrivateSum:
 
     in_blocks: bool = False
     """Whether the statistic, of its points and labels, takes nothing but shape and slices: one of a table beyond memory
-    has each block of it at a time. Others get an array."""
+    has each block of it at a time. At record level it is then a sum over rows, so that blocks may be summed elsewhere.
+    Others get an array."""
     profiles: bool = False
     """Whether its points have the columns of a profile behind their own, which no other round sees."""
 

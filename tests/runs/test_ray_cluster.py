@@ -56,7 +56,10 @@ def elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
         source = f"/{len(tables)}"
         tables[source] = Blocks(pa.table({name: np.ascontiguousarray(cells) for name, cells in given.items()}), 7)
         layout = Layout(tuple(names), "" if labels is None else "of class")
-        return ClusterClient(f"ray://{source}", partial(load_stated, layout=layout, schema=None))
+        made = ClusterClient(f"ray://{source}", partial(load_stated, layout=layout, schema=None))
+        # As the tables of that engine have none, and may then not be mixed with a server's points that have none.
+        made._feature_names = tuple(feature_names)
+        return made
 
     monkeypatch.setattr(engines, "KMeansClient", client)
     monkeypatch.setattr(ClusterClient, "_on_cluster", lambda self, work: work(tables[self._path]))

@@ -12,6 +12,8 @@ from pathlib import Path
 import house
 import pytest
 
+from flwr_dpkmeans.__main__ import COMMANDS
+
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = "flwr_dpkmeans"
 MODULES = sorted((ROOT / PACKAGE).rglob("*.py"))
@@ -59,8 +61,9 @@ def imports_in(path: Path) -> list[str]:
     return list(imports_of(path.read_text(), module_name(path), is_package=path.name == "__init__.py"))
 
 
-WHEN_ASKED = (("estimator", "simulations.planner"),)
-"""Looked up only when a forecast or a page is asked for: before and around a federation, not in it."""
+WHEN_ASKED = (("estimator", "simulations.planner"), ("flower.ray_cluster", "ray"))
+"""Looked up only when a forecast or a page is asked for: before and around a federation, not in it; or when a node says
+that a Ray cluster has its rows."""
 
 
 def foreign(name: str, imported: list[str]) -> list[str]:
@@ -133,6 +136,33 @@ def test_importing_the_package_imports_no_heavy_library() -> None:
     code = f"import sys, {PACKAGE}; print([name for name in {heavy!r} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("command", [name for name in COMMANDS if name != "run"])  # whose arguments are Flower's
+def test_the_help_of_a_command_imports_nothing_that_its_work_takes(command: str) -> None:
+    heavy = [
+        "flwr",
+        "scipy",
+        "sklearn",
+        "ray",
+        "matplotlib",
+        "opendp",
+        "dp_accounting",
+        "pandas",
+        "pyarrow",
+        "numpy",
+        "pydantic",
+        "jinja2",
+        "rich",
+    ]
+    code = (
+        f"import sys\nfrom {PACKAGE}.__main__ import main\n"
+        f"try:\n    main([{command!r}, '--help'])\n"
+        f"finally:\n    print('LOADED', [name for name in {heavy!r} if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout.startswith("usage: ")
+    assert done.stdout.splitlines()[-1] == "LOADED []"
 
 
 def test_public_names_are_there() -> None:
