@@ -1,6 +1,7 @@
 """Clusterings that need all rows in one place, to compare with.
 
-``optimal`` and ``k_fed`` have no privacy, ``max_cover`` and ``balcan`` are differentially private. Never through Flower.
+``optimal`` and ``k_fed`` have no privacy, ``max_cover`` and ``balcan`` are differentially private. Never through
+Flower.
 """
 
 from __future__ import annotations

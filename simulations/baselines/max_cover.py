@@ -143,7 +143,7 @@ def price_releases(
     sizes: Mapping[str, int],
     slack: Closeness,
 ) -> tuple[tuple[PureRelease, ...], tuple[GaussianRelease, ...]]:
-    """Pure releases of these shares of epsilon, and Gaussian ones of these parts of what is left, as a whole at epsilon.
+    """Pure releases of these shares of epsilon, Gaussian ones of these parts of what is left; all cost epsilon.
 
     `slack`, what the pure ones' sampling may fail by, is charged with the first Gaussian one.
     """
