@@ -187,17 +187,21 @@ def exact_distances(points: FloatArray, candidates: FloatArray) -> FloatArray:
 def local_search(distances: FloatArray, start: _Integers, n_components: int, sampler: CoverageSampler) -> _Integers:
     """Columns, (k,), that the exponential mechanism swaps in, from a start, and of all states one that it draws.
 
-    A draw's scores are costs over a fourth of the largest squared distance, 4 p in the box [-1, 1]^p, rounded down.
+    Each of as many draws as there are swaps, and of one more, is paid for by `draft_search`.
     """
-    step = n_components << _COST_BITS
     chosen, states, costs = start.copy(), [], []
     for _ in range(_n_swaps(len(start))):
         swapped = swap_costs(distances, chosen)
-        place, candidate = divmod(draw(swapped.ravel() // step, sampler), distances.shape[1])
+        place, candidate = divmod(draw(scores(swapped.ravel(), n_components), sampler), distances.shape[1])
         chosen[place] = candidate
         states.append(chosen.copy())
         costs.append(swapped[place, candidate])
-    return states[draw(np.array(costs) // step, sampler)]
+    return states[draw(scores(np.array(costs), n_components), sampler)]
+
+
+def scores(costs: _Integers, n_components: int) -> _Integers:
+    """Costs over a fourth of the largest squared distance, which is 4 p in the box [-1, 1]^p, rounded down."""
+    return costs // (n_components << _COST_BITS)
 
 
 def swap_costs(distances: FloatArray, chosen: _Integers) -> _Integers:

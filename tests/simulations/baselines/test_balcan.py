@@ -16,7 +16,15 @@ from flwr_dpkmeans.privacy.accounting import compose_epsilon
 from flwr_dpkmeans.privacy.noise import SecureNoise, SeededNoise
 from flwr_dpkmeans.privacy.release import GaussianRelease, PureRelease
 from simulations.baselines import MaxCoverResult, balcan
-from simulations.baselines.balcan import draft_search, draw, exact_distances, local_search, swap_costs, tree_centres
+from simulations.baselines.balcan import (
+    draft_search,
+    draw,
+    exact_distances,
+    local_search,
+    scores,
+    swap_costs,
+    tree_centres,
+)
 from simulations.baselines.selection import CoverageSampler
 
 FloatArray = npt.NDArray[np.float64]
@@ -108,13 +116,13 @@ def test_a_cell_is_full_above_two_log_n_scales() -> None:
 def sequences(points: FloatArray, candidates: FloatArray, start: Integers, rate: float) -> dict[tuple[int, ...], float]:
     """Probability of every sequence of swaps and of the state that is chosen, by the exponential mechanism."""
     distances = exact_distances(points, candidates)
-    step = points.shape[1] << 20
     found: dict[tuple[int, ...], float] = {}
 
     def walk(history: tuple[int, ...], chosen: Integers, costs: tuple[int, ...], probability: float) -> None:
         last = len(costs) == len(start)
-        scores = (np.array(costs) if last else swap_costs(distances, chosen).ravel()) // step
-        weights = np.exp(-rate * (scores - scores.min()))
+        found_costs = np.array(costs) if last else swap_costs(distances, chosen).ravel()
+        drawn = scores(found_costs, points.shape[1])
+        weights = np.exp(-rate * (drawn - drawn.min()))
         for index, share in enumerate(weights / weights.sum()):
             if last:
                 found[*history, index] = probability * share
@@ -151,11 +159,11 @@ def test_one_more_row_raises_every_score_by_no_more_than_four() -> None:
         points = round_to_grid(generator.uniform(-1.0, 1.0, (40, width)))
         points[:8] = generator.choice([-1.0, 1.0], (8, width))
         chosen = generator.integers(0, 12, 4)
-        whole = swap_costs(exact_distances(points, candidates), chosen) // (width << 20)
+        whole = scores(swap_costs(exact_distances(points, candidates), chosen), width)
         largest = 0
         for one in range(len(points)):
             others = exact_distances(np.delete(points, one, axis=0), candidates)
-            moved = whole - swap_costs(others, chosen) // (width << 20)
+            moved = whole - scores(swap_costs(others, chosen), width)
             assert moved.min() >= 0
             largest = max(largest, int(moved.max()))
         assert largest <= 4
@@ -209,14 +217,19 @@ def test_all_lines_together_cost_the_request_and_say_how() -> None:
 
 
 def test_the_noise_that_is_drawn_is_the_noise_that_is_declared(monkeypatch: pytest.MonkeyPatch) -> None:
-    source, rates = Recorded(), []
-    made = CoverageSampler.__init__
+    source, rates, draws = Recorded(), [], []
+    made, drawn = CoverageSampler.__init__, CoverageSampler.draw_coverage
 
     def watched(self: CoverageSampler, rate: float, random_bytes: Any) -> None:
         rates.append(rate)
         made(self, rate, random_bytes)
 
+    def counted(self: CoverageSampler, histogram: Integers, n_uncovering: int) -> int:
+        draws.append(drawn(self, histogram, n_uncovering))
+        return draws[-1]
+
     monkeypatch.setattr(CoverageSampler, "__init__", watched)
+    monkeypatch.setattr(CoverageSampler, "draw_coverage", counted)
     result = run(clusters(), 3, source=source)
     cells, search, *noisy = result.lines
     laplace = [scale for family, scale, _ in source.asked if family == "laplace"]
@@ -225,6 +238,7 @@ def test_the_noise_that_is_drawn_is_the_noise_that_is_declared(monkeypatch: pyte
     # No more levels than are priced, in no more trees.
     assert len(laplace) <= cells.sensitivity
     assert rates == [1.0 / search.noise_scale]
+    assert 4 * len(draws) == search.sensitivity
     assert gaussian == pytest.approx([line.noise_scale * 2.0**24 for line in noisy])
 
 
