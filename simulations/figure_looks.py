@@ -57,6 +57,7 @@ METHODS: Mapping[str, Look] = MappingProxyType(
         "server_lloyd": Look("server Lloyd", "#009E73", "P", DOTTED),
         "sphere_packing": Look("sphere packing", "#E69F00", "v", DOTTED),
         "max_cover": Look("max cover", "#8C6D00", "X", DASHED),
+        "balcan": Look("Balcan et al.", "#56B4E9", "<", DASH_DOT),
         "k_fed": Look("k-FED (not private)", "#999999", "d", DASH_DOT),
         "lloyd": Look("Lloyd (not private)", "#000000", "p", DASHED),
         "optimal": Look("central k-means (not private)", "#555555", "*", DOTTED),

@@ -140,7 +140,8 @@ def _require_this_code(rows: Sequence[Row], folder: Path, *, take_others: bool) 
     found = f"{other} of {len(rows)} finished runs in {folder.absolute()} were made by other sources of this project"
     if not take_others:
         raise ConfigurationError(
-            f"{found}: delete its {JOURNAL_FILE}, choose another output=..., or take them with other_code=true."
+            f"{found}: delete its {JOURNAL_FILE}, choose another output=..., or take them with other_code=true "
+            "(of simulations.rivals: --other-code)."
         )
     logger.warning("%s, and are taken as they are.", found)
 

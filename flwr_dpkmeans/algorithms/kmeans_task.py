@@ -109,10 +109,8 @@ def _require_bounded(plan: Plan, unheard: Sequence[int], domain: Box, std: float
     unbounded = [one for one in unheard if max(abs(domain[0][one]), abs(domain[1][one])) >= ranges.WIDEST]
     if not unbounded:
         return
-    columns, needed = (
-        column_names(unbounded, plan.settings.feature_names),
-        ranges.noise_threshold(len(domain[0]), std),
-    )
+    columns = column_names(unbounded, plan.settings.feature_names)
+    needed = ranges.noise_threshold(len(domain[0]), std)
     public = ""
     if plan.settings.n_examples is None and plan.settings.unit is PrivacyUnit.RECORD:
         public = "; or declare n_examples if the number of rows is public, which allows a larger delta"
@@ -220,7 +218,6 @@ class KMeansTask(Task):
         count = [_count_block(config, entire / math.sqrt(settings.count_share))] if counted else []
         if not settings.private_bounds:
             return (PlannedRound(COUNT, trust, tuple(count)),)
-
         if settings.standard_columns:
             parts = [] if n_features is None else moment_parts(1, n_features)
             blocks = divided(parts, settings.bounds_share, entire)
@@ -421,11 +418,9 @@ class KMeansTask(Task):
 
 def _counts_std(plan: Plan) -> float:
     """Standard deviation on a cluster's count in the last round that has one; 0 without."""
-    for planned in reversed([planned for planned in plan.rounds if planned.name not in CLOSING_ROUNDS]):
-        for block in planned.blocks:
-            if block.name in _COUNTS:
-                return plan.released_std(planned, block)
-    return 0.0
+    rounds = [one for one in plan.rounds if one.name not in CLOSING_ROUNDS]
+    stds = (plan.released_std(one, block) for one in reversed(rounds) for block in one.blocks if block.name in _COUNTS)
+    return next(stds, 0.0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -465,9 +460,7 @@ class Optimal(InOnePlace):
 class MaxCoverOptions(Options):
     """Options of max cover."""
 
-    n_components: int | None = whole(
-        None, 1, 5, "dimensions that rows are projected to; automatic: log(N) / 2", most=60
-    )
+    n_components: int | None = whole(None, 1, 5, "dimensions after a projection; automatic: log(N) / 2", most=60)
     n_levels: int = whole(7, 1, 7, "grids, each half as fine as the one before", most=60)
 
 
@@ -480,8 +473,15 @@ class MaxCover(InOnePlace):
     options: MaxCoverOptions = MaxCoverOptions()
 
 
+@dataclass(frozen=True, kw_only=True)
+class Balcan(MaxCover):
+    """Private k-means by noisy trees and local search (Balcan et al. 2017), on all rows in one place."""
+
+    name = "balcan"
+
+
 NOT_FEDERATED: Mapping[str, type[InOnePlace]] = MappingProxyType(
-    {kind.name: kind for kind in (KFed, Optimal, MaxCover)}
+    {kind.name: kind for kind in (KFed, Optimal, MaxCover, Balcan)}
 )
 """Baselines that `FederatedKMeans` runs in one process, by name."""
 

@@ -6,6 +6,7 @@ import math
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from types import MappingProxyType
 
 import numpy as np
@@ -16,7 +17,7 @@ from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.kmeans.lloyd import nearest_centroids, round_to_grid
 from flwr_dpkmeans.privacy.accounting import compose_epsilon
 from flwr_dpkmeans.privacy.noise import NoiseKind, noise_source
-from flwr_dpkmeans.privacy.release import PROOF_PAGE, Event, ExactRelease, GaussianRelease, PrivacyUnit, PureRelease
+from flwr_dpkmeans.privacy.release import PROOF_PAGE, ExactRelease, GaussianRelease, PrivacyUnit
 from flwr_dpkmeans.privacy.report import PrivacyReport, ReleaseLine, told
 from flwr_dpkmeans.sums.draft import resolve_delta
 from flwr_dpkmeans.sums.round import State
@@ -25,7 +26,8 @@ from flwr_dpkmeans.sums.settings import Evaluation as EvaluationKind
 from flwr_dpkmeans.sums.statement import discreteness_cost, released_cautions, spending_cautions
 from flwr_dpkmeans.sums.task import Run
 from flwr_dpkmeans.threads import one_thread
-from simulations.baselines.max_cover import CentralLine, max_cover
+from simulations.baselines.balcan import balcan
+from simulations.baselines.max_cover import CentralLine, MaxCoverResult, max_cover
 from simulations.baselines.pooled import k_fed, optimal
 
 Array = NDArray[np.float64]
@@ -86,7 +88,7 @@ def _k_fed(config: Run, parts: Sequence[Array], delta: float) -> _Found:
     return _exact(config, parts, centroids, delta, warning)
 
 
-def _max_cover(config: Run, parts: Sequence[Array], delta: float) -> _Found:
+def _noisy(method: Callable[..., MaxCoverResult], config: Run, parts: Sequence[Array], delta: float) -> _Found:
     """Central differentially private k-means."""
     if config.n_examples is None:
         raise ConfigurationError(
@@ -96,7 +98,7 @@ def _max_cover(config: Run, parts: Sequence[Array], delta: float) -> _Found:
     seeded = config.noise is NoiseKind.SEEDED
     seed = config.random_state if config.random_state is not None else secrets.randbits(62)
     source = noise_source(config.noise, seed if seeded else None)
-    found = max_cover(
+    found = method(
         np.concatenate(parts),
         config.n_clusters,
         epsilon=config.epsilon,
@@ -114,7 +116,7 @@ def _max_cover(config: Run, parts: Sequence[Array], delta: float) -> _Found:
 
 
 _FITS: Mapping[str, Callable[[Run, Sequence[Array], float], _Found]] = MappingProxyType(
-    {"k_fed": _k_fed, "optimal": _optimal, "max_cover": _max_cover}
+    {"k_fed": _k_fed, "optimal": _optimal, "max_cover": partial(_noisy, max_cover), "balcan": partial(_noisy, balcan)}
 )
 
 
@@ -124,7 +126,7 @@ def _exact(config: Run, parts: Sequence[Array], centroids: Array, delta: float, 
     counts = np.bincount(labels, minlength=config.n_clusters).astype(np.float64)
     theorem = "no noise: exact centroids are released, and nothing is proved [M7]."
     # All centroids of the box may move from one corner to the opposite one.
-    line = CentralLine(ExactRelease("centroids"), 2.0 * math.sqrt(centroids.size), 0.0, theorem)
+    line = CentralLine(ExactRelease("centroids"), 2.0 * math.sqrt(centroids.size), 0.0, theorem, "none")
     return centroids, counts, _report(config, parts, delta, [line], (warning,))
 
 
@@ -140,7 +142,7 @@ def _lines(config: Run, lines: Sequence[CentralLine], delta: float) -> tuple[Rel
             norm="l2" if isinstance(line.event, GaussianRelease) else "l1",
             sensitivity=line.sensitivity,
             trust=_TRUST,
-            noise=_noise_name(line.event),
+            noise=line.noise,
             noise_scale=line.noise_scale,
             noise_multiplier=line.noise_scale / line.sensitivity,
             theorem=line.theorem,
@@ -149,13 +151,6 @@ def _lines(config: Run, lines: Sequence[CentralLine], delta: float) -> tuple[Rel
         )
         for position, line in enumerate(lines, start=1)
     )
-
-
-def _noise_name(event: Event) -> str:
-    """What protects one release."""
-    if isinstance(event, ExactRelease):
-        return "none"
-    return "exponential mechanism" if isinstance(event, PureRelease) else "gaussian"
 
 
 def _report(

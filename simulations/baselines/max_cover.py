@@ -13,6 +13,7 @@ What differs from the paper, and why:
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -75,6 +76,7 @@ class CentralLine(NamedTuple):
     sensitivity: float
     noise_scale: float
     theorem: str
+    noise: str = "gaussian"
 
     @property
     def name(self) -> str:
@@ -114,43 +116,67 @@ def draft_budget(
     n_choices = n_clusters * n_levels
     failure = _SELECTION_DELTA_SHARE * delta * math.exp(-epsilon)
     selections = Closeness(additive=min(1.0, failure + n_choices * SELECTION_SLACK))
-    sizes = {
-        "cover counts": n_choices,
-        "average sums": n_clusters * n_features,
-        "average counts": n_clusters,
-        "Lloyd sums": n_clusters * n_features,
-        "Lloyd counts": n_clusters,
-    }
-    sensitivities = {name: _sensitivity(name, radius) for name in sizes}
+    sizes = {"cover counts": n_choices} | average_sizes(n_clusters, n_features)
+    (selected,), noisy = price_releases(
+        epsilon, delta, pure={"grid set cover": _SELECTION_SHARE}, weights=_WEIGHTS, sizes=sizes, slack=selections
+    )
+    rate = selection_rate(selected.epsilon, failure)
+    lines = (
+        CentralLine(selected, 1.0, 1.0 / rate, _SELECTION_THEOREM, "exponential mechanism"),
+        *gaussian_lines(noisy, radius),
+    )
+    return CoverBudget(rate, {line.name: line.noise_scale for line in lines[1:]}, lines)
+
+
+def average_sizes(n_clusters: int, n_features: int) -> dict[str, int]:
+    """How many numbers each release of `average_twice` has."""
+    sums = n_clusters * n_features
+    return {"average sums": sums, "average counts": n_clusters, "Lloyd sums": sums, "Lloyd counts": n_clusters}
+
+
+def price_releases(
+    epsilon: float,
+    delta: float,
+    *,
+    pure: Mapping[str, float],
+    weights: Mapping[str, float],
+    sizes: Mapping[str, int],
+    slack: Closeness,
+) -> tuple[tuple[PureRelease, ...], tuple[GaussianRelease, ...]]:
+    """Pure releases of these shares of epsilon, Gaussian ones of these parts of what is left; all cost epsilon.
+
+    `slack`, what the pure ones' sampling may fail by, is charged with the first Gaussian one.
+    """
     # What basic composition would leave to each; a common scale below 1 then uses what exact composition saves.
-    pure = _SELECTION_SHARE * epsilon
-    entire = gaussian_noise_multiplier(epsilon - pure, delta)
+    entire = gaussian_noise_multiplier(epsilon - epsilon * sum(pure.values()), delta)
+    first = next(iter(weights))
 
-    def priced_at(scale: float) -> dict[str, float]:
-        return {name: scale * entire / math.sqrt(_WEIGHTS[name]) for name in sizes}
-
-    def stds_at(scale: float) -> dict[str, float]:
-        # Never below the multiplier that is priced times the bound, not even in the last digit.
-        return {name: product_at_least(one, sensitivities[name].bound) for name, one in priced_at(scale).items()}
+    def priced_at(scale: float) -> tuple[tuple[PureRelease, ...], tuple[GaussianRelease, ...]]:
+        multipliers = {name: scale * entire / math.sqrt(weight) for name, weight in weights.items()}
+        # Sensitivities are at least 1, so that the noise is no finer than this.
+        closeness = {
+            name: discrete_gaussian_closeness(max(1.0, one * 2.0**NOISE_BITS), sizes[name])
+            for name, one in multipliers.items()
+        }
+        closeness[first] = joint_closeness([closeness[first], slack])
+        gaussians = tuple(GaussianRelease(name, one, closeness[name]) for name, one in multipliers.items())
+        return tuple(PureRelease(name, share * epsilon / scale) for name, share in pure.items()), gaussians
 
     def events_at(scale: float) -> tuple[Event, ...]:
-        stds = stds_at(scale)
-        closeness = {
-            name: discrete_gaussian_closeness(max(1.0, stds[name] * 2.0**NOISE_BITS), size)
-            for name, size in sizes.items()
-        }
-        closeness["cover counts"] = joint_closeness([closeness["cover counts"], selections])
-        gaussians = (GaussianRelease(name, one, closeness[name]) for name, one in priced_at(scale).items())
-        return (PureRelease("grid set cover", pure / scale), *gaussians)
+        released, gaussians = priced_at(scale)
+        return (*released, *gaussians)
 
-    scale = calibrate_scale(events_at, epsilon, delta)
-    rate, events = selection_rate(pure / scale, failure), events_at(scale)
-    selected, *noisy = events
-    lines, stds = [CentralLine(selected, 1.0, 1.0 / rate, _SELECTION_THEOREM)], stds_at(scale)
-    for event in noisy:
-        sensitivity = sensitivities[event.name]
-        lines.append(CentralLine(event, sensitivity.bound, stds[event.name], _theorem(sensitivity)))
-    return CoverBudget(rate, stds, tuple(lines))
+    return priced_at(calibrate_scale(events_at, epsilon, delta))
+
+
+def gaussian_lines(events: Sequence[GaussianRelease], radius: float) -> tuple[CentralLine, ...]:
+    """What is told of Gaussian releases, of points that are no longer than the radius."""
+    sensitivities = [_sensitivity(event.name, radius) for event in events]
+    return tuple(
+        # Never below the multiplier that is priced times the bound, not even in the last digit.
+        CentralLine(event, one.bound, product_at_least(event.noise_multiplier, one.bound), _theorem(one))
+        for event, one in zip(events, sensitivities, strict=True)
+    )
 
 
 def _sensitivity(name: str, radius: float) -> Sensitivity:
@@ -216,38 +242,63 @@ def max_cover(
     >>> np.sort(result.centroids[:, 0]).round(1).tolist()
     [-0.8, 0.5]
     """
-    n_clusters, table = require_count("n_clusters", n_clusters), require_points(points)
-    n_examples = len(table) if n_examples is None else require_count("n_examples", n_examples)
-    require_enough(n_examples, n_clusters)
-    n_features = table.shape[1]
-    n_components = min(n_components or default_components(n_examples, n_features), n_features)
-    if (2**n_levels + 1) ** n_components > LARGEST_NUMBER_OF_CANDIDATES:
+    table = Table.of(points, n_clusters, n_examples, n_components, generator)
+    if (2**n_levels + 1) ** table.n_components > LARGEST_NUMBER_OF_CANDIDATES:
         raise ConfigurationError(
-            f"n_levels is {n_levels} and n_components {n_components}, but grids may have at most 2^62 points: choose "
-            "fewer of either."
+            f"n_levels is {n_levels} and n_components {table.n_components}, but grids may have at most 2^62 points: "
+            "choose fewer of either."
         )
-    if not isinstance(generator, np.random.Generator):
-        raise LocalMisuseError(
-            f"generator is of type {type(generator).__name__!r}, but it must be a numpy Generator: "
-            "give numpy.random.default_rng(seed)."
-        )
-    radius = math.nextafter(math.sqrt(n_features), math.inf)
     budget = draft_budget(
-        epsilon, delta, radius=radius, n_clusters=n_clusters, n_features=n_features, n_levels=n_levels
+        epsilon, delta, radius=table.radius, n_clusters=n_clusters, n_features=table.points.shape[1], n_levels=n_levels
     )
-    clipped = clip_to_ball(table, radius)
-    projected = project_to_box(clipped, radius, n_components, generator)
+    clipped, projected = table.clipped_and_projected(generator)
     sampler = CoverageSampler(budget.rate, byte_source(source, generator))
     cover = cover_centres(projected, n_clusters, n_levels, sampler)
     proxies = _proxy_centres(projected, cover, n_clusters, budget, source, generator)
-    return _average_twice(clipped, projected, proxies, budget, source)
+    return average_twice(clipped, projected, proxies, budget.lines, source)
 
 
-def _average_twice(
-    points: FloatArray, projected: FloatArray, proxies: FloatArray, budget: CoverBudget, source: NoiseSource
+class Table(NamedTuple):
+    """Checked points, the public number of them, how many dimensions they are projected to, and their box's radius."""
+
+    points: FloatArray
+    n_examples: int
+    n_components: int
+    radius: float
+
+    @classmethod
+    def of(
+        cls,
+        points: npt.ArrayLike,
+        n_clusters: int,
+        n_examples: int | None,
+        n_components: int | None,
+        generator: np.random.Generator,
+    ) -> Table:
+        """From what a caller gave; one sentence for what cannot be."""
+        n_clusters, table = require_count("n_clusters", n_clusters), require_points(points)
+        n_examples = len(table) if n_examples is None else require_count("n_examples", n_examples)
+        require_enough(n_examples, n_clusters)
+        if not isinstance(generator, np.random.Generator):
+            raise LocalMisuseError(
+                f"generator is of type {type(generator).__name__!r}, but it must be a numpy Generator: "
+                "give numpy.random.default_rng(seed)."
+            )
+        n_features = table.shape[1]
+        n_components = min(n_components or default_components(n_examples, n_features), n_features)
+        return cls(table, n_examples, n_components, math.nextafter(math.sqrt(n_features), math.inf))
+
+    def clipped_and_projected(self, generator: np.random.Generator) -> tuple[FloatArray, FloatArray]:
+        """Points, (n, d), in box and ball, and (n, n_components), in [-1, 1]."""
+        clipped = clip_to_ball(self.points, self.radius)
+        return clipped, project_to_box(clipped, self.radius, self.n_components, generator)
+
+
+def average_twice(
+    points: FloatArray, projected: FloatArray, proxies: FloatArray, lines: tuple[CentralLine, ...], source: NoiseSource
 ) -> MaxCoverResult:
     """Average the clusters of the projected centres, then those of the averages."""
-    n_clusters, stds = len(proxies), budget.stds
+    n_clusters, stds = len(proxies), {line.name: line.noise_scale for line in lines}
 
     def released(what: str, labels: npt.NDArray[np.int32], previous: FloatArray | None) -> NoisyAverages:
         noise = {"sum_std": stds[f"{what} sums"], "count_std": stds[f"{what} counts"]}
@@ -255,7 +306,7 @@ def _average_twice(
 
     averages = released("average", nearest_centroids(projected, proxies)[0], None)
     final = released("Lloyd", nearest_centroids(points, averages.centroids)[0], averages.centroids)
-    return MaxCoverResult(final.centroids, final.counts, budget.lines)
+    return MaxCoverResult(final.centroids, final.counts, lines)
 
 
 def _proxy_centres(

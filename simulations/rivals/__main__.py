@@ -35,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _compare(options: argparse.Namespace) -> int:
     """Run, write, and say how many runs there were."""
     sets = options.sets or _there(options.data_dir)
-    sweep = jobs(sets, options.methods, options.seeds, options.data_dir)
+    sweep = jobs(sets, options.methods, options.seeds, options.data_dir, other_code=options.other_code)
     result = run_sweep(sweep, Path(options.output), workers=default_workers(options.workers), run=run)
     _write(Path(options.output))
     print(f"{result.n_run} runs, {result.n_reused} were finished before, {result.n_failed} failed", file=sys.stderr)
@@ -75,6 +75,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--data-dir", default="data", help="folder with adult.npz, lsun.npz, s1.npz and yeast.npz")
     parser.add_argument("--workers", type=int, default=None, help="processes; 0: this one; default: one per core")
+    parser.add_argument("--other-code", action="store_true", help="take finished runs of other sources as they are")
     parser.add_argument("--output", default="outputs/rivals", help="folder of journal, table and figure")
     return parser
 

@@ -9,11 +9,11 @@ from typing import Any
 from simulations.rivals.rival_runs import METHODS
 from simulations.rivals.rival_table import OURS, Compared
 
-_MARKS = ("o", "s", "^", "D", "v", "X", "P", "*", "<", ">", "h", "d")
+_MARKS = ("o", "s", "^", "D", "v", "X", "P", "*", "<", ">", "h", "d", "p")
 # Okabe and Ito's palette, then darker ones of it.
 _COLOURS = (
     *("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00"),
-    *("#7A3E9D", "#8C6D00", "#5A6570", "#A03050", "#2E6E5E", "#B0A000"),
+    *("#7A3E9D", "#8C6D00", "#5A6570", "#A03050", "#2E6E5E", "#B0A000", "#444444"),
 )
 _DPI = 150
 

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flwr_dpkmeans import FederatedKMeans
+from flwr_dpkmeans.algorithms import NOT_FEDERATED
 from flwr_dpkmeans.errors import DPKMeansError
 from flwr_dpkmeans.kmeans.lloyd import cost_per_point
 from flwr_dpkmeans.sums.settings import Options
@@ -28,7 +29,7 @@ from simulations.utility import find_source
 Array = NDArray[np.float64]
 
 FEDERATED = (*("proxy_lloyd", "fastlloyd", "glloyd", "sulloyd"), *("pe_means", "hdpe_means", "eugkm", "eugkm_hybrid"))
-CENTRAL = ("max_cover", "lsh_tree", "diffprivlib", "mst")
+CENTRAL = ("max_cover", "balcan", "lsh_tree", "diffprivlib", "mst")
 OPTIMAL = "optimal"
 METHODS = (*FEDERATED, *CENTRAL, OPTIMAL)
 _PARTIES = 4
@@ -52,7 +53,7 @@ def fits(method: str, one: RivalSet, n_features: int) -> bool:
     return n_features > _FEW_COLUMNS if method == "hdpe_means" else True
 
 
-def jobs(sets: Sequence[str], methods: Sequence[str], seeds: int, data_dir: str) -> Sweep:
+def jobs(sets: Sequence[str], methods: Sequence[str], seeds: int, data_dir: str, *, other_code: bool = False) -> Sweep:
     """A sweep over sets, methods, the epsilons of the sets, and seeds; the optimum is found once."""
     found: list[Mapping[str, Any]] = []
     for name in sets:
@@ -63,7 +64,7 @@ def jobs(sets: Sequence[str], methods: Sequence[str], seeds: int, data_dir: str)
             once = method == OPTIMAL
             for epsilon in EPSILONS[one.conditions][:1] if once else EPSILONS[one.conditions]:
                 found += [_settings(one, method, epsilon, seed, data_dir) for seed in range(1 if once else seeds)]
-    return Sweep("rivals", tuple(found), {"sweep": {"figures": []}})
+    return Sweep("rivals", tuple(found), {"sweep": {"figures": []}, "other_code": other_code})
 
 
 def _settings(one: RivalSet, method: str, epsilon: float, seed: int, data_dir: str) -> dict[str, Any]:
@@ -103,7 +104,7 @@ def run(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 def cluster(method: str, rows: Prepared, n_clusters: int, epsilon: float, seed: int) -> Array:
     """Centroids, (n_clusters, d), by one method in the units of the rows; noise is seeded."""
-    if method not in CENTRAL[1:]:
+    if method not in CENTRAL or method in NOT_FEDERATED:
         return _fitted(method, rows, n_clusters, epsilon, seed)
     scaled = np.clip(rows.points / rows.bound, -1.0, 1.0)
     if method == "diffprivlib":

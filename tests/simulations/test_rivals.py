@@ -24,8 +24,9 @@ from flwr_dpkmeans.sums.neighbours import check_sensitivity
 from flwr_dpkmeans.sums.round import Algorithm, State
 from flwr_dpkmeans.sums.settings import Options
 from flwr_dpkmeans.sums.task import TASKS
-from simulations import rivals
-from simulations.rivals import installed_methods, register_rivals
+from simulations import rivals, sweep
+from simulations.rivals import installed_methods, register_rivals, rival_runs
+from simulations.rivals.__main__ import main
 from simulations.rivals.locality_hashing import discrete_laplace, lsh_clustering, noise_multiplier
 from simulations.rivals.pe_means import (
     CANDIDATES,
@@ -242,3 +243,19 @@ def test_areas_are_compared_with_the_sets_that_are_lost_first() -> None:
     assert "| fastlloyd | 1 | 1 | 0 | 0 | 0.444 | 0.286 |" in wins([first, second])
     assert "| iris | 0.3979: 16.8750 ± 1.8750 |" in beside_published([second])
     assert draw([first, second], "title").startswith(b"\x89PNG")
+
+
+def test_the_command_writes_goes_on_and_refuses_runs_of_other_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(rival_runs, "cluster", lambda method, rows, k, epsilon, seed: rows.points[:k])
+    command = ["--sets", "iris", "--methods", "optimal", "proxy_lloyd", "balcan", "--seeds", "1"]
+    command += ["--workers", "0", "--data-dir", str(tmp_path), "--output", str(tmp_path / "out")]
+    assert main(command) == 0
+    assert "11 runs, 0 were finished before, 0 failed" in capsys.readouterr().err
+    assert "| balcan | 1 | 0 | 1 | 0 |" in (tmp_path / "out" / "rivals.md").read_text()
+    monkeypatch.setattr(sweep, "code_version", lambda: "another")
+    assert main(command) == 2
+    assert "11 of 11 finished runs" in capsys.readouterr().err
+    assert main([*command, "--other-code"]) == 0
+    assert "0 runs, 11 were finished before" in capsys.readouterr().err

@@ -16,7 +16,17 @@ Floats = NDArray[np.float64]
 
 WIDE = ((0.0, 0.0, -1e6), (1.0, 5000.0, 1e6))
 """Bounds of very different widths: in the caller's units the last column alone decides."""
-ALGORITHMS = ("proxy_lloyd", "fastlloyd", "glloyd", "lloyd", "sphere_packing", "max_cover", "k_fed", "optimal")
+ALGORITHMS = (
+    "proxy_lloyd",
+    "fastlloyd",
+    "glloyd",
+    "lloyd",
+    "sphere_packing",
+    "max_cover",
+    "balcan",
+    "k_fed",
+    "optimal",
+)
 
 
 def species(seed: int = 0) -> tuple[list[Floats], list[NDArray[np.int64]]]:
@@ -76,7 +86,7 @@ def test_transform_and_score_are_in_the_scaled_box(algorithm: str) -> None:
 def test_the_optimum_scores_best() -> None:
     parts = of_different_widths()
     best = fitted(parts, algorithm="optimal", bounds=WIDE)
-    for algorithm in ("fastlloyd", "max_cover", "k_fed", "lloyd"):
+    for algorithm in ("fastlloyd", "max_cover", "balcan", "k_fed", "lloyd"):
         assert best.score(parts[0]) + best.score(parts[1]) >= sum(
             fitted(parts, algorithm=algorithm, bounds=WIDE, epsilon=0.1).score(part) for part in parts
         ) * (1 + 1e-3)

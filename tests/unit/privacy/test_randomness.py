@@ -52,7 +52,7 @@ PUBLIC = {
     ("baselines/central.py", "_optimal"): "hands a seed to `run_kmeans`",
     ("baselines/central.py", "_k_fed"): "hands a seed to `run_kmeans`",
     ("sums/wire.py", "terms_digest"): "leaves the seed out of what is compared",
-    ("baselines/central.py", "_max_cover"): "a random projection, which protects nothing",
+    ("baselines/central.py", "_noisy"): "a random projection, which protects nothing",
     ("data/partition.py", "MixtureClients.means"): "data of a simulation",
     ("data/partition.py", "MixtureClients.server_points"): "data of a simulation",
     ("data/partition.py", "MixtureClients.client_points"): "data of a simulation",
@@ -68,7 +68,7 @@ NOT_PRIVATE = {
     ("sums/plan.py", "takes_part"): "coins of a seeded run",
 }
 ENTROPY = {
-    ("baselines/central.py", "_max_cover"): {"secrets.randbits"},
+    ("baselines/central.py", "_noisy"): {"secrets.randbits"},
     ("flower/engines.py", "play_inprocess"): {"secrets.randbits"},
     ("flower/strategy.py", "first_plan"): {"secrets.randbits"},
     ("privacy/noise.py", "_accepted"): {"os.urandom"},
