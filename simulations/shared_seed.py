@@ -65,7 +65,7 @@ class SharedSeed(Masks):
     seed: bytes = field(default_factory=generate_group_key, repr=False)
 
     def hide(self, client: int, index: int, values: Ring) -> Ring:
-        return values + self.of_round(index, len(values))[client]
+        return np.asarray(values + self.of_round(index, len(values))[client])
 
     def open(self, index: int, total: Ring) -> Ring:
         return np.asarray(total - self.of_round(index, len(total)).sum(axis=0, dtype=np.uint64))

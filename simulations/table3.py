@@ -213,7 +213,7 @@ def _in_process(case: Case, options: argparse.Namespace, folder: Path | None) ->
     settings = {"epsilon": options.epsilon, "noise": options.noise, "n_iterations": options.iterations}
     found = measure_rounds(problem, **settings, repeats=options.repeats)
     masks = measure_masks(problem, **settings, repeats=options.repeats) if options.shared_seed else {}
-    bare = {f"{name}_cpu_ms": estimate.mean for name, estimate in masks.items()}
+    bare: dict[str, float | None] = {f"{name}_cpu_ms": estimate.mean for name, estimate in masks.items()}
     bare |= {f"{name}_cpu_ms_half_width": _finite(estimate.half_width) for name, estimate in masks.items()}
     return (
         _common(case, options)

@@ -131,7 +131,7 @@ def test_algorithm_4_freezes_heavy_points_and_halves_the_others() -> None:
     table = drawn(40)
     state = seeded_state(np.zeros((4, 2)), 0).changed(**{PROJECTED_POINTS: table})
     least = appendix.least_rows(plan.config)
-    heavy = np.where(np.arange(40) < 5, least + 1.0, 0.0)
+    heavy = np.where(np.arange(40) < 5, math.ceil(least) + 1.0, 0.0)
     for step in steps:
         # Those that are left keep their order.
         weights = np.zeros(40)
