@@ -25,7 +25,8 @@ from simulations.composition import (
 from simulations.configuration import job_key, require_valid
 from simulations.datasets import require_source
 
-CONFIGURATION = Path(__file__).resolve().parents[1] / "conf"
+_BESIDE = Path(__file__).resolve().with_name("conf")
+CONFIGURATION = _BESIDE if _BESIDE.is_dir() else _BESIDE.parents[1] / "conf"
 EXPERIMENT = "experiment"
 _COMMON = (EXPERIMENT, "output", "workers", "data_dir", "other_code")
 """Keys that say something of a sweep as a whole."""

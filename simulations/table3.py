@@ -30,9 +30,10 @@ from flwr_dpkmeans.errors import ConfigurationError, nearest
 from flwr_dpkmeans.threads import one_thread
 from simulations.mixture_runs import encoded_tables, exit_code, write_files
 from simulations.round_cost import Array, Problem, measure_rounds, vector_bytes
+from simulations.shared_seed import measure_masks
 from simulations.sources.synthetic import draw_balanced_clusters
 from simulations.superlink_cost import measure_over_superlink
-from simulations.table3_text import IN_PROCESS, SUPERLINK, Column, page
+from simulations.table3_text import IN_PROCESS, SHARED_SEED, SUPERLINK, Column, page
 
 NAME = "table3"
 
@@ -176,6 +177,8 @@ def _run(options: argparse.Namespace) -> None:
     over_superlink = None if options.superlink is None else _for_superlink(options.superlink, cases, folder)
     logging.disable(logging.CRITICAL)
     progress = Console(stderr=True)
+    if options.shared_seed:
+        progress.print(f"WARNING: {SHARED_SEED}")
     with one_thread():
         rows = [_in_process(case, options, folder) for case in track(cases, "in process", console=progress)]
     tables: list[tuple[str, Sequence[Column], list[dict[str, Any]]]] = [("in_process", IN_PROCESS, rows)]
@@ -209,22 +212,29 @@ def _in_process(case: Case, options: argparse.Namespace, folder: Path | None) ->
     before = os.getloadavg()[0]
     settings = {"epsilon": options.epsilon, "noise": options.noise, "n_iterations": options.iterations}
     found = measure_rounds(problem, **settings, repeats=options.repeats)
-    return _common(case, options) | {
-        "iterations": found.n_iterations,
-        "repeats": options.repeats,
-        "ms": found.iteration.mean,
-        "ms_half_width": _finite(found.iteration.half_width),
-        "cpu_ms": found.iteration_cpu.mean,
-        "setup_ms": found.setup.mean,
-        "setup_ms_half_width": _finite(found.setup.half_width),
-        "bytes": found.sizes.vectors,
-        "message_bytes": found.sizes.messages,
-        "setup_bytes": found.sizes.rest,
-        "ms_ratio": found.iteration.mean / case.paper_ms,
-        "bytes_ratio": found.sizes.vectors / case.paper_bytes,
-        "load_before": before,
-        "load_after": os.getloadavg()[0],
-    }
+    masks = measure_masks(problem, **settings, repeats=options.repeats) if options.shared_seed else {}
+    bare: dict[str, float | None] = {f"{name}_cpu_ms": estimate.mean for name, estimate in masks.items()}
+    bare |= {f"{name}_cpu_ms_half_width": _finite(estimate.half_width) for name, estimate in masks.items()}
+    return (
+        _common(case, options)
+        | bare
+        | {
+            "iterations": found.n_iterations,
+            "repeats": options.repeats,
+            "ms": found.iteration.mean,
+            "ms_half_width": _finite(found.iteration.half_width),
+            "cpu_ms": found.iteration_cpu.mean,
+            "setup_ms": found.setup.mean,
+            "setup_ms_half_width": _finite(found.setup.half_width),
+            "bytes": found.sizes.vectors,
+            "message_bytes": found.sizes.messages,
+            "setup_bytes": found.sizes.rest,
+            "ms_ratio": found.iteration.mean / case.paper_ms,
+            "bytes_ratio": found.sizes.vectors / case.paper_bytes,
+            "load_before": before,
+            "load_after": os.getloadavg()[0],
+        }
+    )
 
 
 def _over_superlink(case: Case, options: argparse.Namespace, folder: Path | None) -> dict[str, Any]:
@@ -287,6 +297,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--iterations", type=int, default=7, help="of each run in process, at least 3 (default: 7)")
     parser.add_argument("--clients", type=int, default=2, help="the paper has 2, and its numbers are for 2")
     parser.add_argument("--epsilon", type=float, default=1.0, help="total of a run")
+    parser.add_argument(
+        "--shared-seed",
+        action="store_true",
+        help="also the paper's masks, from one seed that every client knows (NOT PRIVATE: any client can unmask any "
+        "other), beside pairwise ones, both without Flower's messages",
+    )
     parser.add_argument("--noise", default="secure", choices=("secure", "seeded"), help="in process")
     parser.add_argument(
         "--superlink",

@@ -44,6 +44,17 @@ def _rival(row: Row, name: str, unit: float) -> str:
     return "-" if row.get(name) is None else f"{row[name] * unit:,.1f}"
 
 
+def _bare(row: Row, name: str) -> str:
+    """What was measured without messages, if it was."""
+    return _mean(row, name) if name in row else "-"
+
+
+SHARED_SEED = (
+    "masks from one shared seed, as in the paper's figure 1, let every client unmask every other one's sums; they are "
+    "timed here and built nowhere else."
+)
+
+
 def _sizes(title: str) -> tuple[Column, ...]:
     """What was clustered."""
     return (
@@ -61,6 +72,8 @@ IN_PROCESS = (
     Column("paper's ms", lambda row: _mean(row, "paper_ms")),
     Column("ratio", lambda row: f"{row['ms_ratio']:.2f}"),
     Column("MohLloyd's s", lambda row: _rival(row, "moh_ms", 1e-3)),
+    Column("shared seed, bare CPU ms", lambda row: _bare(row, "shared_seed_cpu_ms")),
+    Column("pairwise, bare CPU ms", lambda row: _bare(row, "pairwise_cpu_ms")),
     Column("bytes", lambda row: f"{row['bytes']:,}"),
     Column("paper's bytes", lambda row: f"{row['paper_bytes']:,}"),
     Column("ratio", lambda row: f"{row['bytes_ratio']:.2f}"),
@@ -103,6 +116,12 @@ the plan, key exchange, key agreement of pairs (in the first iteration), sealing
 and second), first scaling of the rows, the last release, the report. `MohLloyd's` are the seconds and megabytes of an
 iteration of the secure two-party protocol without noise (Mohassel, Rosulek and Trieu 2020) that the paper prints beside
 its own; other machines, other years.
+
+**Masks.** `shared seed` (with --shared-seed) is an iteration under the paper's masks, which all follow from one seed
+that every client knows, and `pairwise` one under the package's, both bare: statistics, grid, masks, noise, unmasking
+and step, without messages, plan and ledger. With a shared seed any client that sees what another sends, or works with
+the server, reads that one's exact sums; pairwise masks keep them from everybody but the two of a pair. So the former
+is timed here and built nowhere else.
 
 **Bytes.** `bytes` are the masked vectors that are really sent in an iteration: from each of {clients} clients to the
 server, and the masked sum back to each. k d sums and k counts are k (d + 1) numbers of 8 bytes (the ring has 2^64

@@ -18,9 +18,10 @@ from typing import Any
 
 import numpy as np
 
-from flwr_dpkmeans.algorithms import noise_budget
+from flwr_dpkmeans.algorithms import feddp_appendix, noise_budget
 from flwr_dpkmeans.algorithms.kmeans_task import (
     PROJECTED_CENTERS,
+    PROJECTED_POINTS,
     SEED,
     SERVER_POINTS,
     KMeansTask,
@@ -33,7 +34,7 @@ from flwr_dpkmeans.algorithms.kmeans_task import (
 )
 from flwr_dpkmeans.algorithms.lloyd_family import counts_sensitivity, require_packable
 from flwr_dpkmeans.algorithms.measure import COST_CURVE
-from flwr_dpkmeans.algorithms.noise_budget import SCHEDULES, NoiseSchedule
+from flwr_dpkmeans.algorithms.noise_budget import SCHEDULES, TOLERANCE, NoiseSchedule
 from flwr_dpkmeans.algorithms.server_points import facts_without_server
 from flwr_dpkmeans.errors import ConfigurationError, PlanError
 from flwr_dpkmeans.kmeans import projected
@@ -49,11 +50,10 @@ from flwr_dpkmeans.kmeans.public_points import PackingMethod, cost_curve, elbow,
 from flwr_dpkmeans.privacy.release import Norm, PrivacyUnit, ReleasedSum, Sensitivity
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import Algorithm, Array, PrivateSum, State
-from flwr_dpkmeans.sums.settings import Options, as_numbers, choice, flag, option, real, whole
+from flwr_dpkmeans.sums.settings import Options, Settings, as_numbers, choice, flag, option, real, whole
 from flwr_dpkmeans.sums.task import Known, Run, ServerData, ServerFacts
 
 PROJECTION = "projection"
-PROJECTED_POINTS = "projected_points"
 RULE_OF_THUMB = {PrivacyUnit.RECORD: (0.2, 0.2, 0.45, 0.15), PrivacyUnit.CLIENT: (0.35, 0.1, 0.45, 0.1)}
 """Budget shares of outer product, weights, sums and counts (appendix H.1)."""
 DEFAULT_LLOYD_ROUNDS = 0
@@ -127,11 +127,28 @@ class FedDPKMeansOptions(ChooseKOptions):
     margin: float = real(
         1.0, 0.0, math.inf, "1.0", "largest ratio of a row's distances to its two nearest centres; 1 keeps all rows"
     )
+    reduce_diameter: bool = flag(
+        False, "bring parts of the data that server points show to be far apart nearer to each other (Lemma 17)"
+    )
+    simplify_server_data: bool = flag(
+        False, "halve server points that few rows are near to, over and over, before they are weighed (Algorithm 4)"
+    )
+    least_weight: float | None = real(
+        None,
+        0.0,
+        1.0,
+        "0.1",
+        "w_min, the smallest cluster's part of the rows, which these two need as public knowledge",
+    )
+    deviation: float | None = real(
+        None, 0.0, math.inf, "0.5", "sigma_max, largest of a cluster in any direction, which Lemma 17 needs as well"
+    )
     means_bound: float | None = _clip_bound("21.0", "norm of a client's cluster means")
     indicators_bound: float | None = _clip_bound("10.0", "norm of a client's list of clusters")
     sums_bound: float | None = _clip_bound("400.0", "norm of a client's cluster sums")
     counts_bound: float | None = _clip_bound("30.0", "norm of a client's rows by cluster")
     noise_schedule: NoiseSchedule = choice(NoiseSchedule, NoiseSchedule.EQUAL, SCHEDULES)
+    tolerance: float | None = real(None, 0.0, math.inf, "0.01", TOLERANCE)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -149,6 +166,7 @@ class ServerKMeansPlusPlusOptions(ClippedOptions):
     sums_bound: float | None = _clip_bound("400.0", "norm of a client's cluster sums")
     counts_bound: float | None = _clip_bound("30.0", "norm of a client's rows by cluster")
     noise_schedule: NoiseSchedule = choice(NoiseSchedule, NoiseSchedule.EQUAL, SCHEDULES)
+    tolerance: float | None = real(None, 0.0, math.inf, "0.01", TOLERANCE)
 
 
 @dataclass(frozen=True)
@@ -208,22 +226,38 @@ class FedDPKMeans(_OnServerPoints):
         facts, rounds = self.facts(known), self.options.max_iter
         n_lloyd = DEFAULT_LLOYD_ROUNDS if rounds is None else rounds
         lloyd_total = self.options.lloyd_share if n_lloyd else 0.0
-        outer, weights, *centers = noise_budget.shared(budget_shares(known), 1.0 - lloyd_total, self.options.noise_kind)
-        rounds_of_start = [
-            outer_product_round(known, facts, outer),
-            weights_round(known, facts, weights),
-            centers_round(known, facts, *centers),
-        ]
+        start, kind = 1.0 - lloyd_total, self.options.noise_kind
+        parted, simplified = self.options.reduce_diameter, self.options.simplify_server_data
+        part = feddp_appendix.QUARTER * start
+        outer, weights, *centers = noise_budget.shared(budget_shares(known), start - part * (parted + simplified), kind)
+        weighed = weights_round(known, facts, weights)
+        rounds_of_start = [outer_product_round(known, facts, outer), weighed, centers_round(known, facts, *centers)]
+        if simplified:
+            rounds_of_start[1:1] = feddp_appendix.simplify_rounds(known, facts, part, weighed[1])
+        if parted:
+            (share,) = noise_budget.shared((1.0,), part, kind)
+            rounds_of_start[:0] = [feddp_appendix.parting_round(known, facts, share)]
         return self.of_rounds(known, facts, rounds_of_start + lloyd_rounds(known, facts, lloyd_total, n_lloyd))
 
     def cautions(self, plan: Plan) -> tuple[str, ...]:
-        """Say so where no Lloyd round follows centroids of the clearest rows alone (appendix E, Algorithm 5)."""
+        """Say so where the appendix' steps fail, and where no Lloyd round follows centroids of the clearest rows."""
+        others = *super().cautions(plan), *feddp_appendix.cautions(plan)
         if self.options.margin == 1.0 or self.options.max_iter:
-            return ()
+            return others
         return (
+            *others,
             f"margin is {self.options.margin:g} and no Lloyd round follows: centroids are of the rows that are clear "
             "by that much, perhaps next to none; give max_iter=2 or more, or margin=1.",
         )
+
+    def check(self, settings: Settings) -> None:
+        super().check(settings)
+        feddp_appendix.require_known(self.options, settings)
+
+    def server_points_words(self, plan: Plan) -> str:
+        if self.options.reduce_diameter:
+            return "are sent to every client, which takes its rows to the nearest of them (reduce_diameter)"
+        return super().server_points_words(plan)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -348,7 +382,7 @@ def outer_product_round(known: Known, facts: ServerFacts, share: float) -> noise
         moved = Sensitivity(Norm.L2, bound, PrivacyUnit.RECORD, because)
 
     def statistic(points: Array, state: State) -> Sequence[Array]:
-        triangle = projected.outer_product_triangle(points, lambda rows: centred(rows, facts, radius))
+        triangle = projected.outer_product_triangle(points, lambda rows: centred(rows, facts, radius, state))
         return [clip_vector(triangle, facts.outer_product_bound) if per_client else round_to_grid(triangle)]
 
     def advance(state: State, released: ReleasedSum) -> State:
@@ -362,10 +396,11 @@ def outer_product_round(known: Known, facts: ServerFacts, share: float) -> noise
         n_kept = projected.standing_out(matrix, noise, n_components) if auto else n_components
         projection = projected.leading_eigenvectors(matrix, n_kept)
         points = round_to_grid(server_points @ projection)
-        return state.view((SEED,)).changed(**{PROJECTION: projection, PROJECTED_POINTS: points})
+        return state.view((SEED, *feddp_appendix.MOVED)).changed(**{PROJECTION: projection, PROJECTED_POINTS: points})
 
     parts = [noise_budget.ReleasePart("outer_product", (size,), moved, share, moved.bound)]
-    return parts, PrivateSum("outer-product", (), statistic, advance, radius)
+    reads, admits = _with_parts(known, facts, (), None)
+    return parts, PrivateSum("outer-product", (), statistic, advance, radius, reads, admits)
 
 
 def outer_product_rounding(size: int) -> float:
@@ -373,9 +408,22 @@ def outer_product_rounding(size: int) -> float:
     return math.sqrt(size) * _ROUNDING
 
 
-def centred(points: Array, facts: ServerFacts, radius: float) -> Array:
-    """Rows relative to the public centre, clipped to the ball of a radius; on the grid."""
-    return clip_rows(points - np.asarray(facts.centre), radius)
+def centred(points: Array, facts: ServerFacts, radius: float, state: State) -> Array:
+    """Rows relative to the public centre, where Lemma 17 has them, clipped to the ball of a radius; on the grid."""
+    return clip_rows(feddp_appendix.moved_rows(points - np.asarray(facts.centre), state), radius)
+
+
+def _with_parts(
+    known: Known, facts: ServerFacts, reads: tuple[str, ...], admits: Callable[[State], bool] | None
+) -> tuple[tuple[str, ...], Callable[[State], bool] | None]:
+    """What a round reads, and admits, with what Lemma 17 has found, if it is to."""
+    if not getattr(known.options, "reduce_diameter", False):
+        return reads, admits
+
+    def both(state: State) -> bool:
+        return feddp_appendix.admits_moved(state, facts, known.n_features) and (admits is None or admits(state))
+
+    return (*reads, *feddp_appendix.MOVED), both
 
 
 # -- round 2: weights ---------------------------------------------------------------------------------------------
@@ -396,7 +444,8 @@ def weights_round(known: Known, facts: ServerFacts, share: float) -> noise_budge
         projection, projected_points = state[PROJECTION], state[PROJECTED_POINTS]
 
         def counted(part: slice) -> Sequence[Array]:
-            labels = nearest_projected(centred(points[part], facts, facts.data_radius), projection, projected_points)
+            rows = centred(points[part], facts, facts.data_radius, state)
+            labels = nearest_projected(rows, projection, projected_points)
             return [np.bincount(labels, minlength=facts.n_points).astype(np.float64)]
 
         (histogram,) = sum_over_blocks(counted, len(points), known.n_features)
@@ -404,19 +453,21 @@ def weights_round(known: Known, facts: ServerFacts, share: float) -> noise_budge
 
     def advance(state: State, released: ReleasedSum) -> State:
         least = known.options.weight_threshold * released.blocks[0].standard_deviation
-        weights = _without_noise_weights(released["weights"], least)
+        weights = _without_noise_weights(released["weights"][: len(state[PROJECTED_POINTS])], least)
         centers, curve = clustered(config, state[PROJECTED_POINTS], weights, seed_of(state))
         # In the space of the data: the best guess before step 3.
-        lifted = round_to_grid(truncate(centers @ state[PROJECTION].T + np.asarray(facts.centre)))
+        lifted = feddp_appendix.moved_back(centers @ state[PROJECTION].T, state)
+        lifted = round_to_grid(truncate(lifted + np.asarray(facts.centre)))
         return state.changed(centroids=lifted, counts=np.zeros(len(lifted)), **curve, **{PROJECTED_CENTERS: centers})
 
     def admits(state: State) -> bool:
-        complete = len(state.arrays[PROJECTED_POINTS]) == facts.n_points
+        appended = getattr(known.options, "least_weight", None) is not None
+        complete = appended or len(state.arrays[PROJECTED_POINTS]) == facts.n_points
         return complete and _fits(state, PROJECTED_POINTS, known, facts.n_points)
 
     parts = [noise_budget.ReleasePart("weights", (facts.n_points,), moved, share, moved.bound)]
-    reads = (PROJECTION, PROJECTED_POINTS)
-    return parts, PrivateSum("weights", (), statistic, advance, facts.data_radius, reads, admits)
+    own = _with_parts(known, facts, (PROJECTION, PROJECTED_POINTS), admits)
+    return parts, PrivateSum("weights", (), statistic, advance, facts.data_radius, *own)
 
 
 def clustered(
@@ -454,8 +505,8 @@ def centers_round(known: Known, facts: ServerFacts, sums_share: float, counts_sh
         return _fits(state, PROJECTED_CENTERS, known, known.config.n_clusters)
 
     parts, statistic = _cluster_sums(known, facts, (sums_share, counts_share), labels_of, as_means=True)
-    reads = (PROJECTION, PROJECTED_CENTERS)
-    return parts, PrivateSum("centers", (), statistic, advance, facts.data_radius, reads, admits)
+    own = _with_parts(known, facts, (PROJECTION, PROJECTED_CENTERS), admits)
+    return parts, PrivateSum("centers", (), statistic, advance, facts.data_radius, *own)
 
 
 def lloyd_rounds(known: Known, facts: ServerFacts, total: float, n_rounds: int) -> list[noise_budget.PlannedSum]:
@@ -468,7 +519,7 @@ def lloyd_rounds(known: Known, facts: ServerFacts, total: float, n_rounds: int) 
     centre = np.asarray(facts.centre)
 
     def labels_of(rows: Array, state: State) -> LabelArray:
-        return nearest_projected(rows, None, state.centroids - centre)
+        return nearest_projected(rows, None, feddp_appendix.moved_centroids(state.centroids - centre, state, facts))
 
     def advance(state: State, released: ReleasedSum) -> State:
         return stepped(state, *_new_centroids(state, released, facts))
@@ -476,7 +527,8 @@ def lloyd_rounds(known: Known, facts: ServerFacts, total: float, n_rounds: int) 
     def one_round(index: int, part: float) -> noise_budget.PlannedSum:
         shares = noise_budget.shared(budget_shares(known)[2:], part * total / n_rounds, known.options.noise_kind)
         parts, statistic = _cluster_sums(known, facts, shares, labels_of)
-        return parts, PrivateSum(f"lloyd-{index}", (), statistic, advance, facts.data_radius)
+        own = _with_parts(known, facts, (), None)
+        return parts, PrivateSum(f"lloyd-{index}", (), statistic, advance, facts.data_radius, *own)
 
     scheduled = enumerate(known.options.noise_schedule.parts(n_rounds), start=1)
     return [one_round(index, part) for index, part in scheduled]
@@ -496,7 +548,7 @@ def _cluster_sums(
 
     def sums_of(points: Array, state: State) -> Sequence[Array]:
         def summed(part: slice) -> Sequence[Array]:
-            rows = centred(points[part], facts, facts.data_radius)
+            rows = centred(points[part], facts, facts.data_radius, state)
             return sums_and_counts(rows, labels_of(rows, state), k)
 
         return sum_over_blocks(summed, len(points), d)
@@ -540,7 +592,7 @@ def _new_centroids(state: State, released: ReleasedSum, facts: ServerFacts) -> t
     found = counts > least
     means = sums / np.where(found, counts, 1.0)[:, None]
     # The means of clipped rows lie in the ball, so noise that leaves it is cut off.
-    inside = clip_rows(round_to_grid(means), facts.data_radius)
+    inside = feddp_appendix.moved_back(clip_rows(round_to_grid(means), facts.data_radius), state)
     centroids = np.where(found[:, None], truncate(inside + np.asarray(facts.centre)), state.centroids)
     return round_to_grid(centroids), counts
 

@@ -32,7 +32,7 @@ from flwr_dpkmeans.sums.task import TASKS, Found, Known, Run, Task
 from flwr_dpkmeans.sums.trust import TrustModel, trust_model
 
 SERVER_POINTS = "server_points"
-PROJECTED_CENTERS = "projected_centers"
+PROJECTED_POINTS, PROJECTED_CENTERS = "projected_points", "projected_centers"
 SEED = "seed"
 
 _STRETCH = 1.01  # largest length of a projection's column: 1, and room for rounding

@@ -14,7 +14,7 @@ from enum import Enum
 import numpy as np
 
 from flwr_dpkmeans.algorithms.kmeans_task import MAX_ITERATIONS, KMeansTask, cluster_state, stepped
-from flwr_dpkmeans.algorithms.noise_budget import SCHEDULES, NoiseSchedule, root_at_least
+from flwr_dpkmeans.algorithms.noise_budget import SCHEDULES, TOLERANCE, NoiseSchedule, root_at_least
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.kmeans.lloyd import (
     PostProcessing,
@@ -54,6 +54,7 @@ class PackedOptions(Options):
         PostProcessing, None, "what happens to centroids that leave the box; automatic: the algorithm's own"
     )
     noise_schedule: NoiseSchedule = choice(NoiseSchedule, NoiseSchedule.EQUAL, SCHEDULES)
+    tolerance: float | None = real(None, 0.0, math.inf, "0.01", TOLERANCE)
 
 
 class _Packed(KMeansTask):

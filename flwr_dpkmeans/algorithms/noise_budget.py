@@ -40,6 +40,10 @@ class NoiseSchedule(Enum):
         return [size * n_rounds / sum(sizes) for size in sizes]
 
 
+TOLERANCE = (
+    "end the rounds once no centroid moved farther, in the box [-1, 1] of the data (distributed, central); automatic: "
+    "never"
+)
 SCHEDULES = "budget of the Lloyd rounds: equal, growing as 1, 2, 3, ... or geometric as 1, 2, 4, ..."
 
 

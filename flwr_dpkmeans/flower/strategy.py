@@ -244,7 +244,7 @@ class PrivateKMeans(Strategy):
             return None, None
         self._steps.append(step)
         self._on_step(step)
-        if step.round_index in (0, server.plan.last_round):
+        if step.round_index == 0 or server.due is Stage.FINISH:
             self._warn()
         log_progress(self.progress, server, step.round_index, step.epsilon)
         return self._arrays(), _step_metrics(step)
@@ -331,7 +331,7 @@ class PrivateKMeans(Strategy):
                 if evaluated is not None:
                     result.evaluate_metrics_serverapp[index] = evaluated
         # Then the last release is sent out.
-        index = server.plan.last_round
+        index = self._steps[-1].round_index
         confirmed = self.aggregate_evaluate(index, self._exchange(grid, self.configure_evaluate, deadline))
         if confirmed is not None:
             result.evaluate_metrics_clientapp[index] = confirmed
@@ -565,7 +565,7 @@ def round_trips_left(plan: Plan, index: int | None) -> int | None:
 
 def log_progress(progress: Progress, server: Server, index: int | None, epsilon: float) -> None:
     """Log how far the run is, in time and in budget."""
-    plan, left = server.plan, round_trips_left(server.plan, index)
+    plan, left = server.plan, 1 if server.due is Stage.FINISH else round_trips_left(server.plan, index)
     progress.planned(server, epsilon, left)
     seconds = round(progress.seconds, 3)
     details = event("progress", seconds=seconds, round_trips_left=left, n_rounds=plan.last_round)

@@ -136,8 +136,11 @@ class Party(ABC):
     unmask = share
 
     @abstractmethod
-    def admit(self, request: messages.SumRequest, first_round: int) -> Self:
-        """Check a request and take in its roster or cohort, and boxes; nothing is answered yet."""
+    def admit(self, request: messages.SumRequest, first_round: int, closing_round: int = 0) -> Self:
+        """Check a request and take in its roster or cohort, and boxes; nothing is answered yet.
+
+        Rounds follow each other; before `closing_round` some may be left out, which the caller holds against the plan.
+        """
 
     def answer(
         self, request: messages.SumRequest, vector: keys.FixedPointVector, *, blinded: bool, state_digest: bytes
@@ -204,7 +207,7 @@ class Party(ABC):
             return b""
         return keys.keyed_tag(self.tag_key, self.run_id, round_index, attempt, state_digest)
 
-    def _require_admissible(self, request: messages.SumRequest, first_round: int) -> None:
+    def _require_admissible(self, request: messages.SumRequest, first_round: int, closing_round: int) -> None:
         """Raise unless the transition table has a line for the request."""
         (index, attempt), release = request.asked, request.release
         answered = (self.round_index, self.attempt)
@@ -215,7 +218,9 @@ class Party(ABC):
         elif index == self.round_index:
             allowed = attempt > self.attempt and release is None
         else:
-            allowed = self.phase is self._COMPLETE and (index, attempt) == (self.round_index + 1, self.attempt)
+            following = self.round_index + 1
+            allowed = self.phase is self._COMPLETE and index in (following, max(following, closing_round))
+            allowed = allowed and attempt == self.attempt
             allowed = allowed and release is not None and (release.round_index, release.attempt) == answered
         if not allowed:
             # Against one round that is answered twice, or for other centroids: the ledger would not know of it.
@@ -437,8 +442,8 @@ class Retry(Party):
     mask_keys: bytes = field(default=b"", repr=False)
     """Keys of the masks under `transcript`, end to end, in the order of `pair_keys`."""
 
-    def admit(self, request: messages.SumRequest, first_round: int) -> Retry:
-        self._require_admissible(request, first_round)
+    def admit(self, request: messages.SumRequest, first_round: int, closing_round: int = 0) -> Retry:
+        self._require_admissible(request, first_round, closing_round)
         if request.attempt == self.attempt:
             if request.roster is not None:
                 # Against a second cohort under the masks of the first.

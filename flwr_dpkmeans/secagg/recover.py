@@ -140,8 +140,8 @@ class Recover(Party):
         held = tuple([(peer, pairs[peer]) for peer in neighbours])
         return changed(state, held=held), messages.ShareReply(public_keys, commitments, boxes, group_boxes)
 
-    def admit(self, request: messages.SumRequest, first_round: int) -> Recover:
-        self._require_admissible(request, first_round)
+    def admit(self, request: messages.SumRequest, first_round: int, closing_round: int = 0) -> Recover:
+        self._require_admissible(request, first_round, closing_round)
         self.slots.place(*request.asked)
         if request.roster is not None:
             # Against other neighbours than those that hold the shares.

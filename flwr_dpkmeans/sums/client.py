@@ -283,8 +283,10 @@ class Client:
         if asked.release is not None:
             self._require_confirmed(memory, asked.confirmations)
         repeated = bool(memory.attempts) and asked.round_index == memory.protocol.round_index
-        party = memory.protocol.admit(asked, memory.plan.first_round)
+        party = memory.protocol.admit(asked, memory.plan.first_round, memory.plan.skips_to)
         memory = self._taken_in(changed(memory, protocol=party, **news), request, repeated=repeated)
+        if asked.release is not None:
+            _require_following(memory, asked.release.round_index, asked.round_index)
         # One (round, attempt) is answered once, even if an older memory was put back: the ledger remembers. And an
         # owner may have become stricter since the run began, or another run taken the budget.
         self._guard.require_open(memory, asked)
@@ -369,12 +371,14 @@ class Client:
         now_at(*asked.release.asked)
         self._require_confirmed(memory, asked.confirmations)
         memory = changed(memory, protocol=memory.protocol.finish(asked))
-        if index != memory.plan.last_round:
-            raise ProtocolError(f"the run was finished after round {index}, but the plan has {memory.plan.last_round}.")
+        last = memory.plan.last_round
+        if memory.plan.discovers(index) or (index < last and memory.plan.task.tolerance is None):
+            raise ProtocolError(f"the run was finished after round {index}, but the plan has {last}.")
         if memory.plan.server_advances:
-            memory = _with_server_state(memory, index + 1, asked.state, repeated=False)
+            memory = _with_server_state(memory, last + 1, asked.state, repeated=False)
         else:
             memory = changed(memory, clusters=_advance(memory, asked.release))
+        _require_following(memory, index, last + 1)
         self._statistic.deliver(memory, lambda: self._report(memory))
         self._guard.ended(memory)
         party = memory.protocol
@@ -468,6 +472,16 @@ def _require_planned(plan: Plan, request: messages.SumRequest) -> None:
         )
     if request.roster is not None:
         _require_size(plan, request.roster)
+
+
+def _require_following(memory: Memory, released: int, asked: int) -> None:
+    """Refuse another round than the one that follows from what was released; T + 1 is the end."""
+    following = memory.plan.round_after(released, memory.clusters)
+    if asked != following:
+        raise ProtocolError(
+            f"round {asked} was asked for after round {released}, but by what was released round {following} follows "
+            f"({memory.plan.last_round + 1}: the end): stop the run and check the server."
+        )
 
 
 def _require_size(plan: Plan, roster: Roster) -> None:

@@ -218,6 +218,12 @@ def require_supported(config: Run, *, has_server_data: bool) -> None:
             f"client_sampling_rate is {settings.client_sampling_rate:g}, but {task.name!r} makes a private count that "
             "its rounds follow from: declare n_examples or leave the rate at 1."
         )
+    if task.tolerance is not None and not trust.server_has_result():
+        # How many rounds there are would tell it, of a noisy sum whose noise it knows, on which side of a number it is.
+        raise ConfigurationError(
+            f"tolerance is {task.tolerance:g}, but under trust {settings.trust!r} the server knows the noise, so that "
+            "it must not learn how far centroids moved: leave tolerance out, or choose trust='distributed'."
+        )
     require_server_data(task, has_server_data=has_server_data)
     if settings.private_bounds and has_server_data:
         raise ConfigurationError(

@@ -27,9 +27,10 @@ from flwr_dpkmeans.privacy import release
 from flwr_dpkmeans.privacy.accounting import compose_epsilon
 from flwr_dpkmeans.privacy.noise import NoiseKind, NoiseSource, noise_source
 from flwr_dpkmeans.privacy.release import Block, Event, NoiseShape
+from flwr_dpkmeans.privacy.report import CLOSING_ROUNDS
 from flwr_dpkmeans.secagg.agreement import Slots
 from flwr_dpkmeans.secagg.keys import FRACTION_BITS
-from flwr_dpkmeans.sums.round import Array
+from flwr_dpkmeans.sums.round import Array, State
 from flwr_dpkmeans.sums.settings import Box, Dropout, Evaluation, Settings
 from flwr_dpkmeans.sums.task import Run, ServerFacts, Task
 from flwr_dpkmeans.sums.trust import AGGREGATORS, Repeated, Shares, TrustModel, trust_model
@@ -205,6 +206,27 @@ class Plan:
     def last_round(self) -> int:
         """T."""
         return len(self.rounds)
+
+    @cached_property
+    def closing_round(self) -> int:
+        """The first round that closes the run instead of changing the result; T + 1 if there is none."""
+        closing = [index for index, one in enumerate(self.rounds, start=FIRST_OWN_ROUND) if one.name in CLOSING_ROUNDS]
+        return min(closing, default=self.last_round + 1)
+
+    @cached_property
+    def skips_to(self) -> int:
+        """Where rounds may be left out, the round that can follow any other; else 0."""
+        return self.closing_round if self.is_final and self.task.tolerance is not None else 0
+
+    def round_after(self, index: int, state: State | None) -> int:
+        """The round that follows round `index`, after which the state is as given (None: not known); T + 1: the end.
+
+        Where the task has a tolerance, rounds are left out by what was released alone, so that server and clients find
+        the same; it costs nothing, and saves none of the price, which holds for whoever stops where he likes [C14].
+        """
+        tolerance, movements = self.task.tolerance, () if state is None else state.movements
+        settled = tolerance is not None and movements and movements[-1] <= tolerance
+        return self.closing_round if settled and FIRST_OWN_ROUND <= index < self.closing_round else index + 1
 
     @cached_property
     def dropout(self) -> Dropout:

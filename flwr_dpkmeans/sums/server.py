@@ -106,7 +106,7 @@ class Server:
         signed = told("unsigned", so=told("not_pinned"))
         if self._credentials:
             signed = told("signed", n=len(self._credentials), n_clients=len(self._waiting))
-        ended = self.plan.is_final and self._release is not None and self._release.round_index == self.plan.last_round
+        ended = self.due in (Stage.FINISH, None)
         counts = self.clusters.arrays.get("counts") if ended and self.clusters is not None else None
         report = build_report(self.plan, self.attempts, signed, counts=counts, unclear=self._found.unclear)
         # Its end is the moment at which the last release went out.
@@ -319,10 +319,11 @@ class Server:
             self._learn(index, broadcast.released)
         movement = self.clusters.movements[-1] if self.clusters is not None and self.clusters.movements else None
         step = describe_step(self.plan, self.attempts, n_clients, movement)
-        if self.plan.is_final and index >= self.plan.last_round:
+        following = self.plan.round_after(index, self.clusters)
+        if self.plan.is_final and following > self.plan.last_round:
             self.due = Stage.FINISH
         else:
-            self.due, self._to_open = Stage.SUM, index + 1
+            self.due, self._to_open = Stage.SUM, following
         return step
 
     def _broadcast(self, aggregate: AggregateVector, planned: PlannedRound) -> Broadcast:

@@ -17,7 +17,7 @@ from flwr_dpkmeans.privacy.noise import NoiseKind, joint_closeness
 from flwr_dpkmeans.privacy.release import Event, NoiseShape, PrivacyUnit, PureRelease
 from flwr_dpkmeans.privacy.report import CLOSING_ROUNDS, PrivacyReport, ReleaseLine, faint_clusters, told
 from flwr_dpkmeans.sums.draft import resolve_delta, worst_case
-from flwr_dpkmeans.sums.plan import Plan, price
+from flwr_dpkmeans.sums.plan import FIRST_OWN_ROUND, Plan, price
 from flwr_dpkmeans.sums.round import Array
 from flwr_dpkmeans.sums.settings import Box, Evaluation, Settings
 from flwr_dpkmeans.sums.task import Run
@@ -204,7 +204,7 @@ def build_report(
         n_examples=plan.n_examples,
         n_examples_source="declared public" if settings.n_examples else "private count" if plan.count else "not needed",
         slack=discreteness_cost(events),
-        assumptions=_assumptions(plan, identities or told("not_pinned")),
+        assumptions=_assumptions(plan, identities or told("not_pinned")) + _ending(plan, attempts),
         warnings=warnings
         + unclear_cautions(unclear, names or settings.feature_names, standard=bool(settings.standard_columns)),
         releases=_lines(plan, tuple(attempts)),
@@ -264,6 +264,14 @@ def _lines(plan: Plan, attempts: tuple[tuple[int, int], ...]) -> tuple[ReleaseLi
             for block in planned.blocks
         ]
     return tuple(lines)
+
+
+def _ending(plan: Plan, attempts: Sequence[tuple[int, int]]) -> tuple[str, ...]:
+    """Where rounds may end early: how many of those that are paid for were released."""
+    own = range(FIRST_OWN_ROUND, plan.closing_round)
+    n_released = len({index for index, _ in attempts if index in own})
+    so = {"may_end": plan.task.tolerance is not None}
+    return _told_if(so, tolerance=plan.task.tolerance, n=n_released, n_rounds=len(own))
 
 
 @lru_cache(maxsize=16)

@@ -303,6 +303,12 @@ class Task(Options, ABC):
         rounds: int | None = getattr(self.options, "max_iter", None)
         return rounds
 
+    @property
+    def tolerance(self) -> float | None:
+        """Where an option says it: its rounds end once one has moved the result no farther; what closes a run stays."""
+        tolerance: float | None = getattr(self.options, "tolerance", None)
+        return tolerance
+
     def longest(self) -> Task:
         """The same task with the most rounds that it may come to have."""
         return self

@@ -287,7 +287,7 @@ class Plain(Party):
         """A name only, as nobody agrees on a key with it."""
         return self.private_key
 
-    def admit(self, request: SumRequest, first_round: int) -> Plain:
+    def admit(self, request: SumRequest, first_round: int, closing_round: int = 0) -> Plain:
         """Take any request in: there are no masks that a second answer could give away."""
         roster = request.roster or self.roster
         index, attempt = request.asked

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.ray
 
 def copy_of(folder: Path, *, mode: int, time: int) -> Path:
     """What a package is made of, copied in another order, with other modes and other times."""
-    listed = [path for room in ("flwr_dpkmeans", "simulations") for path in (PROJECT / room).rglob("*")]
+    listed = [path for room in ("flwr_dpkmeans", "simulations", "conf") for path in (PROJECT / room).rglob("*")]
     listed += [*(PROJECT / name for name in ("README.md", "LICENSE"))]
     paths = sorted((p for p in listed if p.is_file() and "__pycache__" not in p.parts), reverse=bool(time % 2))
     for path in [*paths, PROJECT / "pyproject.toml"]:
@@ -116,9 +116,20 @@ def test_the_wheel_installs_and_runs(tmp_path: Path) -> None:
         "km = f.FederatedKMeans(n_clusters=1, bounds=(0, 1)).fit([[[0.1, 0.2]] * 9, [[0.3, 0.4]] * 9]); "
         "print(km.cluster_centers_.shape)"
     )
-    ran = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert ran.returncode == 0, ran.stderr
-    assert ran.stdout.strip().endswith("(1, 2)")
+    # In an empty folder, with what the wheel brought: the sweep of the pages, its figure and the audit's commands.
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    sweep = "simulations.run -m algorithm=lloyd,optimal data=iris seed=0 workers=0 output=found"
+    commands = [["-c", script], ["-m", *sweep.split()], ["-m", "simulations.audit", "--help"]]
+    commands.append(["-m", "simulations.plot", "found", "--y", "nicv", "--x", "algorithm.name"])
+    environment = os.environ | {"PYTHONPATH": str(target)}
+    for command in commands:
+        run = [sys.executable, *command]
+        ran = subprocess.run(run, cwd=empty, env=environment, capture_output=True, text=True, check=False)
+        assert ran.returncode == 0, ran.stderr
+        assert command[0] == "-m" or ran.stdout.strip().endswith("(1, 2)")
+    assert (target / "simulations" / "conf" / "config.yaml").is_file()
+    assert (empty / "found" / "results.csv").is_file()
 
 
 def test_two_builds_are_equal_byte_for_byte(copies: list[Path]) -> None:
