@@ -318,7 +318,7 @@ def _affordable_proxies(public: Known, options: ProxyOptions) -> int:
 def _least_proxies(public: Known, options: ProxyOptions) -> float:
     """Fewer are too few to cluster."""
     k = public.config.n_clusters
-    return max(options.worth_seeding * k, k + 2)
+    return float(max(options.worth_seeding * k, k + 2))
 
 
 CENTRE = "centre"
