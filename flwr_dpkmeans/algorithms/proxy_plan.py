@@ -218,13 +218,17 @@ def options_for(public: Known, options: ProxyOptions) -> ProxyOptions:
     """Put the values for runs with server points in place, where there are any."""
     if public.server is None or public.server.n_points == 0:
         return options
-    return replace(
+    found = replace(
         options,
         location_share=options.server_location_share,
         seeding_share=options.server_seeding_share,
         subspace_passes=options.server_passes,
         few_proxies=0.0,
     )
+    if _affordable_proxies(public, found) >= _least_proxies(public, found):
+        return found
+    # The points may miss clusters: proxies that show these are worth what they cost without points.
+    return replace(found, seeding_share=options.seeding_share, few_proxies=options.few_proxies)
 
 
 @dataclass(frozen=True)
@@ -250,13 +254,15 @@ def derive_plan(public: Known, options: ProxyOptions) -> ProxyPlan:
     """Derive a run's numbers from N, d, k, epsilon and delta; too few proxies to choose k from are a `PlanError`."""
     config, d, k = public.config, public.n_features, public.config.n_clusters
     n_components = None if d <= options.most_direct_features else min(d, options.most_components, max(2, k - 1))
-    n_passes = 1 if n_components is None else options.subspace_passes
-    bounds = client_bounds(config) if config.settings.unit is PrivacyUnit.CLIENT else {}
-    sigma = gaussian_noise_multiplier(config.settings.epsilon, public.delta) * public.noise_factor
-    counts_noise = sigma / math.sqrt(options.seeding_share / n_passes * options.proxy_counts_share)
-    n_proxies = _affordable_proxies(public, options, counts_noise * bounds.get("proxy_counts", 1.0))
-    if n_proxies == 0:
-        n_passes = 0
+    n_passes, n_proxies = _passes(public, options), _affordable_proxies(public, options)
+    if n_proxies < _least_proxies(public, options):
+        if config.choose_n_clusters:
+            raise PlanError(
+                f"n_clusters='auto' needs more than {options.worth_seeding * k:.0f} proxies to look for up to {k} "
+                f"clusters, but the budget allows {n_proxies}: give n_clusters, or raise epsilon or lower max_clusters."
+            )
+        n_passes = n_proxies = 0
+    sigma, bounds = _noise_multiplier(public), _bounds(public)
     before = 0.0
     for one in (*ROUNDS["location"], *ROUNDS["covariance"]):
         before += one.share(options, 1.0)
@@ -285,21 +291,35 @@ def look_share(options: ProxyOptions) -> float:
     return 1.0 / (options.looks * (1.0 + options.distances_share))
 
 
-def _affordable_proxies(public: Known, options: ProxyOptions, counts_noise: float) -> int:
-    """As many as have enough rows each to be told from none; 0 where these are too few to cluster."""
-    k = public.config.n_clusters
+def _passes(public: Known, options: ProxyOptions) -> int:
+    """Releases over proxies, if there are any proxies."""
+    return 1 if public.n_features <= options.most_direct_features else options.subspace_passes
+
+
+def _noise_multiplier(public: Known) -> float:
+    """Of one release that has the whole budget."""
+    return gaussian_noise_multiplier(public.config.settings.epsilon, public.delta) * public.noise_factor
+
+
+def _bounds(public: Known) -> dict[str, float]:
+    """Clip bounds by name of the array; those that are not named are 1."""
+    return client_bounds(public.config) if public.config.settings.unit is PrivacyUnit.CLIENT else {}
+
+
+def _affordable_proxies(public: Known, options: ProxyOptions) -> int:
+    """As many as have enough rows each to be told from none."""
+    k, share = public.config.n_clusters, options.seeding_share / _passes(public, options) * options.proxy_counts_share
+    noise = _noise_multiplier(public) / math.sqrt(share) * _bounds(public).get("proxy_counts", 1.0)
     most = min(options.most_proxies, max(options.least_most_proxies, options.proxies_per_cluster * k))
-    n_proxies = int(min(public.n_units / (options.rows_per_proxy * counts_noise), most))
-    few = min(options.few_proxies * k, most, public.n_units / (options.least_rows_per_proxy * counts_noise))
-    n_proxies = max(n_proxies, int(few))
-    if n_proxies >= max(options.worth_seeding * k, k + 2):
-        return n_proxies
-    if public.config.choose_n_clusters:
-        raise PlanError(
-            f"n_clusters='auto' needs more than {options.worth_seeding * k:.0f} proxies to look for up to {k} "
-            f"clusters, but the budget allows {n_proxies}: give n_clusters, or raise epsilon or lower max_clusters."
-        )
-    return 0
+    n_proxies = int(min(public.n_units / (options.rows_per_proxy * noise), most))
+    few = min(options.few_proxies * k, most, public.n_units / (options.least_rows_per_proxy * noise))
+    return max(n_proxies, int(few))
+
+
+def _least_proxies(public: Known, options: ProxyOptions) -> float:
+    """Fewer are too few to cluster."""
+    k = public.config.n_clusters
+    return float(max(options.worth_seeding * k, k + 2))
 
 
 CENTRE = "centre"

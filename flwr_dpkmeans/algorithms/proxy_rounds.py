@@ -223,7 +223,9 @@ def look_round(setting: Setting, index: int) -> PlannedSum:
         first = numerics.farthest_heard(averages / noise, options.heard)
         square, own = float(released["row_squares"][0]) * clip**2 / n, square_noise * clip**2 / n
         binned, binned_own = numerics.binned_square(averages[first:], noise[first:], edges[first:], n)
-        if square > _MOSTLY_CLIPPED * clip**2 or binned_own < own:
+        # Either may miss rows: a histogram those that it did not hear, of which a mean square beyond its noise tells.
+        agrees = square - binned <= math.hypot(own, binned_own)
+        if agrees and (square > _MOSTLY_CLIPPED * clip**2 or binned_own < own):
             square, own = binned, binned_own
         else:
             # Of rows beyond the clip bound, the mean square knows the bound only.

@@ -237,14 +237,22 @@ SERVER = ServerFacts(
 )
 
 
-@pytest.mark.parametrize(("n_points", "changed"), [(0, False), (20, True)])
-def test_shares_for_server_points_need_points(n_points: int, changed: bool) -> None:
-    """A server that gave clip bounds only has no points that say where to look."""
-    public = public_of(2, 3, 1000, server=replace(SERVER, n_points=n_points))
+@pytest.mark.parametrize(
+    ("n_points", "few_rows", "expected"),
+    [(0, False, (0.05, 0.35, 3, 2.5)), (20, False, (0.03, 0.12, 2, 0.0)), (20, True, (0.03, 0.35, 2, 2.5))],
+)
+def test_shares_for_server_points_need_points_and_proxies(
+    n_points: int, few_rows: bool, expected: tuple[float, ...]
+) -> None:
+    """A server that gave clip bounds only has no points that say where to look.
+
+    Where 0.12 of the budget shows fewer than k + 2 = 5 proxies of 3.5 deviations, what points miss would not be seen.
+    """
+    least = math.ceil(5 * 3.5 * gaussian_noise_multiplier(2.0, 1e-6) / math.sqrt(0.12 * 0.6))
+    public = public_of(2, 3, least - few_rows, server=replace(SERVER, n_points=n_points))
     found = options_for(public, ProxyOptions())
-    assert (found.location_share, found.seeding_share, found.subspace_passes, found.few_proxies) == (
-        (0.03, 0.12, 2, 0.0) if changed else (0.05, 0.35, 3, 2.5)
-    )
+    assert (found.location_share, found.seeding_share, found.subspace_passes, found.few_proxies) == expected
+    assert derive_plan(public, found).n_proxies >= 5
 
 
 def test_without_server_facts_the_options_stay_as_they_are() -> None:

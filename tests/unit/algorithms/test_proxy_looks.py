@@ -128,6 +128,22 @@ def test_where_rows_are_clipped_the_histogram_says_how_far_they_spread() -> None
     assert found[SPREAD].item() == pytest.approx(math.sqrt(2 * variance), rel=1e-3)
 
 
+@pytest.mark.parametrize("agrees", [True, False])
+def test_a_histogram_that_missed_most_rows_does_not_say_how_far_they_spread(agrees: bool) -> None:
+    """200 of N rows are heard near the centre: the mean square is believed where it is more than its noise above."""
+    s, state = 40.0, first_state()
+    clip = float(state.extras[CLIP][0])
+    binned = 200.0 / N * 8.0 * 2.0**-12 * math.sqrt(0.5)
+    binned_own = math.hypot(0.15 * binned, s * 8.0 / N * math.sqrt(0.5 * math.fsum(4.0**-i for i in range(12, 28))))
+    own = s / N * clip**2
+    above = math.hypot(own, binned_own) * (0.99 if agrees else 1.01)
+    found = after(look(s), state, np.zeros(2), (binned + above) / clip**2 * N, shares(12, 200.0)).extras
+    square, error = (binned, binned_own) if agrees else (binned + above, own)
+    variance = (square / 2 * 0.15**2 + 0.2 * (error / 2) ** 2) / (0.15**2 + (error / 2) ** 2)
+    trusted = 1.0 / math.sqrt(4.0 / error**2 + 1.0 / 0.15**2)
+    assert found[SPREAD].item() == pytest.approx(math.sqrt(2 * max(variance, 0.3 * trusted)), rel=0.01)
+
+
 @pytest.mark.parametrize(("noise", "heard"), [(1.0, True), (30.0, False)])
 def test_rows_beyond_the_clip_bound_that_are_heard_belong_to_the_spread(noise: float, heard: bool) -> None:
     """100 of N rows in the bin of squares up to 2: the mean square knows 0.25 of each, the rest is added to it."""
