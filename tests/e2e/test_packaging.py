@@ -121,7 +121,7 @@ def test_the_wheel_installs_and_runs(tmp_path: Path) -> None:
     empty.mkdir()
     sweep = "simulations.run -m algorithm=lloyd,optimal data=iris seed=0 workers=0 output=found"
     commands = [["-c", script], ["-m", *sweep.split()], ["-m", "simulations.audit", "--help"]]
-    commands.append(["-m", "simulations.plot", "found", "--y", "nicv", "--x", "algorithm.name"])
+    commands.append(["-m", "simulations.plot", "found/table.parquet", "--help"])
     environment = os.environ | {"PYTHONPATH": str(target)}
     for command in commands:
         run = [sys.executable, *command]
@@ -129,7 +129,7 @@ def test_the_wheel_installs_and_runs(tmp_path: Path) -> None:
         assert ran.returncode == 0, ran.stderr
         assert command[0] == "-m" or ran.stdout.strip().endswith("(1, 2)")
     assert (target / "simulations" / "conf" / "config.yaml").is_file()
-    assert (empty / "found" / "results.csv").is_file()
+    assert (empty / "found" / "table.parquet").is_file()
 
 
 def test_two_builds_are_equal_byte_for_byte(copies: list[Path]) -> None:
