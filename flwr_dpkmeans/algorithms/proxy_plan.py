@@ -221,8 +221,8 @@ def options_for(public: Known, options: ProxyOptions) -> ProxyOptions:
     the best ratio of their shares of the squared budget falls with sqrt(d). The same goes for the residuals' square.
     """
     fewer = math.sqrt(2.0 / max(2, public.n_features))
-    shares = {"counts_share": options.counts_share * fewer, "residual_share": options.residual_share * fewer}
-    options = replace(options, **shares)
+    counts, squares = options.counts_share * fewer, options.residual_share * fewer
+    options = replace(options, counts_share=counts, residual_share=squares)
     if public.server is None or public.server.n_points == 0:
         return options
     found = replace(

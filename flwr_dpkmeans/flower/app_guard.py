@@ -38,7 +38,7 @@ import time
 import tomllib
 import zipfile
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -66,7 +66,7 @@ class GuardError(Exception):
 class Bytecode:
     """What a fork knows of apps that were compiled before it, and where it tells of one that was not."""
 
-    known: Mapping[str, Mapping[str, bytes]]
+    known: Mapping[str, Mapping[str, bytes]] = field(repr=False)
     """Files by their path in the app, by its hash."""
     pipe: int
     """To what has the fork's beginning; it is closed before the app runs, which could write there otherwise."""

@@ -286,7 +286,7 @@ def test_a_sweep_writes_a_table_that_says_what_was_swept(tmp_path: Path) -> None
 def test_help_and_configuration_are_hydras(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     for options, said in (
         (["--cfg", "job", "algorithm=glloyd", "seed=4"], ("seed: 4\n", "  name: glloyd\n")),
-        (["--help"], ("algorithm: fastlloyd, ", "data: adult, ")),
+        (["--help"], ("algorithm: balcan, ", "data: adult, ")),
     ):
         monkeypatch.setattr(sys, "argv", ["run.py", *options])
         # Hydra ends the process after its help.

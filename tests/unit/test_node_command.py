@@ -247,8 +247,10 @@ def test_a_node_has_a_schema_and_a_database_of_its_own(
         main(["node", "start", str(file)])
     command = started["command"]
     assert isinstance(command, list)
-    assert f"schema='{tmp_path}/schema.toml'" in command[-1]
-    assert "query='SELECT age FROM people'" in command[-1]
+    # No word of it is in the command line, which `ps` shows to everybody.
+    assert "people" not in " ".join(command)
+    told = tomllib.loads(Path(command[-1]).read_text())
+    assert (told["schema"], told["query"]) == (f"{tmp_path}/schema.toml", "SELECT age FROM people")
     for lacking in ("query", "data_id"):
         with pytest.raises(ConfigurationError, match="a database needs query, and data-id as its name in the ledger"):
             NodeOptions.from_toml(write_node(tmp_path, **{**own, lacking: ""}))
@@ -267,9 +269,9 @@ def test_start_becomes_flowers_supernode_with_guarded_programs_only(
     assert started["program"] == str(Path(sys.executable).with_name("flower-supernode"))
     assert "--insecure" in command
     assert "allow-runtime-dependency-installation" not in str(command)
-    assert f"policy='{tmp_path / 'policy.toml'}'" in command[-1]
-    assert "data-id='ward 7'" in command[-1]
-    assert "verbose=true" in command[-1]
+    told = tomllib.loads(Path(command[-1]).read_text())
+    assert (told["policy"], told["data-id"], told["verbose"]) == (str(tmp_path / "policy.toml"), "ward 7", True)
+    assert Path(command[-1]).stat().st_mode & 0o777 == 0o600
     assert environment["PATH"] == str(tmp_path / "home" / "guarded-programs")
     assert environment["FLWR_HOME"] == str(tmp_path / "home")
     assert [name for name in environment if name.startswith("PYTHON")] == ["PYTHONUNBUFFERED", "PYTHONSAFEPATH"]
@@ -413,7 +415,7 @@ def test_a_policy_that_leaves_everything_open_is_a_note(
     )  # fmt: skip
     monkeypatch.setattr(node_check.ClientPolicy, "from_toml", lambda path, base: policy)
     monkeypatch.setattr(node_check, "require_unchangeable", checked.append)
-    options: Any = SimpleNamespace(policy="p.toml", columns=("a",), table_schema=None, schema_digest="")
+    options: Any = SimpleNamespace(policy="p.toml", columns=("a",), table_schema=None, schema_digest="", data_path="")
     if noted:
         with pytest.raises(NoteError, match="allows anything and leaves epsilon open"):
             NodeCheck(Path(), options)._policy()
@@ -432,7 +434,7 @@ def test_a_policys_columns_are_held_against_those_of_the_schema(
     )
     limits = 'allow-anything = true\nmax-epsilon-per-run = 1\nmax-epsilon-total = 2\nallowed-columns = ["age"{}]\n'
     files = {"policy": tmp_path / "p.toml", "table_schema": tmp_path / "schema.toml"}
-    options: Any = SimpleNamespace(**files, columns=(), schema_digest="")
+    options: Any = SimpleNamespace(**files, columns=(), schema_digest="", data_path="")
     options.policy.write_text(limits.format(', "ward=A"'))
     assert NodeCheck(Path(), options)._policy() == "at most epsilon 1 for a run, 2 in all"
     options.policy.write_text(limits.format(""))

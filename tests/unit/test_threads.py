@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -18,7 +19,6 @@ from flwr_dpkmeans import FederatedKMeans
 from flwr_dpkmeans.algorithms import lloyd_family
 from flwr_dpkmeans.kmeans import lloyd
 from flwr_dpkmeans.threads import _set, one_thread
-from simulations.baselines import central
 
 POINTS = np.random.default_rng(0).uniform(-1.0, 1.0, (60, 2))
 
@@ -67,9 +67,12 @@ def test_a_start_that_clusters_runs_on_one_thread(monkeypatch: pytest.MonkeyPatc
     assert all(seen == {1} for seen in packed)
 
 
-@pytest.mark.parametrize("algorithm", ["k_fed", "max_cover"])
-def test_baselines_run_on_one_thread(monkeypatch: pytest.MonkeyPatch, algorithm: str) -> None:
-    seen = watched(monkeypatch, central, algorithm)
+@pytest.mark.parametrize(
+    ("module", "name", "algorithm"),
+    [("central", "k_fed", "k_fed"), ("max_cover", "average_twice", "max_cover"), ("balcan", "average_twice", "balcan")],
+)
+def test_baselines_run_on_one_thread(monkeypatch: pytest.MonkeyPatch, module: str, name: str, algorithm: str) -> None:
+    seen = watched(monkeypatch, importlib.import_module(f"simulations.baselines.{module}"), name)
     km = FederatedKMeans(2, algorithm=algorithm, bounds=(-1.0, 1.0), trust="central", random_state=1)
     km.fit([POINTS[:30], POINTS[30:]])
     assert seen == [{1}]

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from flwr_dpkmeans import FederatedKMeans, FederatedNaiveBayes
 from flwr_dpkmeans.algorithms import clusterings, proxy_rounds
-from flwr_dpkmeans.algorithms.feddp_kmeans import FedDPKMeans, SpherePacking
+from flwr_dpkmeans.algorithms.feddp_kmeans import FedDPChooseK, FedDPKMeans, SpherePacking
 from flwr_dpkmeans.algorithms.naive_bayes import NaiveBayesOptions, _codes
 from flwr_dpkmeans.algorithms.proxy_plan import ProxyOptions
 from flwr_dpkmeans.errors import ConfigurationError, DataError, PlanError
@@ -130,7 +130,7 @@ def test_clusterings_are_those_tasks_that_cluster() -> None:
 @pytest.mark.parametrize(("k", "width", "given"), [(2, 3, False), (3, 3, True), (4, 3, True)])
 def test_a_projection_onto_as_many_directions_as_there_are_gives_points_away(k: int, width: int, given: bool) -> None:
     task: Any = SimpleNamespace(n_clusters=k)
-    words = FedDPKMeans.server_points_words(task, SimpleNamespace(n_features=width))  # type: ignore[arg-type]
+    words = FedDPChooseK.server_points_words(task, SimpleNamespace(n_features=width))  # type: ignore[arg-type]
     away = ", which gives them away" if given else ""
     assert words.endswith(f"their projection onto at most {min(k, width)} of {width} directions{away}")
 

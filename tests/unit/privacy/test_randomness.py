@@ -44,6 +44,7 @@ PUBLIC = {
     ("algorithms/proxy_plan.py", "Setting.generator"): "samples, proxies and restarts after earlier releases",
     ("algorithms/feddp_kmeans.py", "ServerKMeansPlusPlus.start"): "k-means++ on the server's points",
     ("algorithms/feddp_kmeans.py", "SpherePacking.start"): "a start by sphere packing",
+    ("algorithms/feddp_appendix.py", "simplify_rounds.one_round.advance"): "which of the server's points stay",
     ("baselines/pooled.py", "run_kmeans"): "restarts of k-means in central baselines",
     ("baselines/pooled.py", "k_fed"): "hands a seed to `run_kmeans`",
     ("baselines/max_cover.py", "_proxy_centres"): "restarts of k-means on a noisy cover",
