@@ -166,7 +166,7 @@ class ProxyOptions:
     covariance_share: float = 0.05
     seeding_share: float = 0.35  # for all passes over proxies together
     proxy_counts_share: float = 0.6  # of a pass, for counts
-    counts_share: float = 0.1  # of a refinement in two columns, for counts; and for residuals' mean square: 0 keeps it
+    counts_share: float = 0.1  # of a refinement, for counts; and for residuals' mean square: 0 keeps the radius
     residual_share: float = 0.03
     rows_per_proxy: float = 3.5  # in standard deviations of the noise on a count
     few_proxies: float = 2.5  # up to so many proxies per cluster may have so few rows instead
@@ -215,14 +215,7 @@ def client_bounds(config: Run) -> dict[str, float]:
 
 
 def options_for(public: Known, options: ProxyOptions) -> ProxyOptions:
-    """Put the values for more columns in place, and those for runs with server points, where there are any.
-
-    For the sum of the errors that counts, with noise in one number each, and sums, with noise in d, leave in the means,
-    the best ratio of their shares of the squared budget falls with sqrt(d). The same goes for the residuals' square.
-    """
-    fewer = math.sqrt(2.0 / max(2, public.n_features))
-    counts, squares = options.counts_share * fewer, options.residual_share * fewer
-    options = replace(options, counts_share=counts, residual_share=squares)
+    """Put the values for runs with server points in place, where there are any."""
     if public.server is None or public.server.n_points == 0:
         return options
     found = replace(

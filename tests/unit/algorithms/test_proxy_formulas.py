@@ -256,14 +256,7 @@ def test_shares_for_server_points_need_points_and_proxies(
 
 
 def test_without_server_facts_the_options_stay_as_they_are() -> None:
-    for n_features in (1, 2):
-        assert options_for(public_of(n_features, 3, 1000), ProxyOptions()) == ProxyOptions()
-
-
-def test_what_has_noise_in_one_number_gets_less_of_wide_tables() -> None:
-    """By 1/sqrt(d), from two columns on: a quarter of it in 32."""
-    found = options_for(public_of(32, 3, 1000), ProxyOptions())
-    assert found == replace(ProxyOptions(), counts_share=0.025, residual_share=0.0075)
+    assert options_for(public_of(2, 3, 1000), ProxyOptions()) == ProxyOptions()
 
 
 def test_at_client_level_fewer_rows_of_a_client_are_told_from_none() -> None:

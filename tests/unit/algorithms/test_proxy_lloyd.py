@@ -155,11 +155,10 @@ def test_shares_add_up_to_the_whole_budget(d: int, k: int, n: int, _e: int, n_pa
         assert share[f"proxies-{index}", "proxy_counts"] == pytest.approx(SEEDING / n_passes * 0.6)
     rest = REFINING + (0.0 if n_passes else SEEDING)
     n_rounds = 5 if n_passes < 2 else 4
-    fewer = 1.0 if d <= 2 else math.sqrt(2.0 / d)
     for index in range(1, n_rounds + 1):
-        assert share[f"refinement-{index}", "residual_sums"] == pytest.approx(rest / n_rounds * (1.0 - 0.13 * fewer))
-        assert share[f"refinement-{index}", "counts"] == pytest.approx(rest / n_rounds * 0.1 * fewer)
-        assert share[f"refinement-{index}", "residual_squares"] == pytest.approx(rest / n_rounds * 0.03 * fewer)
+        assert share[f"refinement-{index}", "residual_sums"] == pytest.approx(rest / n_rounds * 0.87)
+        assert share[f"refinement-{index}", "counts"] == pytest.approx(rest / n_rounds * 0.1)
+        assert share[f"refinement-{index}", "residual_squares"] == pytest.approx(rest / n_rounds * 0.03)
     assert len(share) == (10 if looks else 3) + 2 * n_passes + 3 * n_rounds
     assert math.fsum(share.values()) == pytest.approx(1.0, abs=1e-12)
 
