@@ -42,11 +42,11 @@ def run_folder(output: Path) -> Path:
 
 
 def test_the_default_job(superlink: LocalSuperLink) -> None:
-    completed = superlink.run(nodes=10)
+    completed = superlink.run(nodes=3)  # with ten, the first command of the README does it in CI
     assert completed.returncode == 0, completed.stdout + completed.stderr
     (root,) = (superlink.home / "flwr-dpkmeans").iterdir()
     folders = client_folders(root)
-    assert len(folders) == 10
+    assert len(folders) == 3
     arrays = [np.load(folder / "centroids.npz")["centroids"] for folder in folders]
     assert arrays[0].shape == (10, 64)
     assert all(np.array_equal(arrays[0], other) for other in arrays[1:])
