@@ -65,9 +65,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items.sort(key=lambda item: item.get_closest_marker("ray") is None)
 
 
-@pytest.fixture
-def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For whole runs whose pictures nobody looks at: each is another text instead, which takes no 0.3 s to draw."""
+@pytest.fixture(autouse=True)
+def _undrawn(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Most tests of whole runs look at no picture: each is another text instead, which takes no 0.3 s to draw."""
+    if request.node.get_closest_marker("drawn") is not None:
+        return
 
     def told(result: RunResult) -> bytes:
         return b"\x89PNG " + result.model.centroids.tobytes() + repr(result.report.provenance).encode()

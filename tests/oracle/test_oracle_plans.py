@@ -38,8 +38,8 @@ def require_harvest(harvest: Harvest, began: float) -> None:
 def test_plans_cost_what_the_oracle_says(part: int) -> None:
     """All algorithms, trust models, units, preliminary rounds, evaluations, retries and ways to drop out."""
     began = time.perf_counter()
-    n_plans = 500 if FULL else 120
-    harvest = walk(n_plans, 100 + part, accountants=50 if FULL else 120)
+    n_plans = 500 if FULL else 60
+    harvest = walk(n_plans, 100 + part, accountants=50 if FULL else 60)
     require_harvest(harvest, began)
     assert harvest.smallest is not None
     assert {"gaussian", "mixture", "pure"} <= set(harvest.smallest)
@@ -48,7 +48,7 @@ def test_plans_cost_what_the_oracle_says(part: int) -> None:
 @pytest.mark.parametrize("part", range(PARTS))
 def test_plans_over_sampled_clients_cost_what_the_oracle_says(part: int) -> None:
     began = time.perf_counter()
-    harvest = walk(6 if FULL else 3, 200 + part, sampled=True, points=2**17 if FULL else 2**16)
+    harvest = walk(6 if FULL else 2, 200 + part, sampled=True, points=2**17 if FULL else 2**16)
     require_harvest(harvest, began)
 
 

@@ -38,13 +38,13 @@ from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import unpack_state
 
 FUZZ = settings(
-    max_examples=100,
+    max_examples=50,
     deadline=None,
     database=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],
 )
-BYTE_FUZZ = settings(FUZZ, max_examples=300)
+BYTE_FUZZ = settings(FUZZ, max_examples=200)
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20) | st.just(10**400) | st.just(2**63),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
@@ -394,7 +394,7 @@ def send_mutated(seed: int, value: Any, change: Callable[[RecordDict, random.Ran
 
 
 @pytest.mark.usefixtures("_task")
-@settings(FUZZ, max_examples=600)
+@settings(FUZZ, max_examples=200)
 @given(seed=st.integers(0, 2**32), value=VALUES)
 def test_the_mod_on_mutated_messages(seed: int, value: Any) -> None:
     send_mutated(seed, value, mutated)
@@ -411,7 +411,7 @@ def other_plan(content: RecordDict, draw: random.Random, value: Any) -> RecordDi
 
 
 @pytest.mark.usefixtures("_task")
-@settings(FUZZ, max_examples=600)
+@settings(FUZZ, max_examples=200)
 @given(seed=st.integers(0, 2**32), value=VALUES)
 def test_the_mod_on_mutated_plans(seed: int, value: Any) -> None:
     send_mutated(seed, value, other_plan)

@@ -197,10 +197,10 @@ SIZES = ("nothing", "noise", "large", "vast", "negative", "positive", "equal")
 # -- states that follow from releases -----------------------------------------------------------------------------
 
 
-# Every size where it is quick, and those that go furthest where there is a projection.
+# Every size in the plane, and those that go furthest elsewhere.
 @pytest.mark.parametrize(
     ("d", "k", "n", "size"),
-    [(*plan, size) for plan in PLANS for size in (SIZES if plan[0] < 8 else ("nothing", "noise", "vast"))],
+    [(*plan, size) for plan in PLANS for size in (SIZES if plan[0] == 2 else ("nothing", "noise", "vast"))],
 )
 def test_one_row_never_moves_a_vector_beyond_its_bound_whatever_was_released(d: int, k: int, n: int, size: str) -> None:
     generator = np.random.default_rng(17 * d + k)
@@ -208,15 +208,18 @@ def test_one_row_never_moves_a_vector_beyond_its_bound_whatever_was_released(d: 
     algorithm = build_algorithm(plan)
     state = algorithm.initial_state(plan.seed)
     largest: dict[str, float] = {}
+    new = {private_sum.name for private_sum in rounds_of(plan)}
     for private_sum in algorithm.rounds:
         # A client takes the state also where the server alone goes on and sends it.
         assert accepted(plan, private_sum, state.view(private_sum.reads))
-        found = require_bounds(private_sum, state, d, generator, 100 if d < 100 else 40)
-        largest = {name: max(largest.get(name, 0.0), found.get(name, 0.0)) for name in {*largest, *found}}
+        # Rounds that are like the one before differ in their state only: with noise, what follows from it.
+        if size == "noise" or private_sum.name in new:
+            found = require_bounds(private_sum, state, d, generator, 40)
+            largest = {name: max(largest.get(name, 0.0), found.get(name, 0.0)) for name in {*largest, *found}}
         state = private_sum.advance(state, any_release(private_sum, size, generator))
         require_sound(state, k, d)
-    # The bounds are not empty words: some row comes near each.
-    for name, ratio in largest.items():
+    # The bounds are not empty words: some row comes near each, where all rounds were looked at.
+    for name, ratio in largest.items() if size == "noise" else ():
         assert ratio > 0.98, name
         if name in ("counts", "proxy_counts", "row_distances"):
             assert ratio == 1.0
@@ -281,7 +284,9 @@ def test_one_row_never_moves_a_vector_beyond_its_bound_whatever_a_server_makes_u
 ) -> None:
     generator = np.random.default_rng(31 * d + k)
     plan = plan_of(d, k, n)
-    for radius in RADII:
+    # Each radius on a lattice in the plane, and with one kind of points elsewhere.
+    turn = ("usual", "tied", "far").index(kind)
+    for radius in RADII if (d, kind) == (2, "tied") else RADII[turn::3]:
         state = made_up_state(plan, generator, radius, kind)
         for private_sum in rounds_of(plan):
             require_bounds(private_sum, state, d, generator, 20)

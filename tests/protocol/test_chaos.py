@@ -14,8 +14,8 @@ from flwr_dpkmeans.secagg.party import RetrySession
 from flwr_dpkmeans.sums import client as mod
 
 TRUSTS = ("oblivious", "central", "distributed")
-N_RUNS = 28
-"""For each trust model and each way to deal with dropouts: 120 runs of either."""
+N_RUNS = 14
+"""For each trust model and each way to deal with dropouts."""
 
 
 @pytest.fixture(autouse=True)

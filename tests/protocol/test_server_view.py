@@ -219,11 +219,22 @@ class MemoryChecker:
 
     def __init__(self, truth: Truth) -> None:
         self._truth = truth
+        self._known: tuple[int, int] = (0, 0)
+        self._forbidden: dict[bytes, list[Words]] = {}
         self.n_arrays = 0
         self.found: list[str] = []
 
-    def forbidden(self) -> list[Words]:
-        """Plain and noised sums so far."""
+    def forbidden(self) -> dict[bytes, list[Words]]:
+        """Plain and noised sums so far, by three entries at either end: few arrays have to be looked at further."""
+        known = (sum(map(len, self._truth.statistics.values())), len(self._truth.server_noise))
+        if known != self._known:
+            self._known, self._forbidden = known, {}
+            for words in self._sums():
+                for ends in (words[:3], words[-3:]):
+                    self._forbidden.setdefault(ends.tobytes(), []).append(words)
+        return self._forbidden
+
+    def _sums(self) -> list[Words]:
         sums = [self._truth.exact_sum(key) for key in self._truth.statistics]
         noises = self._truth.server_noise
         noised = [total + noise for total in sums for noise in noises if total.shape == noise.shape]
@@ -234,25 +245,26 @@ class MemoryChecker:
         forbidden = self.forbidden()
         for array in arrays_below(root):
             self.n_arrays += 1
-            if any(self._equals(array, words) for words in forbidden):
+            if self._equals(array, forbidden):
                 self.found.append(place)
 
     @staticmethod
-    def _equals(array: np.ndarray[Any, Any], words: Words) -> bool:
-        """Whether an array holds the vector, or its leading part, as ring elements or as numbers."""
+    def _equals(array: np.ndarray[Any, Any], forbidden: dict[bytes, list[Words]]) -> bool:
+        """Whether an array holds a vector, or its leading or last part, as ring elements or as numbers."""
         flat = np.ravel(array)
-        if flat.dtype.kind not in "uif" or not 0 < flat.size <= words.size:
-            return False
-        signed_words = words.view(np.int64)
-        candidates = [flat] if flat.dtype.kind in "ui" else [flat * 2.0**16, flat]
-        if flat.dtype == np.uint64:
-            candidates.append(flat.view(np.int64))
-        starts = {0, words.size - flat.size}
         # Zeros alone, as those of the first centroids, equal the empty bins at a histogram's end.
+        if flat.dtype.kind not in "uif" or flat.size <= 2 or not flat.any():
+            return False
+        with np.errstate(invalid="ignore", over="ignore"):
+            candidates = [flat] if flat.dtype.kind in "ui" else [flat * 2.0**16, flat]
+            ends = [(one, np.r_[one[:3], one[-3:]].astype(np.int64)) for one in candidates]
         return any(
-            flat.size > 2 and flat.any() and np.array_equal(candidate, signed_words[start : start + flat.size])
-            for candidate in candidates
-            for start in starts
+            np.array_equal(one, part.view(np.int64)) or np.array_equal(one, part)
+            for one, six in ends
+            for half in (six[:3], six[3:])
+            for words in forbidden.get(half.tobytes(), ())
+            if flat.size <= words.size
+            for part in (words[: flat.size], words[words.size - flat.size :])
         )
 
     def watch(self, call: Callable[[], Any]) -> Any:

@@ -45,7 +45,6 @@ def run(
         return FastLloyd(2, bounds=str(bounds), n_examples=600, max_iter=2, **options).start(grid), ledgers, clients
 
 
-@pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize("rows", [["age,0,100", "income,0,100000"], ["income,0,100000", "age,0,100"]])
 def test_tables_are_put_in_the_order_of_the_bounds_file(tmp_path: Path, rows: list[str]) -> None:
     result, _, clients = run(tmp_path, rows, writes=True)
@@ -59,7 +58,6 @@ def test_tables_are_put_in_the_order_of_the_bounds_file(tmp_path: Path, rows: li
         assert archive["feature_names"].tolist() == [row.partition(",")[0] for row in rows]
 
 
-@pytest.mark.usefixtures("undrawn")
 def test_a_table_without_names_is_matched_by_position_if_that_is_asked_for(tmp_path: Path) -> None:
     rows = ["age,0,100", "income,0,100000"]
     result, _, _ = run(tmp_path, rows, names=(), allow_unnamed=True, writes=True)

@@ -185,7 +185,6 @@ def run_in_process(
     return strategy, result, clients
 
 
-@pytest.mark.usefixtures("undrawn")
 def test_what_one_clients_rows_say_stays_in_its_own_files(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     inside, outside = uniform_parts(300, n_clients=2)[0], uniform_parts(300, scale=3.0)[0]
     strategy, result, clients = run_in_process(tmp_path, [inside, outside], trust="distributed", epsilon=5.0)
@@ -200,7 +199,6 @@ def test_what_one_clients_rows_say_stays_in_its_own_files(tmp_path: Path, caplog
 # -- who is told --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize(("trust", "server_knows"), [("oblivious", False), ("central", True), ("distributed", True)])
 def test_the_server_hears_of_released_sums_only_where_it_may(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, trust: str, server_knows: bool
@@ -219,7 +217,6 @@ def test_the_server_hears_of_released_sums_only_where_it_may(
     assert clients[0].privacy_ is not None
 
 
-@pytest.mark.usefixtures("undrawn")
 def test_the_server_says_what_an_evaluation_found(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     strategy, result, _ = run_in_process(tmp_path, uniform_parts(), trust="central", evaluation="private")
@@ -228,6 +225,7 @@ def test_the_server_says_what_an_evaluation_found(tmp_path: Path, caplog: pytest
     assert str(result.evaluation) in "\n".join(said)
 
 
+@pytest.mark.drawn
 def test_report_and_picture_show_the_same_list(monkeypatch: pytest.MonkeyPatch) -> None:
     from matplotlib.figure import SubFigure
 

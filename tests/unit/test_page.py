@@ -320,6 +320,7 @@ def test_a_run_that_protects_nobody_says_so_where_epsilon_is_explained() -> None
     assert "any one record was among the data by a factor of at most 3 (" in odds
 
 
+@pytest.mark.drawn
 def test_dates_flags_and_shares_are_shown_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
     schema = Schema(
         columns={

@@ -21,6 +21,8 @@ from simulations.planner import PlanningRequest, make_forecast, present
 from simulations.planner.forecast import Forecast, notes_on
 from simulations.planner.simulate import Excess
 
+pytestmark = pytest.mark.drawn
+
 
 def result_of(centroids: Any, counts: Any, **values: Any) -> RunResult:
     points = np.asarray(centroids, dtype=np.float64)

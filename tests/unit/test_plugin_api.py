@@ -81,7 +81,6 @@ def legacy_client(context: Context) -> Any:
     return KMeansClient(digits(context.node_id)).to_client()
 
 
-@pytest.mark.usefixtures("undrawn")
 def test_server_app_and_client_app_of_somebody_else(tmp_path: Path) -> None:
     results: list[Result] = []
 

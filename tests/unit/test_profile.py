@@ -97,7 +97,6 @@ def caught() -> Iterator[list[str]]:
     logging.getLogger("flwr_dpkmeans").setLevel(own)
 
 
-@pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize("by_schema", [False, True])
 def test_a_nodes_own_file_is_profiled_and_stays_there(tmp_path: Path, caught: list[str], by_schema: bool) -> None:
     (tmp_path / "schema.toml").write_text(SCHEMA)
@@ -136,7 +135,6 @@ def test_a_nodes_own_file_is_profiled_and_stays_there(tmp_path: Path, caught: li
         assert secret not in texts
 
 
-@pytest.mark.usefixtures("undrawn")
 def test_a_table_that_cannot_be_profiled_changes_nothing_else(tmp_path: Path, caught: list[str]) -> None:
     def unreadable() -> Any:
         raise ValueError(SECRET)

@@ -30,6 +30,8 @@ from flwr_dpkmeans.results.writer import RunResult, metrics_of, result_files, wr
 from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.statement import build_report
 
+pytestmark = pytest.mark.drawn
+
 ALL_MAY_HAVE = ["privacy_report.json", "metrics.json", "report.html", "report.md", "deployment.json"]
 NAMES = ["model.json", "centroids.npz", "summary.png", *ALL_MAY_HAVE]
 

@@ -748,7 +748,6 @@ def run_app(tmp_path: Path, run_id: int = 31, **values: Any) -> Path:
     return tmp_path / f"run-{run_id}"
 
 
-@pytest.mark.usefixtures("undrawn")
 def test_whole_run_says_where_everything_is(tmp_path: Path, log: list[str]) -> None:
     tmp_path = run_app(tmp_path, data="iris", **{"n-clusters": 3})
     for i in range(2, 5):
@@ -786,7 +785,6 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-@pytest.mark.usefixtures("undrawn")
 def test_no_run_touches_the_result_of_another_one(tmp_path: Path) -> None:
     """Two runs with one output folder, and a third that has the first one's id."""
     first = run_app(tmp_path, run_id=31, data="iris", **{"n-clusters": 3})
@@ -801,7 +799,6 @@ def test_no_run_touches_the_result_of_another_one(tmp_path: Path) -> None:
         assert len(np.load(folder / "centroids.npz")["centroids"]) == k
 
 
-@pytest.mark.usefixtures("undrawn")
 def test_report_metrics_centroids_ledger_and_log_can_be_matched(tmp_path: Path, log: list[str]) -> None:
     root = run_app(tmp_path, data="iris", trust="central", **{"n-clusters": 3})
     parties = ("server", "client-2")
@@ -824,7 +821,6 @@ def test_report_metrics_centroids_ledger_and_log_can_be_matched(tmp_path: Path, 
     assert any(version.startswith("flwr-dpkmeans ") for version in own["versions"])
 
 
-@pytest.mark.usefixtures("undrawn")
 def test_server_and_clients_write_one_model_with_its_schema(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(app_module, "is_simulation", lambda _: True)
     frame = pd.DataFrame({"ward": ["01", "1"] * 150, "age": range(300), "note": "x"})
@@ -840,6 +836,7 @@ def test_server_and_clients_write_one_model_with_its_schema(tmp_path: Path, monk
     assert rows == 300
 
 
+@pytest.mark.drawn
 def test_whole_run_under_central_trust_gives_the_server_a_picture(tmp_path: Path, log: list[str]) -> None:
     tmp_path = run_app(tmp_path, data="iris", trust="central", **{"n-clusters": 3})
     for who in ("server", "client-2"):
@@ -854,7 +851,6 @@ def test_whole_run_under_central_trust_gives_the_server_a_picture(tmp_path: Path
             assert Bounds(*found["bounds"]).unscale(found["scaled"]) == pytest.approx(found["centroids"])
 
 
-@pytest.mark.usefixtures("undrawn")  # but for the curve
 def test_whole_run_that_chooses_k_draws_its_curve(
     tmp_path: Path, log: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -885,7 +881,6 @@ def test_whole_run_that_chooses_k_draws_its_curve(
     assert f"k = {k} was chosen, of at most 12" in log
 
 
-@pytest.mark.usefixtures("undrawn")
 def test_whole_run_with_given_k_has_no_curve(tmp_path: Path, log: list[str]) -> None:
     start = {"n-clusters": 3, "feddp_kmeans.n-init": 2, "server-data": "iris"}
     tmp_path = run_app(tmp_path, data="iris", algorithm="feddp_kmeans", **start)
