@@ -15,7 +15,16 @@ from support.recovery_federation import PLAN, RUN, RecoveryFederation
 from flwr_dpkmeans.errors import CohortError, DisagreementError, LocalMisuseError, PlanError, ProtocolError
 from flwr_dpkmeans.secagg.agreement import Slots
 from flwr_dpkmeans.secagg.keys import MaskedVector
-from flwr_dpkmeans.secagg.messages import Release, ShareReply, ShareRequest, Stage, SumReply, SumRequest, UnmaskReply
+from flwr_dpkmeans.secagg.messages import (
+    Release,
+    ShareReply,
+    ShareRequest,
+    Silence,
+    Stage,
+    SumReply,
+    SumRequest,
+    UnmaskReply,
+)
 from flwr_dpkmeans.secagg.recover import RecoverSession
 
 
@@ -330,6 +339,23 @@ def test_signatures_go_with_the_release_that_they_confirm() -> None:
         assert isinstance(asked, SumRequest)
         assert asked.release is release
         assert asked.confirmations == dict.fromkeys(signers, b"signed")
+
+
+def test_each_stage_closes_with_who_is_missing_and_what_they_did_not_send() -> None:
+    federation = RecoveryFederation.make(10, max_silent=2)
+    session, late = federation.session, 17
+    assert session.due is Stage.SHARE
+    for node, state in federation.states.items():
+        if node != late:
+            federation.states[node], reply = state.share(ShareRequest(session.sharers))
+            session.receive_shares(node, reply)
+    assert session.close(PLAN, blinded=False) == (None, Silence((late,), "shared no keys"))
+    assert (session.due, session.attempt, late in session.roster.node_ids) == (Stage.SUM, 0, False)
+    federation.gone.add(late)
+    session.open_round(1, 3)
+    federation.send(silent=(12,))
+    assert session.close(PLAN, blinded=False) == (None, Silence((12,), "sent no vector"))
+    assert (session.due, session.attempt) == (Stage.UNMASK, 0)
 
 
 def test_a_session_needs_enough_clients_and_room() -> None:
