@@ -14,6 +14,8 @@ from simulations.ray_processes import end_marked
 
 PROJECT = Path(__file__).resolve().parents[2]
 RUN_TIMEOUT = 900.0
+STARTS, TOO_BUSY = 3, "Failed to start local SuperLink within"
+"""Flower's own patience is 15 s, which a machine with other work may take for the first imports."""
 
 
 @dataclass(frozen=True)
@@ -52,15 +54,19 @@ class LocalSuperLink:
         command += ["--federation-config", f"num-supernodes={nodes} client-resources-num-cpus=1"]
         if run_config:
             command += ["--run-config", run_config]
-        return subprocess.run(
-            command,
-            cwd=app,
-            env=self._environment() | ({"PYTHONPATH": os.pathsep.join(map(str, paths))} if paths else {}),
-            capture_output=True,
-            text=True,
-            timeout=RUN_TIMEOUT,
-            check=False,
-        )
+        for _ in range(STARTS):
+            completed = subprocess.run(
+                command,
+                cwd=app,
+                env=self._environment() | ({"PYTHONPATH": os.pathsep.join(map(str, paths))} if paths else {}),
+                capture_output=True,
+                text=True,
+                timeout=RUN_TIMEOUT,
+                check=False,
+            )
+            if TOO_BUSY not in completed.stdout + completed.stderr:
+                break
+        return completed
 
     def stop(self) -> None:
         """End the SuperLink that the first run started, and whatever it started."""
