@@ -171,11 +171,16 @@ def test_flwr_run_runs_it_on_ray(superlink: LocalSuperLink, package: Path, tmp_p
 
 
 @pytest.mark.ray
-def test_an_option_that_it_does_not_have_is_refused_on_ray(superlink: LocalSuperLink, package: Path) -> None:
-    completed = superlink.run("signs.pull=3.0", nodes=2, app=package, paths=(PROJECT, package))
+def test_an_option_that_it_does_not_have_is_refused_on_ray(
+    superlink: LocalSuperLink, package: Path, tmp_path: Path
+) -> None:
+    config = f"signs.pull=3.0 output='{tmp_path / 'out'}'"
+    completed = superlink.run(config, nodes=2, app=package, paths=(PROJECT, package))
     # Flower tells of the failed run by a traceback of its own, after the sentence.
     said = completed.stdout.partition("Traceback")[0]
     assert "pull is 3.0, but it must be a finite number between 0 and 1" in said
+    # Of a run that was refused there is how it ended, and no result.
+    assert {path.name for path in (tmp_path / "out").glob("*/*")} == {"progress.json", "log.jsonl"}
 
 
 @pytest.mark.ray
