@@ -21,7 +21,7 @@ from flwr_dpkmeans.algorithms import noise_budget
 from flwr_dpkmeans.algorithms.kmeans_task import PROJECTED_POINTS, SERVER_POINTS, is_near, is_table, seed_of
 from flwr_dpkmeans.algorithms.server_points import squared_unit
 from flwr_dpkmeans.errors import ConfigurationError
-from flwr_dpkmeans.kmeans.lloyd import clip_rows, is_on_grid, round_to_grid, sum_over_blocks
+from flwr_dpkmeans.kmeans.lloyd import GRID, clip_rows, is_on_grid, round_to_grid, sum_over_blocks
 from flwr_dpkmeans.kmeans.projected import nearest_projected
 from flwr_dpkmeans.privacy.release import PrivacyUnit, ReleasedSum, Sensitivity
 from flwr_dpkmeans.sums.plan import Plan
@@ -118,6 +118,12 @@ def parting_round(known: Known, facts: ServerFacts, share: float) -> noise_budge
             f"{_MOST_POINTS}: give fewer points."
         )
     d, config, centre = known.n_features, known.config, np.asarray(facts.centre)
+    if facts.data_radius > 2.0 * math.sqrt(d):
+        # What grows to fill a larger one would leave the ranges in which labels are exact.
+        raise ConfigurationError(
+            f"data_radius is {facts.data_radius:.4g} in the scaled box, but no row is farther than "
+            f"{2.0 * math.sqrt(d):.4g} from the centre, and reduce_diameter lets rows fill it: leave data_radius out."
+        )
     n, distance = float(known.known_n_examples), connecting_distance(config, d)
     least = n * config.least_weight / 3.0
     crowd = config.epsilon * n * config.least_weight / (200.0 * math.log(max(2, facts.n_points)))
@@ -154,13 +160,14 @@ def parting_round(known: Known, facts: ServerFacts, share: float) -> noise_budge
 def _brought_nearer(points: Array, parts: Any, distance: float, radius: float) -> tuple[Array, float]:
     """What to add to each point, and the power of two by which all may grow then; nothing and 1 where that gains none.
 
-    A part of one point has no diameter, but rows around it: no part counts as narrower than the connecting distance.
+    A part of one point has no diameter, but rows around it: no part counts as narrower than the connecting distance, or
+    than a step of the grid, below which parts would come to lie on each other.
     """
     none = np.zeros_like(points), 1.0
     groups = [points[parts == part] for part in range(int(parts.max(initial=-1)) + 1)]
     if len(groups) < 2:
         return none
-    widest = max([distance, *[float(np.linalg.norm(one[:, None] - one, axis=2).max()) for one in groups]])
+    widest = max([distance, 1.0 / GRID, *[float(np.linalg.norm(one[:, None] - one, axis=2).max()) for one in groups]])
     places = np.zeros((len(groups), points.shape[1]))
     places[:, 0] = SPACING * widest * (np.arange(len(groups)) - 0.5 * (len(groups) - 1))
     shifts = round_to_grid((places - np.stack([one[0] for one in groups]))[parts])
