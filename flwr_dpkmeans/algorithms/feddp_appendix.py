@@ -119,10 +119,9 @@ def parting_round(known: Known, facts: ServerFacts, share: float) -> noise_budge
         )
     d, config, centre = known.n_features, known.config, np.asarray(facts.centre)
     if facts.data_radius > 2.0 * math.sqrt(d):
-        # What grows to fill a larger one would leave the ranges in which labels are exact.
-        raise ConfigurationError(
-            f"data_radius is {facts.data_radius:.4g} in the scaled box, but no row is farther than "
-            f"{2.0 * math.sqrt(d):.4g} from the centre, and reduce_diameter lets rows fill it: leave data_radius out."
+        raise ConfigurationError(  # rows that grow to fill it leave the ranges in which labels are exact
+            f"data_radius is {facts.data_radius:.4g} in the scaled box, but with reduce_diameter it may be at most "
+            f"{2.0 * math.sqrt(d):.4g}, beyond which there are no rows: leave it out."
         )
     n, distance = float(known.known_n_examples), connecting_distance(config, d)
     least = n * config.least_weight / 3.0
@@ -160,8 +159,8 @@ def parting_round(known: Known, facts: ServerFacts, share: float) -> noise_budge
 def _brought_nearer(points: Array, parts: Any, distance: float, radius: float) -> tuple[Array, float]:
     """What to add to each point, and the power of two by which all may grow then; nothing and 1 where that gains none.
 
-    A part of one point has no diameter, but rows around it: no part counts as narrower than the connecting distance, or
-    than a step of the grid, below which parts would come to lie on each other.
+    A part of one point has no diameter, but rows around it: no part counts as narrower than the connecting distance or
+    a step of the grid, below which parts would come to lie on each other.
     """
     none = np.zeros_like(points), 1.0
     groups = [points[parts == part] for part in range(int(parts.max(initial=-1)) + 1)]

@@ -280,8 +280,7 @@ def covariance_round(setting: Setting) -> PlannedSum:
         start = _first_proxies if setting.plan.n_passes else _without_proxies
         return start(setting, state.changed(**{SPREAD: as_length(found.spread)}), found)
 
-    reads = (CENTRE, SPREAD)
-    admits = setting.admitting(reads)
+    reads, admits = (CENTRE, SPREAD), setting.admitting((CENTRE, SPREAD))
     return parts, PrivateSum("covariance", (), statistic, advance, None, reads, admits, unrounded=unrounded)
 
 

@@ -71,10 +71,7 @@ class Bytecode:
     """To what has the fork's beginning; it is closed before the app runs, which could write there otherwise."""
 
     def write(self, digest: str, target: Path, archive: zipfile.ZipFile) -> None:
-        """Add compiled files to an app that was just unpacked; Python holds them against nothing.
-
-        They are made of the bytes that were hashed: files in the folder may have been changed since.
-        """
+        """Add what the bytes that were hashed compile to; Python holds it against no file, which may have changed."""
         with os.fdopen(self.pipe, "wb") as pipe:
             files = self.known.get(digest)
             if files is None:
@@ -89,7 +86,7 @@ class Bytecode:
 
 
 def _compiled(source: bytes, name: str) -> bytes:
-    """What Python reads in the place of a file, without a look at it; what is no Python is left to fail as such."""
+    """What Python reads in the place of a file without a look at it; nothing where that is no Python."""
     with contextlib.suppress(SyntaxError, ValueError):
         code = marshal.dumps(compile(source, name, "exec", dont_inherit=True))
         return importlib.util.MAGIC_NUMBER + b"\1\0\0\0" + importlib.util.source_hash(source) + code

@@ -2,9 +2,8 @@
 
 The node stays one client: masks, noise, ledger and identity are its own. The cluster's workers send it sums on the
 grid, which add up exactly, so that its vector has the same bits as if it held all rows itself. That takes a statistic
-that is a sum over rows, as at record level; at client level, what is clipped is the sum of all of them. A sum that is
-rounded to the grid at its end (of outer products) is rounded by the node: one rounding of each block would be more than
-its sensitivity has room for.
+that is a sum over rows, as at record level; at client level, what is clipped is the sum of all of them. What is
+rounded at the end (outer products) the node rounds: a sensitivity has room for one rounding, not for one of each block.
 """
 
 from __future__ import annotations
@@ -94,8 +93,7 @@ class ClusterClient(KMeansClient):
 
         def added(data: Any) -> Array:
             answers = data.map_batches(of_block, batch_size=_BLOCK_ROWS, batch_format="pyarrow").iter_rows()
-            # Whole numbers by themselves: what is behind the point keeps its last digits, whatever it is added to.
-            total: Array = np.zeros((2, 1))
+            total: Array = np.zeros((2, 1))  # whole numbers, and what is behind the point, with its last digits
             for answer in chain(of_block(self._empty).to_pylist(), answers):
                 if answer["failed"]:
                     raise DataError(f"a block of the table on a Ray cluster cannot be summed: {answer['failed']}")

@@ -169,7 +169,7 @@ def test_what_cannot_help_is_warned_of() -> None:
         ({"reduce_diameter": False}, "least_weight is 0.25, but nothing needs it"),
         ({"n_examples": None}, "declare n_examples"),
         ({"unit": "client"}, "choose unit='record'"),
-        ({"radius": 2.9}, "but no row is farther than 2.828"),
+        ({"radius": 2.9}, "but with reduce_diameter it may be at most 2.828"),
     ],
 )
 def test_what_they_need_is_asked_for(values: dict[str, Any], word: str) -> None:
