@@ -98,8 +98,8 @@ def least_rows(config: Run) -> float:
 
 def simplify_steps(config: Run, n_server: int) -> int:
     """Histograms of Algorithm 4: t = 0 to T = 10 log(4 log|Q| / (epsilon w_min))."""
-    inside = 4.0 * math.log(max(2, n_server)) / (config.epsilon * config.least_weight)
-    return 1 + max(0, math.ceil(10.0 * math.log(inside)))
+    log_inside = math.log(4.0 * math.log(max(2, n_server))) - math.log(config.epsilon) - math.log(config.least_weight)
+    return 1 + max(0, math.ceil(10.0 * log_inside))
 
 
 def _histogram(known: Known, facts: ServerFacts, share: float) -> list[noise_budget.ReleasePart]:

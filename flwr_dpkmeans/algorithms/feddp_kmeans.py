@@ -135,7 +135,7 @@ class FedDPKMeansOptions(ChooseKOptions):
     )
     least_weight: float | None = real(
         None,
-        0.0,
+        1e-9,
         1.0,
         "0.1",
         "w_min, the smallest cluster's part of the rows, which these two need as public knowledge",
