@@ -21,7 +21,7 @@ from flwr_dpkmeans.algorithms import noise_budget
 from flwr_dpkmeans.algorithms.kmeans_task import PROJECTED_POINTS, SERVER_POINTS, is_near, is_table, seed_of
 from flwr_dpkmeans.algorithms.server_points import squared_unit
 from flwr_dpkmeans.errors import ConfigurationError
-from flwr_dpkmeans.kmeans.lloyd import clip_rows, is_on_grid, round_to_grid, sum_over_blocks
+from flwr_dpkmeans.kmeans.lloyd import GRID, clip_rows, is_on_grid, round_to_grid, sum_over_blocks
 from flwr_dpkmeans.kmeans.projected import nearest_projected
 from flwr_dpkmeans.privacy.release import PrivacyUnit, ReleasedSum, Sensitivity
 from flwr_dpkmeans.sums.plan import Plan
@@ -98,8 +98,8 @@ def least_rows(config: Run) -> float:
 
 def simplify_steps(config: Run, n_server: int) -> int:
     """Histograms of Algorithm 4: t = 0 to T = 10 log(4 log|Q| / (epsilon w_min))."""
-    inside = 4.0 * math.log(max(2, n_server)) / (config.epsilon * config.least_weight)
-    return 1 + max(0, math.ceil(10.0 * math.log(inside)))
+    log_inside = math.log(4.0 * math.log(max(2, n_server))) - math.log(config.epsilon) - math.log(config.least_weight)
+    return 1 + max(0, math.ceil(10.0 * log_inside))
 
 
 def _histogram(known: Known, facts: ServerFacts, share: float) -> list[noise_budget.ReleasePart]:
@@ -118,6 +118,11 @@ def parting_round(known: Known, facts: ServerFacts, share: float) -> noise_budge
             f"{_MOST_POINTS}: give fewer points."
         )
     d, config, centre = known.n_features, known.config, np.asarray(facts.centre)
+    if facts.data_radius > 2.0 * math.sqrt(d):
+        raise ConfigurationError(  # rows that grow to fill it leave the ranges in which labels are exact
+            f"data_radius is {facts.data_radius:.4g} in the scaled box, but with reduce_diameter it may be at most "
+            f"{2.0 * math.sqrt(d):.4g}, beyond which there are no rows: leave it out."
+        )
     n, distance = float(known.known_n_examples), connecting_distance(config, d)
     least = n * config.least_weight / 3.0
     crowd = config.epsilon * n * config.least_weight / (200.0 * math.log(max(2, facts.n_points)))
@@ -154,13 +159,14 @@ def parting_round(known: Known, facts: ServerFacts, share: float) -> noise_budge
 def _brought_nearer(points: Array, parts: Any, distance: float, radius: float) -> tuple[Array, float]:
     """What to add to each point, and the power of two by which all may grow then; nothing and 1 where that gains none.
 
-    A part of one point has no diameter, but rows around it: no part counts as narrower than the connecting distance.
+    A part of one point has no diameter, but rows around it: no part counts as narrower than the connecting distance or
+    a step of the grid, below which parts would come to lie on each other.
     """
     none = np.zeros_like(points), 1.0
     groups = [points[parts == part] for part in range(int(parts.max(initial=-1)) + 1)]
     if len(groups) < 2:
         return none
-    widest = max([distance, *[float(np.linalg.norm(one[:, None] - one, axis=2).max()) for one in groups]])
+    widest = max([distance, 1.0 / GRID, *[float(np.linalg.norm(one[:, None] - one, axis=2).max()) for one in groups]])
     places = np.zeros((len(groups), points.shape[1]))
     places[:, 0] = SPACING * widest * (np.arange(len(groups)) - 0.5 * (len(groups) - 1))
     shifts = round_to_grid((places - np.stack([one[0] for one in groups]))[parts])

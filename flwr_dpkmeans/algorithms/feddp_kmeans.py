@@ -135,7 +135,7 @@ class FedDPKMeansOptions(ChooseKOptions):
     )
     least_weight: float | None = real(
         None,
-        0.0,
+        1e-9,
         1.0,
         "0.1",
         "w_min, the smallest cluster's part of the rows, which these two need as public knowledge",
@@ -381,8 +381,11 @@ def outer_product_round(known: Known, facts: ServerFacts, share: float) -> noise
         )
         moved = Sensitivity(Norm.L2, bound, PrivacyUnit.RECORD, because)
 
+    def unrounded(points: Array, state: State) -> Sequence[Array]:
+        return [projected.outer_product_triangle(points, lambda rows: centred(rows, facts, radius, state))]
+
     def statistic(points: Array, state: State) -> Sequence[Array]:
-        triangle = projected.outer_product_triangle(points, lambda rows: centred(rows, facts, radius, state))
+        (triangle,) = unrounded(points, state)
         return [clip_vector(triangle, facts.outer_product_bound) if per_client else round_to_grid(triangle)]
 
     def advance(state: State, released: ReleasedSum) -> State:
@@ -400,7 +403,7 @@ def outer_product_round(known: Known, facts: ServerFacts, share: float) -> noise
 
     parts = [noise_budget.ReleasePart("outer_product", (size,), moved, share, moved.bound)]
     reads, admits = _with_parts(known, facts, (), None)
-    return parts, PrivateSum("outer-product", (), statistic, advance, radius, reads, admits)
+    return parts, PrivateSum("outer-product", (), statistic, advance, radius, reads, admits, unrounded=unrounded)
 
 
 def outer_product_rounding(size: int) -> float:

@@ -260,10 +260,13 @@ def covariance_round(setting: Setting) -> PlannedSum:
     parts = setting.parts("covariance")
     d, n, factor = setting.n_features, setting.public.n_units, setting.options.covariance_clip
 
-    def statistic(points: Array, state: State) -> Sequence[Array]:
+    def unrounded(points: Array, state: State) -> Sequence[Array]:
         centre, clip = state[CENTRE], factor * _length(state, SPREAD)
         triangle = outer_product_triangle(points, lambda rows: unit_residuals(rows - centre, clip))
-        sent = setting.sent([triangle], len(points), parts)
+        return setting.sent([triangle], len(points), parts)
+
+    def statistic(points: Array, state: State) -> Sequence[Array]:
+        sent = unrounded(points, state)
         return sent if setting.per_client else [round_to_grid(sent[0])]
 
     def advance(state: State, released: ReleasedSum) -> State:
@@ -277,8 +280,8 @@ def covariance_round(setting: Setting) -> PlannedSum:
         start = _first_proxies if setting.plan.n_passes else _without_proxies
         return start(setting, state.changed(**{SPREAD: as_length(found.spread)}), found)
 
-    reads = (CENTRE, SPREAD)
-    return parts, PrivateSum("covariance", (), statistic, advance, None, reads, setting.admitting(reads))
+    reads, admits = (CENTRE, SPREAD), setting.admitting((CENTRE, SPREAD))
+    return parts, PrivateSum("covariance", (), statistic, advance, None, reads, admits, unrounded=unrounded)
 
 
 def _first_proxies(setting: Setting, state: State, found: numerics.Ellipsoid) -> State:

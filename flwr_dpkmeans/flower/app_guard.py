@@ -20,12 +20,11 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import importlib
+import importlib.util
 import io
 import json
 import marshal
 import os
-import py_compile
 import re
 import select
 import shlex
@@ -71,22 +70,27 @@ class Bytecode:
     pipe: int
     """To what has the fork's beginning; it is closed before the app runs, which could write there otherwise."""
 
-    def write(self, digest: str, target: Path) -> None:
-        """Add compiled files to an app that was just unpacked; Python holds them against nothing."""
+    def write(self, digest: str, target: Path, archive: zipfile.ZipFile) -> None:
+        """Add what the bytes that were hashed compile to; Python holds it against no file, which may have changed."""
         with os.fdopen(self.pipe, "wb") as pipe:
             files = self.known.get(digest)
             if files is None:
-                unchecked = py_compile.PycInvalidationMode.UNCHECKED_HASH
-                made = (
-                    py_compile.compile(str(one), quiet=2, invalidation_mode=unchecked) for one in target.rglob("*.py")
-                )
-                files = {os.path.relpath(one, target): Path(one).read_bytes() for one in made if one}
+                names = [name for name in archive.namelist() if name.endswith(".py")]
+                files = {importlib.util.cache_from_source(name): _compiled(archive.read(name), name) for name in names}
                 with contextlib.suppress(BrokenPipeError):
                     pipe.write(marshal.dumps({digest: files}))
                     pipe.flush()
         for name, content in files.items():
             (target / name).parent.mkdir(exist_ok=True)
             (target / name).write_bytes(content)
+
+
+def _compiled(source: bytes, name: str) -> bytes:
+    """What Python reads in the place of a file without a look at it; nothing where that is no Python."""
+    with contextlib.suppress(SyntaxError, ValueError):
+        code = marshal.dumps(compile(source, name, "exec", dont_inherit=True))
+        return importlib.util.MAGIC_NUMBER + b"\1\0\0\0" + importlib.util.source_hash(source) + code
+    return b""
 
 
 @dataclass(frozen=True)
@@ -124,8 +128,8 @@ class Guard:
         try:
             with zipfile.ZipFile(io.BytesIO(content)) as archive:
                 archive.extractall(target)
-            if self.bytecode:
-                self.bytecode.write(digest, target)
+                if self.bytecode:
+                    self.bytecode.write(digest, target, archive)
         except OSError as error:
             shutil.rmtree(target, ignore_errors=True)
             raise GuardError(f"{target} cannot be written ({error.strerror}): make room on its disk.") from error

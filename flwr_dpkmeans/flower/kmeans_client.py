@@ -153,6 +153,8 @@ class KMeansClient(NumPyClient):
             found = Found(box=(lower, upper)) if lower else Found()
             return plan.task.preliminary_statistic(plan, index, self._ordered(plan), found), 0, {}
         step = build_algorithm(plan).rounds[index - 1]
+        if config.get("unrounded") and step.unrounded:
+            step = replace(step, statistic=step.unrounded)
         state, started = _state(parameters, config), time.monotonic()
         arrays = list(step.arrays_of(self._grid_points(plan), state, self._classes(plan, step), self.beside))
         if isinstance(self._points, Rows):

@@ -2,7 +2,8 @@
 
 The node stays one client: masks, noise, ledger and identity are its own. The cluster's workers send it sums on the
 grid, which add up exactly, so that its vector has the same bits as if it held all rows itself. That takes a statistic
-that is a sum over rows, as at record level; at client level, what is clipped is the sum of all of them.
+that is a sum over rows, as at record level; at client level, what is clipped is the sum of all of them. What is
+rounded at the end (outer products) the node rounds: a sensitivity has room for one rounding, not for one of each block.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from flwr_dpkmeans.data.readers import ON_RAY
 from flwr_dpkmeans.data.tables import Table
 from flwr_dpkmeans.errors import ConfigurationError, DataError, DPKMeansError
 from flwr_dpkmeans.flower.kmeans_client import STATISTIC, KMeansClient, Scalar, held_by, logger, plan_of
+from flwr_dpkmeans.kmeans.lloyd import round_to_grid
 from flwr_dpkmeans.log import where_raised
 from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.privacy.release import PrivacyUnit
@@ -65,13 +67,14 @@ class ClusterClient(KMeansClient):
         if config.get("task") != STATISTIC:
             return super().fit(parameters, config)
         plan, index = plan_of(config), int(config["round"])
-        in_blocks = plan.discovers(index) or build_algorithm(plan).rounds[index - 1].in_blocks
-        if plan.settings.unit is not PrivacyUnit.RECORD or not in_blocks:
+        step = None if plan.discovers(index) else build_algorithm(plan).rounds[index - 1]
+        if plan.settings.unit is not PrivacyUnit.RECORD or not (step is None or step.in_blocks):
             raise ConfigurationError(
                 f"round {index} of the plan is no sum over blocks of rows, which is all that a Ray cluster sums: plan "
                 "at record level with a statistic that takes blocks, or give the rows as one file."
             )
-        return [self._summed(partial(_statistic, parameters=parameters, config=config))], 0, {}
+        total = self._summed(partial(_statistic, parameters=parameters, config=config | {"unrounded": True}))
+        return [round_to_grid(total) if step is not None and step.unrounded else total], 0, {}
 
     def outside(self, config: dict[str, Scalar]) -> Array:
         """As `KMeansClient.outside`."""
@@ -90,12 +93,12 @@ class ClusterClient(KMeansClient):
 
         def added(data: Any) -> Array:
             answers = data.map_batches(of_block, batch_size=_BLOCK_ROWS, batch_format="pyarrow").iter_rows()
-            total = np.zeros(1)
+            total: Array = np.zeros((2, 1))  # whole numbers, and what is behind the point, with its last digits
             for answer in chain(of_block(self._empty).to_pylist(), answers):
                 if answer["failed"]:
                     raise DataError(f"a block of the table on a Ray cluster cannot be summed: {answer['failed']}")
-                total = total + np.frombuffer(answer["found"])
-            return total
+                total = total + np.divmod(np.frombuffer(answer["found"]), 1.0)
+            return np.asarray(total.sum(axis=0))
 
         n_rows, *_ = total = self._on_cluster(added)
         logger.info("%d rows on a Ray cluster, %.3g a second", n_rows, n_rows / (time.monotonic() - started))

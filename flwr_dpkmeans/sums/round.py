@@ -181,6 +181,9 @@ class PrivateSum:
     """Whether the statistic, of its points and labels, takes nothing but shape and slices: one of a table beyond memory
     has each block of it at a time. At record level it is then a sum over rows, so that blocks may be summed elsewhere.
     Others get an array."""
+    unrounded: Callable[[Array, State], Sequence[Array]] | None = None
+    """Where the statistic rounds a sum of rows at the end: the sum before. Blocks are added up so, and rounded once, as
+    the sensitivity has room for one rounding of each client's sum."""
     profiles: bool = False
     """Whether its points have the columns of a profile behind their own, which no other round sees."""
 

@@ -85,12 +85,13 @@ def balcan(
     )
     clipped, projected = table.clipped_and_projected(generator)
     cells, search = lines[:2]
+    # Before anything is released, since it refuses what is too slow.
+    sampler = CoverageSampler(1.0 / search.noise_scale, byte_source(source, generator))
     shifts = round_to_grid(generator.uniform(-1.0, 1.0, (N_TREES, table.n_components)))
     found = [tree_centres(projected, n_levels, cells.noise_scale, table.n_examples, one, source) for one in shifts]
     # Fewer than clusters are filled up by uniform points.
     uniform = generator.uniform(-1.0, 1.0, (max(0, n_clusters - sum(map(len, found))), table.n_components))
     candidates = round_to_grid(np.clip(np.concatenate([*found, uniform]), -1.0, 1.0))
-    sampler = CoverageSampler(1.0 / search.noise_scale, byte_source(source, generator))
     start = generator.choice(len(candidates), n_clusters, replace=False)
     chosen = local_search(exact_distances(projected, candidates), start, table.n_components, sampler)
     return average_twice(clipped, projected, candidates[chosen], lines, source)
@@ -134,9 +135,9 @@ def draft_search(
 
 
 def _pure_line(event: PureRelease, sensitivity: Sensitivity, noise: str, mechanism: str, proof: str) -> CentralLine:
-    """What is told of a pure release, whose scale is never below the priced one."""
+    """What is told of a pure release, whose scale is never below the priced one, or a whole number's step."""
     row, bound = sensitivity.proof
-    scale = math.nextafter(sensitivity.bound / event.epsilon, math.inf)
+    scale = max(1.0, math.nextafter(sensitivity.bound / event.epsilon, math.inf))
     return CentralLine(event, sensitivity.bound, scale, f"{mechanism}: {bound} [{row}, {proof}].", noise)
 
 

@@ -23,7 +23,12 @@ from flwr_dpkmeans.data.tables import Layout, load_stated
 from flwr_dpkmeans.errors import ConfigurationError, DataError
 from flwr_dpkmeans.flower import engines
 from flwr_dpkmeans.flower.client_app import load_client, node_settings
+from flwr_dpkmeans.flower.kmeans_client import STATISTIC, KMeansClient
 from flwr_dpkmeans.flower.ray_cluster import ClusterClient
+from flwr_dpkmeans.options import parse_config
+from flwr_dpkmeans.sums.draft import draft_plan
+from flwr_dpkmeans.sums.task import ServerFacts
+from flwr_dpkmeans.sums.wire import dump_plan
 
 BY_RECORD = [run for run in RUNS if run[0][2] == "record" and run[1] == "inprocess"]
 
@@ -85,6 +90,30 @@ def test_a_statistic_that_is_summed_elsewhere_has_the_same_bits(task: str, reque
     whole = found()
     request.getfixturevalue("elsewhere")
     assert found() == whole
+
+
+@pytest.mark.usefixtures("elsewhere")
+@pytest.mark.parametrize(("algorithm", "name"), [("proxy_lloyd", "covariance"), ("feddp_kmeans", "outer-product")])
+def test_a_sum_that_is_rounded_at_its_end_is_rounded_once(algorithm: str, name: str) -> None:
+    # The sensitivity has room for one rounding. Pairs of rows that are rounded up become pairs that are rounded down
+    # where one more row comes first, so that rounding each block would move an entry by half a step for each.
+    facts = ServerFacts(5, (0.0, 0.0), 1.5, 2.0) if algorithm == "feddp_kmeans" else None
+    run = parse_config(n_clusters=2, algorithm=algorithm, bounds=((-1.0,), (1.0,)), n_examples=280, trust="distributed")
+    plan = draft_plan(run, run_id=1, n_clients=2, seed=0, n_features=2, server=facts)
+    (index,) = (place for place, one in enumerate(plan.rounds, 1) if one.name == name)
+    arrays = {"centroids": np.zeros((2, 2)), "counts": np.zeros(2), "centre": np.zeros(2), "spread": np.ones(1)}
+    config: dict[str, Any] = {
+        "task": STATISTIC,
+        "plan": dump_plan(plan),
+        "round": index,
+        "arrays": json.dumps([*arrays]),
+    }
+    rows = np.random.default_rng(3).uniform(-1, 1, (280, 2))
+
+    def found(client: Any) -> Any:
+        return np.ravel(client(rows, feature_names=("a", "b")).fit([*arrays.values(), np.zeros(0)], config)[0])
+
+    assert found(engines.KMeansClient).tolist() == found(KMeansClient).tolist()
 
 
 @pytest.mark.usefixtures("elsewhere")

@@ -292,7 +292,7 @@ def test_a_guarded_program_takes_nothing_from_variables_and_the_working_folder(t
 
 
 _TWINS = """
-import pathlib, runpy, sys, time
+import pathlib, runpy, sys, time, zipfile
 guard = runpy.run_path(sys.argv[1])
 guard["_forked"].__globals__["_EARLY"] = ("no_such_module", "colorsys")
 forked = guard["_forked"](pathlib.Path(sys.argv[2]))
@@ -302,7 +302,7 @@ import os, signal
 words, bytecode = forked
 if len(words) > 2:
     words.append(len(bytecode.known))
-    bytecode.write("a" * 64, pathlib.Path(words[2]))
+    bytecode.write("a" * 64, pathlib.Path(words[2]), zipfile.ZipFile(words[3]))
 print(words, "colorsys" in sys.modules, signal.getsignal(signal.SIGCHLD) == signal.SIG_DFL, os.getpid(), flush=True)
 """
 
@@ -324,14 +324,18 @@ def test_the_process_of_each_message_is_a_fork_that_ends_with_what_starts_apps(t
         said = [superexec.stdout.readline().rpartition(" ") for _ in range(2)]
         assert sorted(line for line, _, _ in said) == ["['--token', '1'] True True", "['--token', 'a b\\n'] True True"]
         assert len({*(process for _, _, process in said), str(superexec.pid)}) == 3
-        # What the first fork compiled, the twin gives to later ones: files that lie about are not asked.
+        # What the first fork compiled, the twin gives to later ones. Files that lie about are never asked: even in the
+        # first one they may have been changed since they were unpacked.
         for number, mark in enumerate(("reviewed", "poison")):
             target = tmp_path / mark
             target.mkdir()
-            (target / "counted.py").write_text(f"MARK = {mark!r}")
+            (target / "counted.py").write_text("MARK = 'poison'")
+            with zipfile.ZipFile(hashed := tmp_path / f"{mark}.fab", "w") as archive:
+                archive.writestr("counted.py", f"MARK = {mark!r}")
+                archive.writestr("no_python.py", "(")
             deadline = time.monotonic() + 20.0
             while True:
-                assert guards._handed_over(messages, ["--token", "2", str(target)])
+                assert guards._handed_over(messages, ["--token", "2", str(target), str(hashed)])
                 *_, known = ast.literal_eval(superexec.stdout.readline().rpartition("] ")[0] + "]")
                 if known == number:
                     break

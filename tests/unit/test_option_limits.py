@@ -67,7 +67,7 @@ REAL: dict[type, list[tuple[str, Any, float, float, str]]] = {
         ("indicators_bound", None, 0.0, math.inf, "10.0"),
         ("sums_bound", None, 0.0, math.inf, "400.0"),
         ("counts_bound", None, 0.0, math.inf, "30.0"),
-        ("least_weight", None, 0.0, 1.0, "0.1"),
+        ("least_weight", None, 1e-9, 1.0, "0.1"),
         ("deviation", None, 0.0, math.inf, "0.5"),
         ("tolerance", None, 0.0, math.inf, "0.01"),
     ],

@@ -259,8 +259,12 @@ def test_few_full_cells_and_little_budget_end_well() -> None:
     result = run(np.full((20, 4), 0.5), 9, epsilon=0.3)
     assert result.centroids.shape == (9, 4)
     assert np.abs(result.centroids).max() <= 1.0
+    unasked = Script([])
     with pytest.raises(PlanError, match="the rate of the selections is"):
-        run(clusters(50), 3, epsilon=1e-3)
+        run(clusters(50), 3, epsilon=1e-3, source=unasked)
+    assert unasked.asked == []  # nothing was released before
+    # Noise of less than a step is not drawn.
+    assert run(clusters(300), 3, epsilon=50.0).lines[0].noise_scale == 1.0
 
 
 @pytest.mark.parametrize(

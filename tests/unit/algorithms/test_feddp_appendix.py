@@ -78,6 +78,14 @@ def test_points_that_stand_for_nobody_are_left_out_and_one_part_stays_where_it_i
     assert not state[appendix.SHIFTS].any()
 
 
+def test_parts_never_come_to_lie_on_each_other() -> None:
+    # Rows of the second part would be brought back to the first one.
+    plan, server = plan_of(deviation=1e-12), round_to_grid(MEANS)
+    state = parted(plan, server, np.full(40, N / 4.0))
+    assert state[appendix.ZOOM][0] > 1.0
+    assert np.array_equal(appendix.moved_back(appendix.moved_rows(server, state), state), server)
+
+
 def neighbours(step: Any, state: State, bound: float) -> None:
     """One row more never moves the vector by more, wherever it lies."""
     rows = drawn(5, 3)
@@ -161,6 +169,8 @@ def test_what_cannot_help_is_warned_of() -> None:
         ({"reduce_diameter": False}, "least_weight is 0.25, but nothing needs it"),
         ({"n_examples": None}, "declare n_examples"),
         ({"unit": "client"}, "choose unit='record'"),
+        ({"least_weight": 1e-300}, "must be a finite number between 1e-09 and 1"),
+        ({"radius": 2.9}, "but with reduce_diameter it may be at most 2.828"),
     ],
 )
 def test_what_they_need_is_asked_for(values: dict[str, Any], word: str) -> None:
