@@ -21,6 +21,8 @@ from simulations.deploy.invitation import Invitation
 
 HOST = "127.0.0.1"
 """The SuperLink serves everybody who reaches its port, so that it is this machine's alone."""
+GUARDED = "guarded-programs"
+"""In the home of who runs apps: the programs that Flower starts."""
 LEAST_DAYS = 30
 """Of a certificate, below which its owner is told to get a new one."""
 LEAST_FREE = 100 * 2**20

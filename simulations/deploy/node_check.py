@@ -36,7 +36,6 @@ from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError, PeerError, l
 from flwr_dpkmeans.flower import app_guard
 from flwr_dpkmeans.flower.ray_cluster import ClusterClient, summed_elsewhere
 from flwr_dpkmeans.flower.server_app import run_keys, strategy_from_run_config
-from flwr_dpkmeans.flower.strategy import first_plan
 from flwr_dpkmeans.node.guard import NodeGuard, NodeSettings, unfinished_sentence
 from flwr_dpkmeans.node.identity import Identity
 from flwr_dpkmeans.node.ledger import FileLedger, unfinished
@@ -278,7 +277,7 @@ class NodeCheck:
         try:
             strategy = strategy_from_run_config({**assumed, **stated}, simulated=False)
             config = strategy.config
-            plan, _ = first_plan(config, strategy._server_points, run_id=1, n_clients=config.n_clients or 0)
+            plan = strategy.draft(config.n_clients or 0)
             ledger, identity = FileLedger(options.ledger), Identity.load(options.identity)
             guard = NodeGuard(NodeSettings(rules, ledger, options.data_name, identity=identity), plan.run_id, 0, 0, 0.0)
             guard.require_allowed(plan)
