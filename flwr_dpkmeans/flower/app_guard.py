@@ -57,6 +57,7 @@ _RUNNING = {
 """Where the program of such an app is, and what unpacks and loads one."""
 _HASH = re.compile(r"[0-9a-f]{64}")
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,99}")
+_REPORT_SECONDS = 60.0
 _MESSAGES = "messages"
 """A pipe, in which a line is what a message's process is started with."""
 _EARLY = (
@@ -316,17 +317,22 @@ def put_before_flower(guard: Guard, app: str = CLIENT_APP, tell: int | None = No
 
 def _telling(pull: Callable[..., Any], tell: int) -> Callable[..., Any]:
     """What asks for a message, and tells what to answer if its app is killed."""
-    from flwr.app import Error, Message
-    from flwr.common.constant import ErrorCode
 
     def pulled(client: Any) -> Any:
         message, context, *others = pull(client)
-        crashed = Message(Error(ErrorCode.CLIENT_APP_CRASHED, "ClientApp was killed."), reply_to=message)
         with os.fdopen(tell, "wb") as pipe:
-            pipe.write(pickle.dumps((context.node_id, crashed)))
+            pipe.write(pickle.dumps(_crashed(message, context)))
         return message, context, *others
 
     return pulled
+
+
+def _crashed(message: Any, context: Any, *_: object) -> tuple[int, Any]:
+    from flwr.app import Error, Message
+    from flwr.common.constant import ErrorCode
+
+    error = Error(ErrorCode.CLIENT_APP_CRASHED, "ClientApp was killed.")
+    return context.node_id, Message(error, reply_to=message)
 
 
 def _stood_by(app: str, words: list[str], others: int) -> int:
@@ -363,11 +369,14 @@ def _report(app: str, words: list[str], answer: bytes, why: str) -> None:
         RuntimeTokenHttpInterceptor(given["--token"]),
     ]
     where, retries = given["--runtime-api-address"], make_simple_http_retry_invoker()
+    retries.max_time = _REPORT_SECONDS  # what it would be said to may have been killed, too
     known = (where, "--insecure" in words, given.get("--root-certificates"))
     client = RuntimeHttpClient.from_server_address(*known, signs, retry_invoker=retries)
-    if answer:
-        node, message = pickle.loads(answer)
-        importlib.import_module(_RUNNING[app][1]).push_message(client, message, SimpleNamespace(node_id=node))
+    if app == CLIENT_APP:
+        # A task that ends without an answer would be waited for for ever, so that it is pulled if that was not done.
+        running = importlib.import_module(_RUNNING[app][1])
+        node, message = pickle.loads(answer) if answer else _crashed(*running.pull_task_input(client))
+        running.push_message(client, message, SimpleNamespace(node_id=node))
     details = f"its app was killed ({why}); what nodes have charged stays charged: look at ledgers, start a new run."
     client.PushTaskOutput(PushTaskOutputRequest(sub_status=SubStatus.FAILED, details=details))
 

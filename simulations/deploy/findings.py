@@ -17,6 +17,7 @@ from pathlib import Path
 
 from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError
 from flwr_dpkmeans.flower.app_guard import GuardError, digest_of
+from flwr_dpkmeans.log import printable
 from simulations.deploy.invitation import Invitation
 
 HOST = "127.0.0.1"
@@ -47,7 +48,7 @@ class Finding:
     says: str
 
     def __str__(self) -> str:
-        return f"{self.verdict:<6}{self.item + ':':<12}{self.says}"
+        return f"{self.verdict:<6}{self.item + ':':<12}{printable(self.says)}"
 
 
 class NoteError(Exception):

@@ -17,6 +17,7 @@ import zipfile
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 from flwr.app import Message, RecordDict
@@ -249,14 +250,24 @@ def test_an_app_that_is_killed_is_answered_for(monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.setattr(RuntimeHttpClient, "from_server_address", lambda *given, **_: said.append(given) or client)
     monkeypatch.setattr(run_clientapp, "push_message", lambda *given: said.append(given))
     words = ["--runtime-api-address", "127.0.0.1:9", "--token", "ab", "--insecure", "--parent-pid", "1"]
+    monkeypatch.setattr(run_clientapp, "pull_task_input", lambda _: pulled)
     guards._report(guards.CLIENT_APP, words, answer, "SIGKILL")
     (address, insecure, root, _), (_, reply, context), output = said
     assert (address, insecure, root, context.node_id) == ("127.0.0.1:9", True, None, 7)
     assert (reply.error.code, reply.metadata.reply_to_message_id, reply.metadata.dst_node_id) == (8, "asked", 0)
     assert (output.sub_status, output.details[:37]) == ("failed", "its app was killed (SIGKILL); what no")
+    del said[:]
+    guards._report(guards.CLIENT_APP, words, b"", "SIGKILL")  # before it had asked for its message
+    assert (said[1][1].metadata.reply_to_message_id, said[2].sub_status) == ("asked", "failed")
+    monkeypatch.setattr(run_clientapp, "pull_task_input", MagicMock(side_effect=RuntimeError))
+    del said[:]
+    with pytest.raises(RuntimeError):  # then Flower misses its signs of life, and answers
+        guards._report(guards.CLIENT_APP, words, b"", "SIGKILL")
+    assert len(said) == 1
+    del said[:]
     guards._report(guards.SERVER_APP, [*words[:4], "--root-certificates", "ca.crt"], b"", "SIGSEGV")
-    assert said[3][:3] == ("127.0.0.1:9", False, "ca.crt")
-    assert [type(one).__name__ for one in said[4:]] == ["PushTaskOutputRequest"]
+    assert said[0][:3] == ("127.0.0.1:9", False, "ca.crt")
+    assert [type(one).__name__ for one in said[1:]] == ["PushTaskOutputRequest"]
 
 
 _STOOD_BY = """
