@@ -319,20 +319,18 @@ def _telling(pull: Callable[..., Any], tell: int) -> Callable[..., Any]:
     """What asks for a message, and tells what to answer if its app is killed."""
 
     def pulled(client: Any) -> Any:
-        message, context, *others = pull(client)
+        found = pull(client)
         with os.fdopen(tell, "wb") as pipe:
-            pipe.write(pickle.dumps(_crashed(message, context)))
-        return message, context, *others
+            pipe.write(pickle.dumps(_crashed(*found)))
+        return found
 
     return pulled
 
 
 def _crashed(message: Any, context: Any, *_: object) -> tuple[int, Any]:
-    from flwr.app import Error, Message
-    from flwr.common.constant import ErrorCode
-
-    error = Error(ErrorCode.CLIENT_APP_CRASHED, "ClientApp was killed.")
-    return context.node_id, Message(error, reply_to=message)
+    flower: Any = importlib.import_module(_RUNNING[CLIENT_APP][1])
+    error = flower.Error(flower.ErrorCode.CLIENT_APP_CRASHED, "ClientApp was killed.")
+    return context.node_id, flower.Message(error, reply_to=message)
 
 
 def _stood_by(app: str, words: list[str], others: int) -> int:
@@ -356,29 +354,21 @@ def _stood_by(app: str, words: list[str], others: int) -> int:
 
 
 def _report(app: str, words: list[str], answer: bytes, why: str) -> None:
-    """Say in the place of an app that it was killed."""
-    from flwr.common.constant import SubStatus
-    from flwr.proto.runtime_pb2 import PushTaskOutputRequest
-    from flwr.supercore.interceptors import RuntimeTokenHttpInterceptor, RuntimeVersionHttpInterceptor
-    from flwr.supercore.retry import make_simple_http_retry_invoker
-    from flwr.supercore.runtime import RuntimeHttpClient
-
-    given = dict(itertools.pairwise(words))
-    signs: list[Any] = [
-        RuntimeVersionHttpInterceptor(component_name=app),
-        RuntimeTokenHttpInterceptor(given["--token"]),
-    ]
-    where, retries = given["--runtime-api-address"], make_simple_http_retry_invoker()
+    """Say in the place of an app that it was killed, with what Flower itself says with how one ends."""
+    flower: Any = importlib.import_module(_RUNNING[CLIENT_APP][1])
+    given, retries = dict(itertools.pairwise(words)), flower.make_simple_http_retry_invoker()
     retries.max_time = _REPORT_SECONDS  # what it would be said to may have been killed, too
-    known = (where, "--insecure" in words, given.get("--root-certificates"))
-    client = RuntimeHttpClient.from_server_address(*known, signs, retry_invoker=retries)
+    client = flower.RuntimeHttpClient.from_server_address(
+        *(given["--runtime-api-address"], "--insecure" in words, given.get("--root-certificates")),
+        [flower.RuntimeVersionHttpInterceptor(app), flower.RuntimeTokenHttpInterceptor(given["--token"])],
+        retry_invoker=retries,
+    )
     if app == CLIENT_APP:
         # A task that ends without an answer would be waited for for ever, so that it is pulled if that was not done.
-        running = importlib.import_module(_RUNNING[app][1])
-        node, message = pickle.loads(answer) if answer else _crashed(*running.pull_task_input(client))
-        running.push_message(client, message, SimpleNamespace(node_id=node))
+        node, message = pickle.loads(answer) if answer else _crashed(*flower.pull_task_input(client))
+        flower.push_message(client, message, SimpleNamespace(node_id=node))
     details = f"its app was killed ({why}); what nodes have charged stays charged: look at ledgers, start a new run."
-    client.PushTaskOutput(PushTaskOutputRequest(sub_status=SubStatus.FAILED, details=details))
+    client.PushTaskOutput(flower.PushTaskOutputRequest(sub_status=flower.SubStatus.FAILED, details=details))
 
 
 def _forked(messages: Path) -> tuple[list[str], Bytecode] | None:
