@@ -349,6 +349,8 @@ def _stood_by(app: str, words: list[str], others: int) -> int:
         status = os.waitpid(process, 0)[1]
         if os.WIFSIGNALED(status):
             _report(app, words, answer, signal.Signals(os.WTERMSIG(status)).name)
+    except Exception as error:
+        sys.stderr.write(f"the end of an app that was killed could not be reported ({error!r}).\n")
     finally:
         os._exit(0)
 
@@ -366,7 +368,7 @@ def _report(app: str, words: list[str], answer: bytes, why: str) -> None:
     if app == CLIENT_APP:
         # A task that ends without an answer would be waited for for ever, so that it is pulled if that was not done.
         node, message = pickle.loads(answer) if answer else _crashed(*flower.pull_task_input(client))
-        flower.push_message(client, message, SimpleNamespace(node_id=node))
+        flower.push_message(client, message, SimpleNamespace(node_id=node, run_id=message.metadata.run_id))
     details = f"its app was killed ({why}); what nodes have charged stays charged: look at ledgers, start a new run."
     client.PushTaskOutput(flower.PushTaskOutputRequest(sub_status=flower.SubStatus.FAILED, details=details))
 

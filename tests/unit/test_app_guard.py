@@ -24,6 +24,7 @@ from flwr.app import Message, RecordDict
 from flwr.app.metadata import Metadata
 from flwr.clientapp import ClientApp
 from flwr.clientapp.client_app import LoadClientAppError
+from flwr.common.serde import message_from_proto
 from flwr.supercore.constant import TASK_TYPE_TO_COMMAND
 from flwr.supercore.runtime import RuntimeHttpClient
 from flwr.supercore.task_identity import TaskIdentity
@@ -246,19 +247,26 @@ def test_an_app_that_is_killed_is_answered_for(monkeypatch: pytest.MonkeyPatch, 
     assert run_clientapp.pull_task_input(None) == pulled  # type: ignore[arg-type]
     with os.fdopen(heard, "rb") as pipe:
         answer = pipe.read()
-    client = SimpleNamespace(PushTaskOutput=said.append)
+    client = MagicMock()
+    client.PushMessages.side_effect = lambda asked: (
+        said.append(asked)
+        or SimpleNamespace(session_id="s", objects_to_push=[tree.object_id for tree in asked.message_object_trees])
+    )
+    client.PushObject.side_effect = lambda asked: said.append(asked) or SimpleNamespace(stored=True)
+    client.PushTaskOutput.side_effect = said.append
     monkeypatch.setattr(RuntimeHttpClient, "from_server_address", lambda *given, **_: said.append(given) or client)
-    monkeypatch.setattr(run_clientapp, "push_message", lambda *given: said.append(given))
     words = ["--runtime-api-address", "127.0.0.1:9", "--token", "ab", "--insecure", "--parent-pid", "1"]
     monkeypatch.setattr(run_clientapp, "pull_task_input", lambda _: pulled)
     guards._report(guards.CLIENT_APP, words, answer, "SIGKILL")
-    (address, insecure, root, _), (_, reply, context), output = said
-    assert (address, insecure, root, context.node_id) == ("127.0.0.1:9", True, None, 7)
+    (address, insecure, root, _), pushed, stored, output = said
+    assert (address, insecure, root) == ("127.0.0.1:9", True, None)
+    assert (stored.node.node_id, stored.run_id, stored.session_id) == (7, 1, "s")
+    (reply,) = [message_from_proto(one) for one in pushed.messages_list]
     assert (reply.error.code, reply.metadata.reply_to_message_id, reply.metadata.dst_node_id) == (8, "asked", 0)
     assert (output.sub_status, output.details[:37]) == ("failed", "its app was killed (SIGKILL); what no")
     del said[:]
     guards._report(guards.CLIENT_APP, words, b"", "SIGKILL")  # before it had asked for its message
-    assert (said[1][1].metadata.reply_to_message_id, said[2].sub_status) == ("asked", "failed")
+    assert (said[1].messages_list[0].metadata.reply_to_message_id, said[3].sub_status) == ("asked", "failed")
     monkeypatch.setattr(run_clientapp, "pull_task_input", MagicMock(side_effect=RuntimeError))
     del said[:]
     with pytest.raises(RuntimeError):  # then Flower misses its signs of life, and answers
