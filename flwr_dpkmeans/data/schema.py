@@ -323,8 +323,10 @@ class Schema(_Stated):
         try:
             return cls(**_read_toml(path))
         except (OSError, ValueError) as error:
-            said = f"cannot be read ({error.strerror}): correct its path." if isinstance(error, OSError) else error
-            raise ConfigurationError(f"the schema {path}: {said}") from error
+            said = f"cannot be read ({error.strerror}): correct its path." if isinstance(error, OSError) else str(error)
+            raise ConfigurationError(
+                f"the schema {path}: {said}{'' if said[-1:] == '.' else ': correct it.'}"
+            ) from error
 
     def to_dict(self) -> dict[str, Any]:
         """What a file says, in plain values of JSON and TOML; ``Schema(**said)`` reads it."""

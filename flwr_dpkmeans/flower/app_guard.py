@@ -1,4 +1,4 @@
-"""Lets a SuperNode run approved apps only: stands where Flower starts ``flwr-clientapp``.
+"""Lets a machine run approved apps only: stands where Flower starts ``flwr-clientapp``, or ``flwr-serverapp``.
 
 Whoever may start runs chooses the app (FAB) that a SuperNode is sent. Flower unpacks it into a folder that the app's
 own unchecked version names, uses what lies there already, and imports it with all rights of the node.
@@ -14,6 +14,9 @@ it once, leaves a twin of itself behind, and the twin forks a process for each m
 begins with: every process unpacks and imports it anew. Compiling it takes as long as importing it does, so the first
 process sends the twin what it compiled from the bytes that it had hashed, before any of them runs. The twin holds that
 in its memory, where no file can be put in its place.
+
+What a process was forked from waits for its end: of an app that is killed it says so at once. Flower only misses its
+signs of life, for a minute, and has no words for the reason.
 """
 
 from __future__ import annotations
@@ -22,9 +25,11 @@ import contextlib
 import hashlib
 import importlib.util
 import io
+import itertools
 import json
 import marshal
 import os
+import pickle
 import re
 import select
 import shlex
@@ -39,12 +44,19 @@ import zipfile
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
+from types import SimpleNamespace
 from typing import Any
 
 SUPEREXEC = "flower-superexec"
-CLIENT_APP = "flwr-clientapp"
+CLIENT_APP, SERVER_APP = "flwr-clientapp", "flwr-serverapp"
+_RUNNING = {
+    CLIENT_APP: ("flwr.supernode.cli", "flwr.supernode.runtime.run_clientapp"),
+    SERVER_APP: ("flwr.superlink.cli", "flwr.superlink.runtime.run_serverapp"),
+}
+"""Where the program of such an app is, and what unpacks and loads one."""
 _HASH = re.compile(r"[0-9a-f]{64}")
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,99}")
+_REPORT_SECONDS = 60.0
 _MESSAGES = "messages"
 """A pipe, in which a line is what a message's process is started with."""
 _EARLY = (
@@ -53,6 +65,7 @@ _EARLY = (
 )
 """What apps import besides Flower; whichever is not installed is left out."""
 _SEAMS = ("install_from_fab", "get_project_dir", "install_app_dependencies", "get_load_client_app_fn")
+"""The last one is a ClientApp's; a ServerApp is loaded from the folder alone."""
 # A server can send refused apps for ever, and a full disk would stop the ledger.
 _LONGEST_ALERTS = 1_000_000
 
@@ -115,7 +128,7 @@ class Guard:
         content = bytes(content)  # what is hashed is what is unpacked, whatever the caller still holds
         digest = hashlib.sha256(content).hexdigest()
         if digest not in self.allowed:
-            raise self._refusal(digest, "this node runs approved ClientApps only, and this is none of them")
+            raise self._refusal(digest, "only approved apps run here, and this is none of them")
         try:
             require_plain(content)
             require_private(self.folder)
@@ -148,7 +161,7 @@ class Guard:
                     file.write(line)
         except OSError as error:
             sys.stderr.write(f"the alert could not be written into {self.alerts} ({error.strerror}).\n")
-        return GuardError(f"{reason} (SHA-256 {digest}): ask the node's operator to review it.")
+        return GuardError(f"{reason} (SHA-256 {digest}): ask who operates this machine to review it.")
 
 
 def _is_alive(process: str) -> bool:
@@ -216,11 +229,12 @@ def require_private(folder: Path) -> None:
             raise GuardError(f"everybody may write to {parent}, which leads to {folder}: chmod o-w it")
 
 
-def write_programs(guard: Guard, folder: Path) -> dict[str, str]:
-    """Write every program that Flower starts on a node as a guarded script, and return the environment to use.
+def write_programs(guard: Guard, folder: Path, app: str = CLIENT_APP) -> dict[str, str]:
+    """Write every program that Flower starts for apps as a guarded script, and return the environment to use.
 
-    The guard goes into the scripts, so a change needs a new start of the node; the folder is replaced if it is there.
-    The variables are for ``flower-supernode`` and ``flower-superexec``. PATH has this folder alone: if a script could
+    The guard goes into the scripts, so a change needs a new start; the folder is replaced if it is there. Apps of the
+    one kind are run, if they are approved, and of no other. The variables are for what starts
+    ``flower-superexec``. PATH has this folder alone: if a script could
     not be run, Flower would take the next program of that name, which guards nothing. A list with something else than
     hashes, or a system that does not run programs in this folder, is a GuardError.
     """
@@ -235,10 +249,10 @@ def write_programs(guard: Guard, folder: Path) -> dict[str, str]:
         parent.mkdir(mode=0o700, parents=True)
         require_private(parent)
     for name in (*TASK_TYPE_TO_COMMAND.values(), SUPEREXEC):
-        # Agents and servers have no business on a node: no app at all is allowed to them.
-        allowed = ",".join(sorted(guard.allowed)) if name in (CLIENT_APP, SUPEREXEC) else ""
+        # Agents, and servers on a node, have no business there: no app at all is allowed to them.
+        allowed = ",".join(sorted(guard.allowed)) if name in (app, SUPEREXEC) else ""
         words = [sys.executable, "-I", "-B", "-Wignore::DeprecationWarning:__main__", str(Path(__file__).absolute())]
-        _write_script(folder / name, [*words, allowed, str(guard.folder), str(guard.alerts), str(folder / name)])
+        _write_script(folder / name, [*words, app, allowed, str(guard.folder), str(guard.alerts), str(folder / name)])
     os.mkfifo(folder / _MESSAGES, 0o600)
     for name in (*TASK_TYPE_TO_COMMAND.values(), SUPEREXEC):
         if shutil.which(name, path=str(folder)) != str(folder / name):
@@ -253,30 +267,28 @@ def _write_script(path: Path, words: list[str]) -> None:
         file.write(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
 
 
-def missing_seams() -> list[str]:
+def missing_seams(app: str = CLIENT_APP) -> list[str]:
     """Return the functions that this version of Flower should call, but does not: without them nothing may run."""
-    from flwr.supernode.runtime import run_clientapp
-
-    return [
-        name
-        for name in _SEAMS
-        if name not in run_clientapp.run_clientapp.__code__.co_names or not hasattr(run_clientapp, name)
-    ]
+    module = importlib.import_module(_RUNNING[app][1])
+    called = getattr(module, module.__name__.rpartition(".")[2]).__code__.co_names
+    wanted = _SEAMS if app == CLIENT_APP else _SEAMS[:-1]
+    return [name for name in wanted if name not in called or not hasattr(module, name)]
 
 
-def put_before_flower(guard: Guard) -> None:
+def put_before_flower(guard: Guard, app: str = CLIENT_APP, tell: int | None = None) -> None:
     """Put the guard in the place of what Flower installs and loads apps with, in this process.
 
     The server also names the folder that Flower would load from (id, version and hash of a run are its own words), so
     what was unpacked here is loaded, whatever they say; Flower then still holds id and version against the app's own. A
-    version of Flower that works in another way is a GuardError.
+    version of Flower that works in another way is a GuardError. `tell`: a pipe that is told, before a ClientApp is
+    unpacked, what to answer if it is killed.
     """
     from flwr.clientapp.client_app import LoadClientAppError
     from flwr.clientapp.utils import get_load_client_app_fn
     from flwr.supercore.exit import add_exit_handler
-    from flwr.supernode.runtime import run_clientapp
 
-    if missing := missing_seams():
+    running: Any = importlib.import_module(_RUNNING[app][1])
+    if missing := missing_seams(app):
         raise GuardError(f"this version of Flower does not call {missing[0]}, which the guard stands before: update it")
     unpacked: list[Path] = []
 
@@ -302,7 +314,67 @@ def put_before_flower(guard: Guard) -> None:
         raise LoadClientAppError("a guarded node installs nothing at run time.")
 
     for name, own in zip(_SEAMS, (install, folder, install_dependencies, load), strict=True):
-        setattr(run_clientapp, name, own)
+        setattr(running, name, own)
+    if app == CLIENT_APP and tell is not None:
+        running.pull_task_input = _telling(running.pull_task_input, tell)
+
+
+def _telling(pull: Callable[..., Any], tell: int) -> Callable[..., Any]:
+    """What asks for a message, and tells what to answer if its app is killed."""
+
+    def pulled(client: Any) -> Any:
+        found = pull(client)
+        with os.fdopen(tell, "wb") as pipe:
+            pipe.write(pickle.dumps(_crashed(*found)))
+        return found
+
+    return pulled
+
+
+def _crashed(message: Any, context: Any, *_: object) -> tuple[int, Any]:
+    flower: Any = importlib.import_module(_RUNNING[CLIENT_APP][1])
+    error = flower.Error(flower.ErrorCode.CLIENT_APP_CRASHED, "ClientApp was killed.")
+    return context.node_id, flower.Message(error, reply_to=message)
+
+
+def _stood_by(app: str, words: list[str], others: int) -> int:
+    """Go on in a fork, and return the pipe for `_telling`; what it was forked from waits until it has ended."""
+    heard, tell = os.pipe()
+    if not (process := os.fork()):
+        os.close(heard)
+        return tell
+    try:
+        for own in (tell, others):
+            os.close(own)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)
+        with os.fdopen(heard, "rb") as pipe:
+            answer = pipe.read()
+        status = os.waitpid(process, 0)[1]
+        if os.WIFSIGNALED(status):
+            _report(app, words, answer, signal.Signals(os.WTERMSIG(status)).name)
+    except Exception as error:
+        sys.stderr.write(f"the end of an app that was killed could not be reported ({error!r}).\n")
+    finally:
+        os._exit(0)
+
+
+def _report(app: str, words: list[str], answer: bytes, why: str) -> None:
+    """Say in the place of an app that it was killed, with what Flower itself says with how one ends."""
+    flower: Any = importlib.import_module(_RUNNING[CLIENT_APP][1])
+    given, retries = dict(itertools.pairwise(words)), flower.make_simple_http_retry_invoker()
+    retries.max_time = _REPORT_SECONDS  # what it would be said to may have been killed, too
+    client = flower.RuntimeHttpClient.from_server_address(
+        *(given["--runtime-api-address"], "--insecure" in words, given.get("--root-certificates")),
+        [flower.RuntimeVersionHttpInterceptor(app), flower.RuntimeTokenHttpInterceptor(given["--token"])],
+        retry_invoker=retries,
+    )
+    if app == CLIENT_APP:
+        # A task that ends without an answer would be waited for for ever, so that it is pulled if that was not done.
+        node, message = pickle.loads(answer) if answer else _crashed(*flower.pull_task_input(client))
+        flower.push_message(client, message, SimpleNamespace(node_id=node, run_id=message.metadata.run_id))
+    details = f"its app was killed ({why}); what nodes have charged stays charged: look at ledgers, start a new run."
+    client.PushTaskOutput(flower.PushTaskOutputRequest(sub_status=flower.SubStatus.FAILED, details=details))
 
 
 def _forked(messages: Path) -> tuple[list[str], Bytecode] | None:
@@ -353,13 +425,12 @@ def _handed_over(messages: Path, words: list[str]) -> bool:
 
 def main(arguments: Collection[str]) -> None:
     """Run one message's app, if it is approved, or start apps; the arguments are the script's and then Flower's own."""
-    allowed, folder, alerts, script, *own = arguments
-    name, bytecode = Path(script).name, None
+    app, allowed, folder, alerts, script, *own = arguments
+    name, bytecode, tell = Path(script).name, None, None
     messages = Path(script).with_name(_MESSAGES)
-    if name == CLIENT_APP and _handed_over(messages, own):
+    if name == app and _handed_over(messages, own):
         return
-    from flwr.supernode.cli import flwr_clientapp
-
+    run = getattr(importlib.import_module(_RUNNING[app][0]), app.replace("-", "_"))
     if name == SUPEREXEC:
         forked = _forked(messages)
         if forked is None:
@@ -369,11 +440,13 @@ def main(arguments: Collection[str]) -> None:
             flower_superexec()
             return
         own, bytecode = forked
-    os.environ["PATH"] = os.defpath  # that of the node leads to the guarded programs alone
-    put_before_flower(Guard(frozenset(filter(None, allowed.split(","))), Path(folder), Path(alerts), bytecode))
+        tell = _stood_by(app, own, bytecode.pipe)
+    os.environ["PATH"] = os.defpath  # that of the machine leads to the guarded programs alone
+    guard = Guard(frozenset(filter(None, allowed.split(","))), Path(folder), Path(alerts), bytecode)
+    put_before_flower(guard, app, tell)
     # A task that an agent was asked for is answered with the refusal, too: without an answer the SuperNode waits.
     sys.argv = [f"guarded {name}", *own]
-    flwr_clientapp()
+    run()
 
 
 if __name__ == "__main__":

@@ -239,6 +239,7 @@ def strategy_from_run_config(
             require_source(key, str(given[key]), MIXTURE)
     _require_partition(given)
     member("output-files", given["output-files"], OutputFiles)
+    LogOptions.of(given)
     if given.get("evaluation") == EvaluationKind.EXACT.value and not given[_SIMULATED]:
         raise ConfigurationError(
             "evaluation is 'exact', which releases sums without noise and exists in simulation only: choose "

@@ -340,12 +340,16 @@ class PrivateKMeans(Strategy):
     def rehearse(self, n_clients: int, n_features: int, names: tuple[str, ...], *, has_labels: bool) -> None:
         """Refuse what so many simulated clients with such tables would refuse once they are asked; nothing is sent."""
         self._undisturbed()
-        plan, _ = first_plan(self.config, self._server_points, run_id=1, n_clients=n_clients)
+        plan = self.draft(n_clients)
         require_width(plan, n_features)
         require_labels(plan, has_labels=has_labels)
         require_columns(plan, names)
         if plan.n_features is None:
             redraft_plan(plan, n_features=n_features)
+
+    def draft(self, n_clients: int) -> Plan:
+        """The plan that a run among so many clients would begin with; what it would end with is raised."""
+        return first_plan(self.config, self._server_points, run_id=1, n_clients=n_clients)[0]
 
     def _undisturbed(self) -> None:
         """Virtual clients do not fall silent, so that a second round trip for each sum would be for nothing."""

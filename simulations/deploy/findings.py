@@ -17,10 +17,13 @@ from pathlib import Path
 
 from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError
 from flwr_dpkmeans.flower.app_guard import GuardError, digest_of
+from flwr_dpkmeans.log import printable
 from simulations.deploy.invitation import Invitation
 
 HOST = "127.0.0.1"
 """The SuperLink serves everybody who reaches its port, so that it is this machine's alone."""
+GUARDED = "guarded-programs"
+"""In the home of who runs apps: the programs that Flower starts."""
 LEAST_DAYS = 30
 """Of a certificate, below which its owner is told to get a new one."""
 LEAST_FREE = 100 * 2**20
@@ -45,7 +48,7 @@ class Finding:
     says: str
 
     def __str__(self) -> str:
-        return f"{self.verdict:<6}{self.item + ':':<12}{self.says}"
+        return f"{self.verdict:<6}{self.item + ':':<12}{printable(self.says)}"
 
 
 class NoteError(Exception):

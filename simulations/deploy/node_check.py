@@ -16,8 +16,10 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
+import click
 import httpx
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key
 from flwr.common.config import parse_config_args
@@ -36,7 +38,7 @@ from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError, PeerError, l
 from flwr_dpkmeans.flower import app_guard
 from flwr_dpkmeans.flower.ray_cluster import ClusterClient, summed_elsewhere
 from flwr_dpkmeans.flower.server_app import run_keys, strategy_from_run_config
-from flwr_dpkmeans.flower.strategy import first_plan
+from flwr_dpkmeans.log import LogOptions
 from flwr_dpkmeans.node.guard import NodeGuard, NodeSettings, unfinished_sentence
 from flwr_dpkmeans.node.identity import Identity
 from flwr_dpkmeans.node.ledger import FileLedger, unfinished
@@ -62,6 +64,7 @@ OLDEST_FLOWER = "1.41"
 MOST_CLOCK_SECONDS = 2.0
 """Flower lets a node be 5 s ahead of its SuperLink, and 305 s behind: what drifts is mended long before."""
 
+_KEY_MEND = "ssh-keygen -t ecdsa -b 384 -N '' makes one"
 _DATE_SECONDS = 2.0
 """How old the date in an answer may be: it has whole seconds, and Flower's web server makes one every second."""
 
@@ -89,8 +92,7 @@ def ask(options: NodeOptions) -> Answer:
 
     An `UnansweredError` if nobody is there yet, a ConfigurationError if it is not the one that the node knows.
     """
-    key: Any = ec.generate_private_key(ec.SECP384R1())
-    key = load_ssh_private_key(options.key.read_bytes(), None) if options.key else key
+    key = private_key(options.key) if options.key else ec.generate_private_key(ec.SECP384R1())
     request = ActivateNodeRequest(public_key=public_key_to_bytes(key.public_key()), heartbeat_interval=0.0)
     where, authority = f"superlink {options.superlink}", str(options.root_certificates or "") or None
     connect, signs = FleetHttpClient.from_server_address, [NodeAuthHttpInterceptor(key, key.public_key())]
@@ -116,6 +118,28 @@ def ask(options: NodeOptions) -> Answer:
         max(0.0, before - sent - _DATE_SECONDS) + min(0.0, after - sent),
         tuple(datetime.datetime.fromtimestamp(one, datetime.UTC) for one in times),
     )
+
+
+def private_key(path: Path) -> ec.EllipticCurvePrivateKey:
+    """Read the key that a SuperLink knows a node by; a ConfigurationError if it is none that Flower can sign with."""
+    try:
+        key = load_ssh_private_key(path.read_bytes(), None)
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:  # such as a passphrase that nobody would type
+        raise ConfigurationError(f"{path} cannot be read as a private key ({error}): {_KEY_MEND}.") from error
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise ConfigurationError(f"{path} is no key on a NIST curve: {_KEY_MEND}.")
+    return key
+
+
+def stated_run(text: str) -> dict[str, Any]:
+    """Read what the server's operator will type; Flower would leave out a word without '=', and say nothing."""
+    try:
+        stated: dict[str, Any] = parse_config_args([text]) if text else {}
+    except (click.ClickException, OSError, ValueError) as error:
+        raise ConfigurationError(f"run-config is {text!r}, which cannot be read ({error}): correct it.") from error
+    if text and not stated:
+        raise ConfigurationError(f"run-config is {text!r}, which is no KEY=VALUE: write it as after --run-config.")
+    return stated
 
 
 def check(path: Path, options: NodeOptions, *, apps: bool) -> list[Finding]:
@@ -193,8 +217,7 @@ class NodeCheck:
         if not options.key:
             raise NoteError("no key: whoever reaches the SuperLink can be a node, unless it takes known keys only")
         require_secret(options.key)
-        if not isinstance(load_ssh_private_key(options.key.read_bytes(), None), ec.EllipticCurvePrivateKey):
-            raise ConfigurationError(f"{options.key} is no key on a NIST curve: ssh-keygen -t ecdsa -b 384 makes one.")
+        private_key(options.key)
         return f"TLS to {options.superlink}, authenticated by {options.key}"
 
     @cached_property
@@ -216,7 +239,7 @@ class NodeCheck:
         allowed = "which refuses nodes whose clock is 5 s ahead, or 305 s behind"
         try:
             ahead = self.answer.ahead
-        except DPKMeansError:
+        except (DPKMeansError, OSError, ValueError):  # which `superlink` says
             raise NoteError(f"not known without an answer of the SuperLink, {allowed}") from None
         if abs(ahead) > MOST_CLOCK_SECONDS:
             side = f"at least {abs(ahead):.0f} s {'ahead of' if ahead > 0 else 'behind'}"
@@ -269,7 +292,7 @@ class NodeCheck:
     def _run(self) -> str:
         """Whether the expected run would be let through: as stated, or by default with all that are pinned."""
         options, rules = self.options, self.rules
-        stated = parse_config_args([options.run_config]) if options.run_config else {}
+        stated = stated_run(options.run_config)
         assumed = {key.name: key.default for key in run_keys()} | {
             "num-clients": max(len(rules.pinned_peers or ()), rules.min_cohort),
             "cohort.min-clients": rules.min_cohort,
@@ -278,7 +301,7 @@ class NodeCheck:
         try:
             strategy = strategy_from_run_config({**assumed, **stated}, simulated=False)
             config = strategy.config
-            plan, _ = first_plan(config, strategy._server_points, run_id=1, n_clients=config.n_clients or 0)
+            plan = strategy.draft(config.n_clients or 0)
             ledger, identity = FileLedger(options.ledger), Identity.load(options.identity)
             guard = NodeGuard(NodeSettings(rules, ledger, options.data_name, identity=identity), plan.run_id, 0, 0, 0.0)
             guard.require_allowed(plan)
@@ -301,9 +324,8 @@ class NodeCheck:
 
     def _ledger(self) -> str:
         path, data_id, ledger = self.options.ledger, self.options.data_name, FileLedger(self.options.ledger)
-        if path.exists():
-            require_unchangeable(path)
         ledger.require_usable()
+        require_unchangeable(path if path.exists() else path.parent)
         spent = {unit.value: ledger.past(data_id, unit.value).epsilon for unit in PrivacyUnit}
         says = "; ".join(f"epsilon {epsilon:g} per {unit}" for unit, epsilon in spent.items())
         others = sorted({entry.data_id for entry in ledger.entries()} - {data_id})
@@ -323,6 +345,8 @@ class NodeCheck:
         """That of all parties."""
         path, agreed = self.options.table_schema, self.options.schema_digest
         schema = None if path is None else Schema.load(path)
+        if path and not agreed:
+            require_unchangeable(path)
         if schema and agreed not in ("", schema.digest):
             raise ConfigurationError(
                 f"{path} has the digest {schema.digest}, but schema-digest is {agreed}: put back the schema that was "
@@ -379,9 +403,15 @@ class NodeCheck:
         return f"at most {MOST_OUTSIDE:.0%} of each column lie outside the stated bounds"
 
     def _output(self) -> str:
-        if self.options.output.exists():
-            require_secret(self.options.output)
-        return require_writable(self.options.output)
+        options = self.options
+        log = LogOptions.of(options.node_config, may_write=True).file
+        if options.output.exists():
+            require_secret(options.output)
+        if log and (log.is_dir() or not (log.parent.is_dir() and os.access(log.parent, os.W_OK))):
+            raise ConfigurationError(f"log-file is {log}, where this user cannot make a file: correct the path.")
+        if options.cache not in ("", "no"):
+            require_writable(Path(options.cache).expanduser())
+        return require_writable(options.output)
 
     def _disk(self) -> str:
         return require_room(self.options.ledger.parent, self.options.output, self.options.home)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import shlex
+import shutil
 import sys
 import tempfile
 import time
@@ -19,7 +21,7 @@ from flwr_dpkmeans.node.identity import write_new
 from flwr_dpkmeans.node.policy import DEPLOYED, ClientPolicy
 from flwr_dpkmeans.results.page import CONSOLE, rendered
 from simulations.command_lines import parse
-from simulations.deploy.findings import Verdict, app_hash, flower_environment, program
+from simulations.deploy.findings import GUARDED, Verdict, app_hash, flower_environment, program
 from simulations.deploy.invitation import Invitation
 from simulations.deploy.node_check import MOST_CLOCK_SECONDS, UnansweredError, ask, check
 from simulations.deploy.node_options import Isolation, NodeOptions
@@ -28,7 +30,8 @@ from simulations.deploy.owner_commands import owner_sees
 
 EAGER = (sys.executable, "-I", "-m", "simulations.deploy.supernode")
 """Flower's SuperNode with shorter waits, written into its modules while it runs: only where that is asked for."""
-_GUARDED, _CONFIG = "guarded-programs", "node-config.toml"
+_CONFIG, _PREFIX = "node-config.toml", "flwr-dpkmeans-"
+_LOOK_SECONDS = 0.05
 
 
 def node(arguments: Sequence[str]) -> int:
@@ -117,11 +120,56 @@ def _missing(options: NodeOptions, *, apps: bool) -> str:
 
 def config_file(options: NodeOptions) -> Path:
     """Write what the app is told of this node where nobody else reads it: `ps` would show a command line to all."""
-    subprocess = options.isolation is Isolation.SUBPROCESS
-    path = Path(options.home if subprocess else tempfile.mkdtemp(prefix="flwr-dpkmeans-")) / _CONFIG
-    path.unlink(missing_ok=True)
     lines = [f"{key} = {json.dumps(value, ensure_ascii=False)}\n" for key, value in options.node_config.items()]
-    return write_new(path, "".join(lines).encode())
+    content = "".join(lines).encode()
+    if options.isolation is Isolation.PROCESS:  # the home is the other user's
+        return _read_once(content)
+    path = options.home / _CONFIG
+    path.unlink(missing_ok=True)
+    return write_new(path, content)
+
+
+def _read_once(content: bytes) -> Path:
+    """Make a pipe that what this process becomes reads as a file; nothing of it stays, also if nobody reads it."""
+    for left in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):  # its writer was killed, too
+        process = left.name.removeprefix(_PREFIX).partition("-")[0]
+        if process.isdecimal() and left.lstat().st_uid == os.geteuid() and not _is_alive(int(process)):
+            shutil.rmtree(left, ignore_errors=True)
+    reader, folder = os.getpid(), Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-"))
+    os.mkfifo(folder / _CONFIG, 0o600)
+    if first := os.fork():
+        os.waitpid(first, 0)
+        return folder / _CONFIG
+    try:
+        if not os.fork():  # a child that Flower's program would have to wait for would stay behind as a zombie
+            os.setsid()
+            _write_once(folder / _CONFIG, content, reader)
+    finally:
+        os._exit(0)
+
+
+def _write_once(path: Path, content: bytes, reader: int) -> None:
+    """Write as soon as there is a reader, and remove the pipe with its folder."""
+    try:
+        while _is_alive(reader):
+            with contextlib.suppress(OSError):  # nobody reads yet
+                with os.fdopen(os.open(path, os.O_WRONLY | os.O_NONBLOCK), "wb") as pipe:
+                    os.set_blocking(pipe.fileno(), True)
+                    pipe.write(content)
+                return
+            time.sleep(_LOOK_SECONDS)
+    finally:
+        shutil.rmtree(path.parent, ignore_errors=True)
+
+
+def _is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # it has become another user's
+        return True
+    return True
 
 
 def supernode_command(options: NodeOptions, config: Path, *, eager: bool = False) -> list[str]:
@@ -145,7 +193,7 @@ def supernode_command(options: NodeOptions, config: Path, *, eager: bool = False
 
 def apps_command(options: NodeOptions) -> list[str]:
     """Flower's command line for the program that starts apps, where it is not the SuperNode that does."""
-    guarded = options.home / _GUARDED / app_guard.SUPEREXEC
+    guarded = options.home / GUARDED / app_guard.SUPEREXEC
     command = [str(guarded), "--insecure", "--runtime-api-address", f"{options.host}:{options.port}"]
     return [*command, "--superexec-auth-secret-file", str(options.runtime_secret)]
 
@@ -160,10 +208,10 @@ def _environment(options: NodeOptions, *, apps: bool) -> Mapping[str, str]:
     return own | {"FLWR_HOME": str(options.home)} | guarded_environment(options.home, frozenset(options.allowed_apps))
 
 
-def guarded_environment(home: Path, allowed: frozenset[str]) -> dict[str, str]:
-    """Write a node's guarded programs into its private home, and return the variables with which Flower uses them."""
+def guarded_environment(home: Path, allowed: frozenset[str], app: str = app_guard.CLIENT_APP) -> dict[str, str]:
+    """Write guarded programs for apps into a private home, and return the variables with which Flower uses them."""
     guard = app_guard.Guard(allowed, home / "guarded-apps", home / "alerts.log")
-    return app_guard.write_programs(guard, home / _GUARDED)
+    return app_guard.write_programs(guard, home / GUARDED, app)
 
 
 def settings_text(settings: Mapping[str, str | int | float | bool]) -> str:

@@ -19,13 +19,19 @@ from pathlib import Path
 from typing import Any
 
 import click
+import httpx
 from flwr.cli.constant import LOCAL_SUPERLINK_ADDRESS_MAGIC_VALUE, LOCAL_SUPERLINK_ADDRESS_MAGIC_VALUE_IN_MEMORY
 from flwr.cli.flower_config import read_superlink_connection
 from flwr.common.config import get_fused_config_from_dir, get_project_config, parse_config_args
+from flwr.proto.control_pb2 import ListNodesRequest
 
+from flwr_dpkmeans.data.bundled import BUNDLED
 from flwr_dpkmeans.errors import ConfigurationError, PeerError
+from flwr_dpkmeans.flower.app_guard import SERVER_APP
 from flwr_dpkmeans.flower.server_app import checked_strategy, require_known
-from simulations.deploy.findings import require_proposed, search_path
+from flwr_dpkmeans.sums.plan import Plan
+from simulations.deploy.findings import GUARDED, HOST, require_proposed, require_room, require_writable, search_path
+from simulations.deploy.invitation import Invitation
 from simulations.deploy.node_command import settings_text
 from simulations.deploy.server_options import ServerOptions
 
@@ -33,6 +39,7 @@ _FLWR = (sys.executable, "-m", "flwr.cli.app")
 _OWN_APP = f"{checked_strategy.__module__}:app"
 _STARTED = re.compile(r'(?:started run |"run-id": ")(\d+)')
 _PATIENCE_SECONDS, _POLL_SECONDS = 120.0, 2.0
+_GONE = "unregistered"
 _WORDLESS = ("Task failed with unknown error", "No heartbeat received from the task", "N/A")
 _ENDED_OUTSIDE = (
     "its ServerApp was ended from outside, such as with the SuperLink or by 'flwr stop'; what nodes have charged stays "
@@ -56,10 +63,10 @@ def run(arguments: Sequence[str]) -> int:
         settings = parse_config_args(given.run_config)
     except click.ClickException as error:
         raise ConfigurationError(error.message) from error
-    if _is_own(given.app):
-        require_known(settings)
-        settings = options.run_settings(settings)
-        checked_strategy(get_fused_config_from_dir(Path(given.app), settings), 0, simulated=False)
+    require_started(options)
+    if is_own(given.app):
+        settings, plan = planned(options, Path(given.app), settings)
+        require_parties(options, plan.n_clients)
     options.write_connection()
     words = [given.app, *others, *(["--run-config", settings_text(settings)] if settings else [])]
     code = _streamed(None, [*words, *(["--format", given.format] if given.format else [])], options.environment)
@@ -85,7 +92,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def check(given: argparse.Namespace) -> None:
     """Make the checks of this package's own app, whose configuration they know; other apps have checks of their own."""
-    if not _is_own(given.app):
+    if not is_own(given.app):
         return
     try:
         stated = parse_config_args(given.run_config)
@@ -98,7 +105,56 @@ def check(given: argparse.Namespace) -> None:
         checked_strategy(get_fused_config_from_dir(Path(given.app).expanduser(), stated), n_nodes, simulated=True)
 
 
-def _is_own(app: str) -> bool:
+def planned(options: ServerOptions, app: Path, stated: Mapping[str, Any]) -> tuple[dict[str, Any], Plan]:
+    """What a run is to be told, and the plan that its ServerApp will draft of that; raised is what it would end with.
+
+    The ServerApp has another working directory, so that a path that is right here would be wrong there.
+    """
+    require_known(stated)
+    settings = options.run_settings(stated)
+    try:
+        fused = get_fused_config_from_dir(app, settings)
+    except (click.ClickException, ValueError) as error:
+        raise ConfigurationError(f"the configuration of {app} cannot be read ({error}): correct it.") from error
+    for key in ("bounds", "server-data", "output"):
+        value, path = fused[key], Path(str(fused[key])).expanduser()
+        if isinstance(value, str) and value not in BUNDLED and (key == "output" or (value and path.exists())):
+            settings[key] = fused[key] = str(path.absolute())
+    strategy, output = checked_strategy(fused, 0, simulated=False), Path(str(fused["output"]))
+    require_writable(output)
+    require_room(output)
+    return settings, strategy.draft(strategy.config.n_clients or 0)
+
+
+def require_started(options: ServerOptions) -> None:
+    """Refuse an app that came into the invitation after the server was started, whose guard would refuse it."""
+    guarded, app = options.home / GUARDED / SERVER_APP, Invitation.from_toml(options.invitation).app
+    if guarded.exists() and app not in guarded.read_text():
+        raise ConfigurationError(
+            f"the server runs another app than the invitation's {app}: end it and start it again, between two runs; "
+            "nodes come back by themselves."
+        )
+
+
+def require_parties(options: ServerOptions, n_clients: int) -> None:
+    """Refuse to wait for more parties than there are, or for a SuperLink that does not run."""
+    try:
+        with options.client() as client:
+            nodes = client.ListNodes(ListNodesRequest()).nodes_info
+    except httpx.TransportError as error:
+        raise PeerError(
+            f"the SuperLink does not answer at {HOST}:{options.port} ({error}): start it by 'server start'."
+        ) from error
+    invited, known = [*Invitation.from_toml(options.invitation).parties], sum(one.status != _GONE for one in nodes)
+    if n_clients > (most := max(len(invited), known)):
+        raise ConfigurationError(
+            f"num-clients is {n_clients}, but {len(invited)} parties are invited ({', '.join(invited)}) and {known} "
+            f"registered: give {most} at most."
+        )
+
+
+def is_own(app: str) -> bool:
+    """Whether an app is this package's, whose configuration is known here."""
     try:
         components = get_project_config(Path(app).expanduser())["tool"]["flwr"]["app"]["components"]
     except (click.ClickException, OSError, KeyError, ValueError):

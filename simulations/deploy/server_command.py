@@ -28,6 +28,7 @@ import httpx
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import load_ssh_public_key
+from flwr.common.config import get_fused_config_from_dir
 from flwr.proto.control_pb2 import ListNodesRequest, RegisterNodeRequest
 from flwr.proto.node_pb2 import NodeInfo
 from flwr.supercore.primitives.asymmetric import public_key_to_bytes
@@ -35,10 +36,11 @@ from flwr.supercore.version import package_version
 from pydantic import TypeAdapter, ValidationError
 
 from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError, listed
-from flwr_dpkmeans.flower.app_guard import require_private
+from flwr_dpkmeans.flower.app_guard import SERVER_APP, GuardError, missing_seams, require_private
 from flwr_dpkmeans.log import printable
 from flwr_dpkmeans.node.identity import write_new
 from flwr_dpkmeans.node.ledger import lock
+from flwr_dpkmeans.options import AUTO
 from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.results.writer import PAGE_FILE, REPORT_FILE
 from simulations.command_lines import FIRST_PORT, N_PORTS, parse
@@ -60,8 +62,9 @@ from simulations.deploy.findings import (
     require_writable,
 )
 from simulations.deploy.invitation import Invitation, Name, Party
+from simulations.deploy.node_command import guarded_environment
 from simulations.deploy.node_options import NodeOptions
-from simulations.deploy.run_command import listed_runs
+from simulations.deploy.run_command import is_own, listed_runs, planned
 from simulations.deploy.server_options import FILE, ServerOptions
 
 _VALID_DAYS = 365
@@ -80,6 +83,13 @@ _START_SECONDS, _LOOK_SECONDS = 180.0, 1.0
 def server(arguments: Sequence[str]) -> int:
     """Run the command: 1 if something is wrong, or no SuperLink answers; `start` returns the SuperLink's own code."""
     given = parse("server", arguments)
+    try:
+        return _ran(given)
+    except GuardError as error:
+        raise ConfigurationError(str(error)) from error
+
+
+def _ran(given: argparse.Namespace) -> int:
     if given.action == "init":
         _init(given)
         return 0
@@ -170,19 +180,24 @@ def _serve(options: ServerOptions) -> int:
             signal.signal(number, lambda *_: stop.set())
         # In sessions of their own, so that Ctrl-C reaches each once.
         ends = _ends_with_parent()
-        start = partial(subprocess.Popen, env=options.environment, start_new_session=True, preexec_fn=ends)
-        superlink, apps = start(options.command), start(options.apps_command)
+        start = partial(subprocess.Popen, start_new_session=True, preexec_fn=ends)
+        own, allowed = options.environment, frozenset({Invitation.from_toml(options.invitation).app})
+        start_superlink = partial(start, options.command, env=own)
+        guarded = own | guarded_environment(options.home, allowed, SERVER_APP)
+        start_apps = partial(start, options.apps_command, env=guarded)
+        superlink, apps = start_superlink(), None
         try:
+            apps = start_apps()
             while superlink.poll() in (None, -signal.SIGKILL) and not stop.wait(_LOOK_SECONDS):
                 if apps.poll() is not None:
-                    apps = start(options.apps_command)
+                    apps = start_apps()
                 with suppress(OSError):  # a full disk, or a pipe that nobody reads, takes no line
                     if superlink.poll() == -signal.SIGKILL:
-                        superlink = start(options.command)
+                        superlink = start_superlink()
                         print("the SuperLink was killed and is started again; runs go on", file=sys.stderr, flush=True)
                     seen = _look(options, seen)
         finally:
-            for process in (apps, superlink):
+            for process in filter(None, (apps, superlink)):
                 process.terminate()
                 process.wait()
         process_id.truncate(0)
@@ -277,6 +292,7 @@ def check(path: Path, options: ServerOptions, *, starting: bool) -> list[Finding
         "state": lambda: _state(options),
         "app": lambda: require_proposed(options.app, options.invitation),
         "parties": lambda: _parties(options),
+        "run": lambda: _run(options),
         "port": lambda: _port(options, starting=starting),
         "address": lambda: _address(options),
         "clock": _clock,
@@ -291,6 +307,8 @@ def _file(path: Path) -> str:
 
 
 def _flower() -> str:
+    if missing := missing_seams(SERVER_APP):
+        raise ConfigurationError(f"Flower {package_version} has no {missing[0]} for the guard: install {_TRIED[0]}.0.")
     if package_version.rpartition(".")[0] not in _TRIED:
         raise NoteError(f"Flower {package_version} was not tried: {' and '.join(_TRIED)} were")
     return f"Flower {package_version}"
@@ -346,6 +364,18 @@ def _parties(options: ServerOptions) -> str:
     return f"{listed(invitation.parties)}; every party should read this fingerprint: {invitation.fingerprint}"
 
 
+def _run(options: ServerOptions) -> str:
+    """Whether a run of the app as it is could be planned among all parties; its own configuration may say otherwise."""
+    if not (options.app.is_dir() and is_own(str(options.app))):
+        return "not looked at: only an app of this package in its own folder says what it runs"
+    own = get_fused_config_from_dir(options.app, {})
+    try:
+        _, plan = planned(options, options.app, {"bounds": "private"} if own.get("bounds", AUTO) == AUTO else {})
+    except DPKMeansError as error:
+        raise NoteError(f"without a --run-config it would end at once: {error}") from error
+    return f"as the app is, {plan.n_clients} parties can run it at epsilon {plan.config.epsilon:g}"
+
+
 def _port(options: ServerOptions, *, starting: bool) -> str:
     if is_healthy(options.port, options.authority):
         if starting:
@@ -393,7 +423,7 @@ def _clock() -> str:
 
 def _user() -> str:
     if os.geteuid() == 0:
-        raise NoteError("this is root, so the app of whoever may start runs may do anything here: take another user")
+        raise NoteError("this is root, so the invitation's app may do anything here: take another user")
     return "apps that are run here do so as a user who is not root"
 
 

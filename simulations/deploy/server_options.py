@@ -14,8 +14,9 @@ from flwr.supercore.interceptors.http.runtime_version import RuntimeVersionHttpI
 from pydantic import Field
 
 from flwr_dpkmeans.errors import ConfigurationError
+from flwr_dpkmeans.flower.app_guard import SUPEREXEC
 from flwr_dpkmeans.node.identity import write_new
-from simulations.deploy.findings import HOST, flower_environment, program, search_path
+from simulations.deploy.findings import GUARDED, HOST, flower_environment, program, search_path
 from simulations.deploy.invitation import Invitation
 from simulations.deploy.node_options import LocalPath, SettingsFile
 
@@ -66,8 +67,11 @@ class ServerOptions(SettingsFile):
 
     @property
     def apps_command(self) -> list[str]:
-        """Flower's command line for what starts ServerApps; it is no part of the SuperLink, whose end runs survive."""
-        command = [program("flower-superexec"), "--runtime-api-address", f"{HOST}:{self.port}"]
+        """Flower's command line for what starts ServerApps; it is no part of the SuperLink, whose end runs survive.
+
+        It runs the invitation's app alone, whoever asks for another one on this machine.
+        """
+        command = [str(self.home / GUARDED / SUPEREXEC), "--runtime-api-address", f"{HOST}:{self.port}"]
         command += ["--root-certificates", str(self.authority)]
         return [*command, "--superexec-auth-secret-file", str(self.secret)]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import importlib
 import multiprocessing
 import os
 import re
@@ -14,11 +15,19 @@ import sys
 import time
 import zipfile
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
+from flwr.app import Message, RecordDict
+from flwr.app.metadata import Metadata
 from flwr.clientapp import ClientApp
 from flwr.clientapp.client_app import LoadClientAppError
+from flwr.common.serde import message_from_proto
 from flwr.supercore.constant import TASK_TYPE_TO_COMMAND
+from flwr.supercore.runtime import RuntimeHttpClient
+from flwr.supercore.task_identity import TaskIdentity
 from flwr.supernode.runtime import run_clientapp
 from support.apps import THIEF, app_files, packed
 
@@ -30,6 +39,9 @@ VERSIONS = (
     *("0.1.0/x", "~/x", "\uff0e\uff0e\uff0fx", "$HOME", "0.1.0 x"),
 )
 MEMBERS = ("../x.py", "/tmp/x.py", "a/../../x.py", "a/..", "C:/x.py", "a\\..\\..\\x.py", "..\\x.py")
+
+
+RUN_SERVERAPP: Any = importlib.import_module("flwr.superlink.runtime.run_serverapp")
 
 
 def sha256(content: bytes) -> str:
@@ -50,8 +62,11 @@ def everything(folder: Path) -> set[Path]:
 @pytest.fixture
 def flower(monkeypatch: pytest.MonkeyPatch) -> None:
     """Puts Flower's own functions and paths back afterwards."""
-    for name in guards._SEAMS:
+    for name in (*guards._SEAMS, "pull_task_input"):
         monkeypatch.setattr(run_clientapp, name, getattr(run_clientapp, name))
+    for name in guards._SEAMS[:-1]:
+        monkeypatch.setattr(RUN_SERVERAPP, name, getattr(RUN_SERVERAPP, name))
+    monkeypatch.setattr(RUN_SERVERAPP, guards._SEAMS[-1], None, raising=False)
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setitem(sys.modules, "counted", None)
     monkeypatch.delitem(sys.modules, "counted")
@@ -198,10 +213,90 @@ def test_an_app_that_comes_after_an_approved_one_is_checked_too(tmp_path: Path) 
     good, other = packed(app_files()), packed(app_files(answer=THIEF))
     put_before_flower(guard_for(tmp_path, good))
     run_clientapp.install_from_fab(good, skip_prompt=True)
-    with pytest.raises(LoadClientAppError, match="approved ClientApps only"):
+    with pytest.raises(LoadClientAppError, match="only approved apps run here"):
         run_clientapp.install_from_fab(other, skip_prompt=True)
     with pytest.raises(LoadClientAppError, match="no approved app"):
         run_clientapp.get_load_client_app_fn(default_app_ref="", app_path=None, multi_app=True)
+
+
+@pytest.mark.usefixtures("flower")
+def test_a_server_runs_approved_apps_only(tmp_path: Path) -> None:
+    """Whoever reaches the SuperLink's port may ask for any app there."""
+    good, other = packed(app_files()), packed(app_files(answer=THIEF))
+    put_before_flower(guard_for(tmp_path, good), guards.SERVER_APP)
+    target = RUN_SERVERAPP.install_from_fab(good, skip_prompt=True)
+    assert RUN_SERVERAPP.get_project_dir("somebody/counted", "../../x", "0" * 64) == target
+    with pytest.raises(LoadClientAppError, match=f"only approved apps run here.* .SHA-256 {sha256(other)}.: ask who"):
+        RUN_SERVERAPP.install_from_fab(other, skip_prompt=True)
+    assert guards.missing_seams(guards.SERVER_APP) == guards.missing_seams() == []
+
+
+@pytest.mark.usefixtures("flower")
+def test_an_app_that_is_killed_is_answered_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """By what a fork wrote down before it unpacked anything."""
+    monkeypatch.setattr(TaskIdentity, "_node_id", 7)
+    monkeypatch.setattr(TaskIdentity, "_task_id", 3)
+    monkeypatch.setattr(TaskIdentity, "_run_id", 1)
+    asked = Message.__new__(Message)
+    asked.__dict__["_metadata"] = Metadata(1, "asked", 0, 7, "", "", 1.0, 60.0, "train")
+    asked.__dict__["_content"], asked.__dict__["_error"] = RecordDict(), None
+    pulled, said = (asked, SimpleNamespace(node_id=7), "run", "fab"), list[Any]()
+    monkeypatch.setattr(run_clientapp, "pull_task_input", lambda _: pulled)
+    heard, tell = os.pipe()
+    put_before_flower(guard_for(tmp_path), tell=tell)
+    assert run_clientapp.pull_task_input(None) == pulled  # type: ignore[arg-type]
+    with os.fdopen(heard, "rb") as pipe:
+        answer = pipe.read()
+    client = MagicMock()
+    client.PushMessages.side_effect = lambda asked: (
+        said.append(asked)
+        or SimpleNamespace(session_id="s", objects_to_push=[tree.object_id for tree in asked.message_object_trees])
+    )
+    client.PushObject.side_effect = lambda asked: said.append(asked) or SimpleNamespace(stored=True)
+    client.PushTaskOutput.side_effect = said.append
+    monkeypatch.setattr(RuntimeHttpClient, "from_server_address", lambda *given, **_: said.append(given) or client)
+    words = ["--runtime-api-address", "127.0.0.1:9", "--token", "ab", "--insecure", "--parent-pid", "1"]
+    monkeypatch.setattr(run_clientapp, "pull_task_input", lambda _: pulled)
+    guards._report(guards.CLIENT_APP, words, answer, "SIGKILL")
+    (address, insecure, root, _), pushed, stored, output = said
+    assert (address, insecure, root) == ("127.0.0.1:9", True, None)
+    assert (stored.node.node_id, stored.run_id, stored.session_id) == (7, 1, "s")
+    (reply,) = [message_from_proto(one) for one in pushed.messages_list]
+    assert (reply.error.code, reply.metadata.reply_to_message_id, reply.metadata.dst_node_id) == (8, "asked", 0)
+    assert (output.sub_status, output.details[:37]) == ("failed", "its app was killed (SIGKILL); what no")
+    del said[:]
+    guards._report(guards.CLIENT_APP, words, b"", "SIGKILL")  # before it had asked for its message
+    assert (said[1].messages_list[0].metadata.reply_to_message_id, said[3].sub_status) == ("asked", "failed")
+    monkeypatch.setattr(run_clientapp, "pull_task_input", MagicMock(side_effect=RuntimeError))
+    del said[:]
+    with pytest.raises(RuntimeError):  # then Flower misses its signs of life, and answers
+        guards._report(guards.CLIENT_APP, words, b"", "SIGKILL")
+    assert len(said) == 1
+    del said[:]
+    guards._report(guards.SERVER_APP, [*words[:4], "--root-certificates", "ca.crt"], b"", "SIGSEGV")
+    assert said[0][:3] == ("127.0.0.1:9", False, "ca.crt")
+    assert [type(one).__name__ for one in said[1:]] == ["PushTaskOutputRequest"]
+
+
+_STOOD_BY = """
+import os, runpy, signal, sys
+guard = runpy.run_path(sys.argv[1])
+guard["_stood_by"].__globals__["_report"] = lambda *given: print(*given, flush=True)
+tell = guard["_stood_by"]("flwr-serverapp", ["--token", "1"], os.dup(0))
+os.write(tell, b"answer")
+os.close(tell)
+print("computes", flush=True)
+os.kill(os.getpid(), int(sys.argv[2])) if sys.argv[2] != "0" else sys.exit(3)
+"""
+
+
+@pytest.mark.parametrize(
+    ("number", "said"), [(0, ""), (signal.SIGKILL, "flwr-serverapp ['--token', '1'] b'answer' SIGKILL\n")]
+)
+def test_what_an_app_was_forked_from_sees_how_it_ends(number: int, said: str) -> None:
+    words = [sys.executable, "-I", "-c", _STOOD_BY, guards.__file__, str(int(number))]
+    done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=60.0)
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"computes\n{said}", "")
 
 
 @pytest.mark.usefixtures("flower")
@@ -252,12 +347,13 @@ def test_every_program_that_flower_starts_is_a_guarded_one(tmp_path: Path) -> No
     guard = Guard(frozenset({"a" * 64}), tmp_path / "apps", tmp_path / "alerts.log")
     (tmp_path / "programs").mkdir()
     (tmp_path / "programs" / "flwr-clientapp").write_text("prepared")
-    path = write_programs(guard, tmp_path / "programs")["PATH"]
-    for name in [*TASK_TYPE_TO_COMMAND.values(), "flower-superexec"]:
-        found = Path(str(shutil.which(name, path=path)))
-        assert found.parent == tmp_path / "programs"
-        assert ("a" * 64 in found.read_text()) == (name in ("flwr-clientapp", "flower-superexec"))
-        assert str(Path(guards.__file__)) in found.read_text()
+    for app in (guards.CLIENT_APP, guards.SERVER_APP):
+        path = write_programs(guard, tmp_path / "programs", app)["PATH"]
+        for name in [*TASK_TYPE_TO_COMMAND.values(), "flower-superexec"]:
+            found = Path(str(shutil.which(name, path=path)))
+            assert found.parent == tmp_path / "programs"
+            assert ("a" * 64 in found.read_text()) == (name in (app, "flower-superexec"))
+            assert str(Path(guards.__file__)) in found.read_text()
 
 
 def test_a_node_does_not_start_where_programs_cannot_be_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,11 @@ import os
 import re
 import shlex
 import sqlite3
+import stat
+import subprocess
 import sys
+import tempfile
+import time
 import tomllib
 from pathlib import Path
 from types import SimpleNamespace
@@ -303,12 +307,36 @@ def test_apps_are_started_by_another_user_where_isolation_is_process(
     assert "--superexec-auth-secret-file" in str(started["command"])
     assert started["environment"]["PATH"] == os.devnull  # type: ignore[index]
     assert not (tmp_path / "home").exists()
+    # What the app is told is read once, from a pipe, so that nothing of it stays in the folder for temporary files.
+    (pipe,) = [Path(word) for word in started["command"] if word.endswith(".toml")]  # type: ignore[attr-defined]
+    assert (stat.S_ISFIFO(pipe.stat().st_mode), pipe.parent.stat().st_mode & 0o777) == (True, 0o700)
+    assert tomllib.loads(pipe.read_text())["policy"] == str(tmp_path / "policy.toml")
+    deadline = time.monotonic() + 20.0
+    while pipe.parent.exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
     assert "policy:" not in capsys.readouterr().err
     with pytest.raises(Started):
         main(["node", "start", "--apps", str(file)])
     assert str(started["program"]).endswith("flower-superexec")
     assert started["environment"]["PATH"] == str(tmp_path / "home" / "guarded-programs")  # type: ignore[index]
     assert "connection:" not in capsys.readouterr().err
+
+
+def test_what_a_node_that_was_killed_left_is_removed_by_the_next_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    ended, alive, other = (tmp_path / f"flwr-dpkmeans-{process}-x" for process in (2**30, os.getpid(), "tests"))
+    for folder in (ended, alive, other):
+        folder.mkdir()
+    assert node_command._read_once(b"a = 1\n").read_text() == "a = 1\n"
+    assert (ended.exists(), alive.exists(), other.exists()) == (False, True, True)
+    with subprocess.Popen(["true"]) as reader:
+        reader.wait()
+        (ended / "empty").mkdir(parents=True)
+        node_command._write_once(ended / "pipe", b"", reader.pid)  # who should have read it is gone
+    assert not ended.exists()
 
 
 def test_a_node_starts_again_in_the_home_of_its_first_start(tmp_path: Path, started: dict[str, object]) -> None:

@@ -8,6 +8,7 @@ import json
 import re
 import shutil
 import socket
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -175,6 +176,14 @@ def _set(name: str, value: object) -> Callable[[Place], None]:
 
 def _policy(name: str, value: object) -> Callable[[Place], None]:
     return lambda place: place.say("ward-7/policy.toml", name, value)
+
+
+def _new_key(*words: str) -> Callable[[Place], None]:
+    def plant(place: Place) -> None:
+        (key := place.root / "ward-7" / "key").unlink()
+        subprocess.run(["ssh-keygen", "-q", *words, "-f", str(key)], check=True)
+
+    return plant
 
 
 def _mode(file: str, mode: int) -> Callable[[Place], None]:
@@ -401,6 +410,40 @@ FAULTS: dict[str, tuple[Callable[[Place], object], str, Verdict, str]] = {
         WRONG,
         "cannot be used .Is a directory.",
     ),
+    "ledger in an open folder": (
+        _mode("ward-7/ledger", 0o777),
+        "ledger",
+        WRONG,
+        "ward-7/ledger may be changed by others: .*chmod go-w",
+    ),
+    "key with a passphrase": (
+        _new_key("-t", "ecdsa", "-N", "secret"),
+        "connection",
+        WRONG,
+        "key cannot be read as a .*",
+    ),
+    "key of another kind": (
+        _new_key("-t", "ed25519", "-N", ""),
+        "superlink",
+        WRONG,
+        "no key on a NIST curve: ssh-keyg",
+    ),
+    "command that is none": (_set("run-config", "n-clusters=="), "run", WRONG, "which cannot be read .*: correct it"),
+    "command of mere words": (_set("run-config", "a b"), "run", WRONG, "run-config is 'a b', which is no KEY=VALUE"),
+    "log in no folder": (
+        _set("log-file", "/no/such/log"),
+        "output",
+        WRONG,
+        "log-file is /no/such/log, where .*correct",
+    ),
+    "log of no format": (_set("log-format", "xml"), "output", WRONG, "log-format is 'xml', .* 'json', 'text'"),
+    "cache that is a file": (_set("cache", __file__), "output", WRONG, "cannot write into .*test_node_faults.py: make"),
+    "schema of all, without a digest": (
+        lambda place: (_set("schema-digest", "")(place), _mode("schema.toml", 0o666)(place)),
+        "data",
+        WRONG,
+        "schema.toml may be changed by others",
+    ),
     "FLWR_HOME elsewhere": (
         lambda place: place.patch.setenv("FLWR_HOME", "/elsewhere"),
         "home",
@@ -431,6 +474,11 @@ def test_a_planted_fault_is_found(place: Place, fault: str) -> None:
     found = place.found()
     assert found[item][0] is verdict, found[item]
     assert re.search(words, found[item][1]), found[item]
+
+
+def test_a_finding_is_one_line_whatever_a_file_says() -> None:
+    finding = findings.Finding("data", Verdict.OK, "has 2 columns\nwrong disk: \x1b[31mfull")
+    assert str(finding) == "ok    data:       has 2 columns?wrong disk: ?[31mfull"
 
 
 def test_units_are_told_by_a_share_of_rows_and_no_number(place: Place) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import re
+import shutil
 import socket
 import stat
 import time
@@ -12,7 +13,7 @@ from collections.abc import Callable
 from contextlib import ExitStack, closing
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 from unittest.mock import MagicMock
 
 import httpx
@@ -38,7 +39,7 @@ from simulations.ray_processes import is_supported, marked_processes
 
 FAB = packed(app_files())
 NAMES = ("ward-7", "ward-8", "ward-9")
-ITEMS = ["file", "flower", "tls", "state", "app", "parties", "port", "address", "clock", "user"]
+ITEMS = ["file", "flower", "tls", "state", "app", "parties", "run", "port", "address", "clock", "user"]
 
 
 def free_port() -> int:
@@ -182,11 +183,37 @@ def test_no_superlink_outlives_its_command(office: Path, monkeypatch: pytest.Mon
         process.wait.assert_called_once()
 
 
+def test_no_superlink_runs_without_what_starts_apps(office: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which the guard writes before anything is started: there the invitation's app alone runs, whoever asks."""
+    started: list[Any] = []
+
+    def start(command: list[str], env: dict[str, str], **_: object) -> MagicMock:
+        started.append(MagicMock(command=command, path=Path(env["PATH"].partition(":")[0])))
+        if len(started) == 2:
+            raise FileNotFoundError(command[0])
+        return cast(MagicMock, started[0])
+
+    monkeypatch.setattr(server_command.subprocess, "Popen", start)
+    monkeypatch.setattr(server_command.signal, "signal", lambda *_: None)
+    options = ServerOptions.load(office)
+    with pytest.raises(FileNotFoundError):
+        server_command._serve(options)
+    superlink, apps = started
+    superlink.terminate.assert_called_once()
+    assert Path(apps.command[0]) == apps.path / "flower-superexec"
+    assert apps.path == options.home / "guarded-programs"
+    for name, allowed in (("flwr-serverapp", True), ("flower-superexec", True), ("flwr-simulation", False)):
+        assert (digest_of(FAB) in (apps.path / name).read_text()) is allowed
+    rewrite(office / "invitation.toml", digest_of(FAB), "ab" * 32)
+    with pytest.raises(ConfigurationError, match=f"another app than the invitation's {'ab' * 32}: end it and start it"):
+        run_command.require_started(options)
+
+
 @pytest.mark.skipif(not is_supported(), reason="Linux tells a process of its parent's end")
 def test_no_superlink_outlives_a_command_that_is_killed(office: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By Linux, since nothing else can do it: what was started is told of its parent's end."""
     monkeypatch.setattr(ServerOptions, "command", property(lambda _: ["sleep", "600"]))
-    monkeypatch.setattr(ServerOptions, "apps_command", property(lambda _: ["sleep", "601"]))
+    monkeypatch.setattr(ServerOptions, "apps_command", property(lambda _: [str(shutil.which("sleep")), "601"]))
     parent = multiprocessing.get_context("fork").Process(
         target=server_command._serve, args=(ServerOptions.load(office),)
     )
@@ -451,9 +478,24 @@ def test_status_calls_parties_by_their_names_and_tells_why_runs_failed(
     assert capsys.readouterr().out.splitlines()[1].split() == ["ward-7", "not", "known"]
 
 
-def test_a_run_is_handed_what_the_server_knows_and_no_other_app(
-    office: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def folder(office: Path) -> Path:
+    """An app with this package's server and configuration, which the office runs."""
+    folder = office.parent / "project"
+    folder.mkdir()
+    for name, text in app_files().items():
+        (folder / name).write_text(text.replace("counted:server", run_command._OWN_APP))
+    config = (run_command.Path(run_command.__file__).parents[2] / "pyproject.toml").read_text()
+    with (folder / "pyproject.toml").open("a") as file:
+        file.write("\n" + config[config.index("[tool.flwr.app.config]") :].partition("\n[tool.ruff")[0])
+    rewrite(office / "invitation.toml", digest_of(FAB), app_hash(folder))
+    rewrite(office / "server.toml", str(office.parent / "app.fab"), str(folder))
+    return folder
+
+
+@pytest.fixture
+def typed(office: Path, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """What Flower is called with, among no nodes yet."""
     typed: list[list[str]] = []
 
     def streamed(superlink: str | None, arguments: list[str], environment: dict[str, str]) -> int:
@@ -462,17 +504,74 @@ def test_a_run_is_handed_what_the_server_knows_and_no_other_app(
         return 0
 
     monkeypatch.setattr(run_command, "_streamed", streamed)
+    monkeypatch.setattr(ServerOptions, "client", lambda _: closing(Register()))
+    return typed
+
+
+@pytest.mark.parametrize(
+    ("changed", "sentence"),
+    [
+        ("cohort.dropout='recover'", "3 clients take part, but dropout='recover' needs at least 6: choose dropout='re"),
+        ("cohort.max-silent=2", "with 3 clients at most 1 may be silent or collude: lower max_silent"),
+        (
+            "num-clients=4 algorithm='fastlloyd'",
+            "num-clients is 4, but 3 parties are invited .ward-7, ward-8, ward-9. and 0 registered: giv",
+        ),
+        ("algorithm='feddp_kmeans'", "starts from the server's own points: give server_data"),
+        ("log-format='xml'", "log-format is 'xml', which is not known: choose one of 'json', 'text'"),
+        ("output='{folder}/counted.py/results'", "cannot write into .*counted.py: make"),
+        ("server-data='none.csv' algorithm='feddp_kmeans'", "none.csv' does not exist"),
+        ("evaluation='exact'", "exists in simulation only"),
+    ],
+)
+def test_what_a_run_would_end_with_is_said_before_it_is_asked_for(
+    office: Path, folder: Path, typed: list[Any], capsys: pytest.CaptureFixture[str], changed: str, sentence: str
+) -> None:
+    config = f"n-clusters=3 bounds='0,1' {changed.format(folder=folder)}"
+    assert main(["run", str(folder), "--server", str(office), "-c", config]) == 1
+    assert re.search(sentence, capsys.readouterr().err)
+    assert typed == []
+
+
+def test_paths_of_a_run_are_those_of_who_types_them(
+    office: Path, folder: Path, typed: list[list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The ServerApp has another working directory."""
+    drafted = SimpleNamespace(config=SimpleNamespace(n_clients=3), draft=lambda n: SimpleNamespace(n_clients=n))
+    monkeypatch.setattr(run_command, "checked_strategy", lambda *_, **__: drafted)
+    monkeypatch.chdir(office.parent)
+    Path("box.csv").write_text("feature,lower,upper\nage,0,100\nweight,0,100\n")
+    Path("points.csv").write_text("age,weight\n" + "1,2\n3,4\n" * 20)
+    given = ["run", str(folder), "--server", str(office), "-c"]
+    config = "bounds='box.csv' server-data='points.csv' algorithm='server_lloyd' n-clusters=2 output='here'"
+    assert main([*given, config]) == main([*given, "bounds='0,1' server-data='iris' algorithm='server_lloyd'"]) == 0
+    assert set(config.replace("='box", f"='{office.parent}/box").split()[:1]) < set(typed[0][2].split())
+    for name in ("points.csv", "here"):
+        assert f"='{office.parent}/{name}'" in typed[0][2]
+    assert "bounds='0,1' server-data='iris'" in typed[1][2]
+
+
+def test_the_check_plans_the_apps_own_configuration(office: Path, folder: Path) -> None:
+    assert found(office, "run") == (Verdict.OK, "as the app is, 3 parties can run it at epsilon 2")
+    rewrite(folder / "pyproject.toml", "epsilon = 2.0", "epsilon = -1.0")
+    verdict, says = found(office, "run")
+    assert verdict is Verdict.NOTE
+    assert says.startswith("without a --run-config it would end at once: epsilon is -1.0, but it must be")
+
+
+def test_a_superlink_that_does_not_run_gets_no_run(
+    office: Path, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["run", str(folder), "--server", str(office), "-c", "n-clusters=3 bounds='0,1'"]) == 1
+    assert re.search("^the SuperLink does not answer at 127.0.0.1:.*: start it by 'server", capsys.readouterr().err)
+
+
+def test_a_run_is_handed_what_the_server_knows_and_no_other_app(
+    office: Path, folder: Path, typed: list[list[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
     join(office, "ward-7")
     join(office, "ward-9")
-    folder = office.parent / "project"
-    folder.mkdir()
-    for name, text in app_files().items():
-        (folder / name).write_text(text.replace("counted:server", run_command._OWN_APP))
-    config = (run_command.Path(run_command.__file__).parents[2] / "pyproject.toml").read_text()
-    with (folder / "pyproject.toml").open("a") as file:
-        file.write("\n" + config[config.index("[tool.flwr.app.config]") :].partition("\n[tool.ruff")[0])
     app, given = str(folder), ["--server", str(office)]
-    rewrite(office / "invitation.toml", digest_of(FAB), app_hash(folder))
     settings = office.parent / "more.toml"
     stated = "algorithm = 'fastlloyd'\nbounds = '0,1'\nn-clusters = 4\nn-features = 2\nnum-clients = 2\n"
     settings.write_text(stated + "[fastlloyd]\nalpha = 0.5\n")
