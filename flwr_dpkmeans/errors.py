@@ -128,7 +128,7 @@ def nearest(value: object, valid: Iterable[str]) -> str:
     """Say which valid name is nearest to `value`, as the tail of an error sentence."""
     names = sorted(valid)
     if not names:
-        return "it is not there under another name."
+        return "add it, it is not there under another name."
     # A name may come from another party, and the search takes time that grows with its length.
     close = difflib.get_close_matches(str(value)[:_LONGEST_NAME], names, n=1, cutoff=0.5)
     if close:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -54,7 +55,7 @@ from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import Array, Labels
 from flwr_dpkmeans.sums.settings import Box, Options, Settings
 from flwr_dpkmeans.sums.settings import Evaluation as EvaluationKind
-from flwr_dpkmeans.sums.statement import Step, count_outside, local_cautions
+from flwr_dpkmeans.sums.statement import Step, count_outside, local_cautions, party_cautions
 from flwr_dpkmeans.sums.task import Run
 
 if TYPE_CHECKING:
@@ -288,8 +289,11 @@ class _PrivateClustering(
         state, box, report = found
         # With what the rows say against it: whoever calls this holds all of them.
         width = state.centroids.shape[1]
-        points = (part[rows, :width] for part in tables.parts for rows in row_blocks(len(part), width))
-        local = local_cautions(config, report.delta, count_outside(box, points)) + tables.cautions
+        counts = [
+            count_outside(box, (part[rows, :width] for rows in row_blocks(len(part), width))) for part in tables.parts
+        ]
+        local = local_cautions(config, report.delta, sum(counts, np.zeros(1)), tables.names)
+        local += party_cautions(np.array(counts), tables.parties, tables.names) + tables.cautions
         schema = tables.encoded[0].schema if tables.encoded else None
         figures = read_profile(run.plan, state, schema) if run and schema else ()
         # Not centroids in the caller's units: scaling clips, and without post-processing some lie outside the box.
@@ -683,13 +687,16 @@ def _progress_bar() -> Iterator[Callable[[Step], None]]:
 
 
 def _warn(report: PrivacyReport) -> None:
+    """Warn the caller of `fit` once for each line, as Python does, and in a notebook each time that a cell runs."""
+    caller, shell = sys._getframe(2), sys.modules.get("IPython")
+    cell = getattr(shell.get_ipython(), "execution_count", 0) if shell else 0
     for sentence in report.warnings:
-        warn_once(sentence)
+        warn_once(sentence, (caller.f_code.co_filename, caller.f_lineno, cell))
 
 
 @lru_cache(maxsize=1024)
-def warn_once(sentence: str) -> None:
-    """Warn the caller of `fit` once in a process: scikit-learn empties Python's own memory of that in each fit."""
+def warn_once(sentence: str, _place: tuple[str, int, int]) -> None:
+    """Warn the caller of `fit` once at a place: scikit-learn empties Python's own memory of that in each fit."""
     warnings.warn(sentence, PrivacyWarning, stacklevel=4)
 
 

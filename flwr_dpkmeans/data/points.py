@@ -85,13 +85,12 @@ def validate_columns(points: object, names: Sequence[str]) -> NDArray[np.float64
     if not own or not names or own == tuple(names):
         return validate_points(points)
     places = {name: place for place, name in enumerate(own)}
-    other = [name for name in names if name not in places]
+    other, more = [name for name in names if name not in places], sorted(set(own) - set(names))
     if other:
         raise DataError(
-            f"the points have no column {other[0]!r}, but it was there before: rename this table's column, "
-            f"{nearest(other[0], set(own) - set(names))}"
+            f"the points have no column {other[0]!r}, but it was there before: "
+            + (f"rename this table's column, {nearest(other[0], more)}" if more else "add it.")
         )
-    more = sorted(set(own) - set(names))
     if more:
         raise DataError(f"the points have a column {more[0]!r} that was not there before: leave it out.")
     require_names(own, len(names))
@@ -163,7 +162,7 @@ def _as_real(array: NDArray[Any], labels: Sequence[object]) -> NDArray[Any]:
         if not all(isinstance(value, numbers.Real | np.bool_) for value in column):
             raise DataError(
                 f"the points have values in feature {label!r} which are no numbers, but all must be real numbers: "
-                "leave the feature out, or encode it as numbers and fill in what is missing."
+                "leave the feature out, encode it as numbers and fill in what is missing, or let a schema do so."
             )
     try:
         return array.astype(np.float64)
@@ -292,7 +291,8 @@ def _pair(value: object) -> Sequence[object] | np.ndarray:
             f"the bounds are of type {type(value).__name__}, but they must be a pair (lower, upper), text or a path: "
             "give for example (0, 100)."
         )
-    if len(value) != 2:
+    # Of two features, a list of tuples is taken for what it is of three: read as two ends, it would be another box.
+    if len(value) != 2 or (type(value) is list and all(type(part) is tuple for part in value)):
         raise ConfigurationError(
             f"the bounds have {len(value)} parts, but they must be the pair (lower, upper): "
             "turn a list of one pair per feature into it by tuple(zip(*pairs))."

@@ -110,6 +110,22 @@ def local_cautions(config: Run, delta: float, counts: Array, names: Sequence[str
     return tuple(LOCAL + sentence for sentence in found)
 
 
+def party_cautions(counts: Array, parties: Sequence[str], names: Sequence[str]) -> tuple[str, ...]:
+    """Which parties have most rows outside of the box in a column where others have few: for who holds all rows.
+
+    `counts` are those of `count_outside`, one row for each party, which are called by their places without `parties`.
+    """
+    n_rows, outside = counts[:, :1], counts[:, 1:]
+    # A column that all parties have outside has bounds that are wrong, which is another sentence.
+    most = (outside > n_rows / 2.0) & ((n_rows > 0) & (outside <= _CLIPPED * n_rows)).any(axis=0)
+    found = np.flatnonzero(most.any(axis=1)).tolist()
+    if not found:
+        return ()
+    called = listed(parties[place] if parties else str(place) for place in found)
+    columns = column_names(np.flatnonzero(most.any(axis=0)).tolist(), names)
+    return (LOCAL + told("other_units", parties=called, columns=columns),)
+
+
 @dataclass(frozen=True)
 class Step:
     """What the server may say of one aggregation; noise scales by array, and the radius, are in scaled units."""

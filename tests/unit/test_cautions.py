@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import logging
 import re
+import sys
 import warnings
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,6 +17,8 @@ import pytest
 from flwr.app import ArrayRecord
 from numpy.typing import NDArray
 from sklearn.datasets import load_iris, load_wine
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
 from support.flat import flat_estimator
 
 from flwr_dpkmeans import DPKMeans, FederatedKMeans, KMeansClient
@@ -164,6 +168,41 @@ def test_a_large_clipped_share_is_said_by_column(engine: str) -> None:
     assert sentence.startswith(LOCAL)
     assert "More than 5% of the rows lie outside the bounds of column 'pay'" in sentence
     assert warnings_of(uniform_parts(5000), engine=engine, epsilon=5.0) == ()
+
+
+def test_a_party_with_other_units_is_named() -> None:
+    """In all that is 1% of the rows, of which nothing else is said."""
+    table = pd.DataFrame(uniform_parts(9000, n_clients=1)[0], columns=["age", "pay"])
+    parts = {"ward 7": table, "ward 8": table[:90] * [1.0, 1000.0], "empty": table[:0]}
+    assert [one.split(LOCAL)[-1] for one in warnings_of(parts, epsilon=5.0)] == [
+        "Most rows of party 'ward 8' lie outside the bounds of column 'pay' and were clipped, but hardly any of "
+        "another party's: look at the units there."
+    ]
+    [sentence] = warnings_of([table * 3.0, table * 3.0], epsilon=5.0)
+    assert "More than 5%" in sentence
+
+
+def test_a_second_line_or_cell_is_warned_again_and_a_search_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows, groups = np.concatenate(uniform_parts(20)), np.repeat(np.arange(3), 20)
+    km = FederatedKMeans(3, epsilon=0.01, bounds=(-1.0, 1.0), engine="direct")
+
+    def told(fit: Any) -> int:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            fit()
+        return sum("The noise on each" in str(one.message) for one in caught)
+
+    def in_one_line() -> None:
+        km.fit(rows, groups=groups)
+
+    assert [told(in_one_line), told(in_one_line), told(lambda: km.fit(rows, groups=groups))] == [1, 0, 1]
+    shell = SimpleNamespace(execution_count=7)
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))
+    assert [told(in_one_line), told(in_one_line)] == [1, 0]
+    search = GridSearchCV(
+        make_pipeline("passthrough", km), {"federatedkmeans__random_state": [1, 2]}, cv=2, refit=False
+    )
+    assert told(lambda: search.fit(rows, federatedkmeans__groups=groups)) == 1
 
 
 def own_node(client: KMeansClient) -> Node:

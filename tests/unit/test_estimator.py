@@ -80,7 +80,7 @@ OBJECTS: dict[str, Any] = {
     "n_clusters": Auto(4),
     "algorithm": FedDPKMeansOptions(n_init=3, budget_shares=[0.2, 0.2, 0.4, 0.2]),
     "unit": ClientLevel(examples_per_client=20, sampling_rate=1),
-    "bounds": PrivateBounds(domain=[(0, 0), (1, 2)]),
+    "bounds": PrivateBounds(domain=((0, 0), (1, 2))),
     "n_examples": PrivateCount(share=0.1),
     "evaluation": Evaluation(n_classes=3, radius=0.5),
     "cohort": Cohort(max_silent=1, dropout="retry"),
