@@ -244,7 +244,7 @@ def central_config(settings: Mapping[str, Any], bounds: Bounds) -> dict[str, Any
     privacy, algorithm = settings["privacy"], dict(settings["algorithm"])
     options = {"algorithm": algorithm.pop("name"), "random_state": settings["seed"], **algorithm}
     options["trust"] = settings["trust"]["name"]
-    options |= {name: privacy[name] for name in ("epsilon", "delta", "noise", "unit")}
+    options |= {name: privacy[name] for name in ("epsilon", "delta", "noise", "unit", "n_examples")}
     options |= {"n_clusters": settings["data"]["n_clusters"], "bounds": (bounds.lower, bounds.upper)}
     require_central(parse_run(**options))
     own = {option: options.pop(option) for option in algorithm if option != "max_iter"}

@@ -108,9 +108,10 @@ def narrowed(grids: Sequence[Mapping[str, Override]], given: Mapping[str, Overri
     grids : sequence of mapping
         Overrides by key, one mapping for each sweep.
     given : mapping
-        Of the command line. Most keys replace those of every sweep. Of ``algorithm`` and ``data`` each sweep keeps the
-        values that are asked for; a value that no sweep has is added to the sweeps without options of their own for
-        that group.
+        Of the command line. Most keys replace those of every sweep; an algorithm's option that some sweeps set
+        replaces theirs alone, as the others' algorithms may not have it. Of ``algorithm`` and ``data`` each sweep keeps
+        the values that are asked for; a value that no sweep has is added to the sweeps without options of their own
+        for that group.
 
     Returns
     -------
@@ -122,7 +123,10 @@ def narrowed(grids: Sequence[Mapping[str, Override]], given: Mapping[str, Overri
     ConfigurationError
         If a value that is asked for fits no sweep.
     """
-    left: list[dict[str, Override]] = [{**grid, **given} for grid in grids]
+    swept = {key for grid in grids for key in grid if key.startswith("algorithm.")}
+    left: list[dict[str, Override]] = [
+        {**grid, **{key: one for key, one in given.items() if key in grid or key not in swept}} for grid in grids
+    ]
     original = list(grids)
     for group in ("algorithm", "data"):
         if group not in given or not grids:

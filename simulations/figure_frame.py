@@ -155,7 +155,9 @@ def dress(frame: Frame, titles: Sequence[str], x_label: str, y_label: str) -> No
             axes.set_xlabel(x_label, fontsize=9.0)
         if place % frame.n_columns == 0:
             room = 44 if height == 1 and len(frame.axes) == 1 else 30
-            lines = [line for part in y_label.split("\n") for line in textwrap.wrap(part, room)]
+            # A unit in brackets stays in one piece where its line is too long.
+            parts = [part.replace(" (", "\n(") if len(part) > room else part for part in y_label.split("\n")]
+            lines = [line for part in "\n".join(parts).split("\n") for line in textwrap.wrap(part, room)]
             axes.set_ylabel("\n".join(lines), fontsize=9.0)
 
 
@@ -174,7 +176,9 @@ def scale_x(axes: Any, values: Sequence[float], scale: Scale, width: float, *, a
     if not at_values:
         low, high = min(values), max(values)
         axes.set_xlim(low / 1.15, high * 1.15)
-        ticks = spaced(_round_numbers(low / 1.15, high * 1.15), scale, width)
+        round_numbers = _round_numbers(low / 1.15, high * 1.15)
+        # One value alone may be far from all round numbers; without its own the axis would have none.
+        ticks = spaced(round_numbers or sorted({float(f"{value:.3g}") for value in values}), scale, width)
     axes.xaxis.set_major_locator(FixedLocator(ticks))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.4g}"))

@@ -58,7 +58,7 @@ def _write(folder: Path) -> None:
     """Table and figure of all runs in the folder."""
     sets = compared(list(Journal(folder).finished().values()))
     if not sets:
-        raise ConfigurationError("no set has runs of 'optimal' and 'proxy_lloyd' yet: add them to --methods.")
+        raise ConfigurationError("no set has runs of 'optimal', 'proxy_lloyd' and a rival yet: add them to --methods.")
     text = "\n".join([markdown(sets), wins(sets), beside_published(sets)])
     print(text)
     numbers = sorted({area.n_seeds for own in sets for area in own.areas.values()})

@@ -29,6 +29,8 @@ def draw(sets: Sequence[Compared], title: str) -> bytes:
     axes = figure.subplots()
     for number, method in enumerate(METHODS[:-1]):
         places = [place for place, own in enumerate(sets) if method in own.areas]
+        if not places:
+            continue
         ratios = [sets[place].areas[method].mean / sets[place].optimum for place in places]
         ours = method == OURS
         style: dict[str, Any] = {"marker": _MARKS[number], "color": _COLOURS[number], "linestyle": "none"}

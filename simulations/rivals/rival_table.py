@@ -61,7 +61,8 @@ def compared(rows: Sequence[Mapping[str, Any]]) -> list[Compared]:
         # No run can be below the best clustering: where one is, that one is nearer to it.
         optimum = _area(epsilons, [float(own["cost"].min())] * len(epsilons))
         areas = {one: area for one in METHODS if one != OPTIMAL and (area := _areas(own, one, epsilons)) is not None}
-        found.append(Compared(str(name), optimum, areas))
+        if set(areas) > {OURS}:
+            found.append(Compared(str(name), optimum, areas))
     return sorted(found, key=lambda one: one.lead)
 
 

@@ -194,6 +194,11 @@ def test_an_experiment_is_narrowed_by_what_is_given() -> None:
     ]
     found = narrowed(grids, parsed("seed=3"))
     assert names(found, "seed") == ["3"] * 3
+    # An option that one sweep varies is not asked of algorithms without it; one that none varies is of all.
+    plain, varied, other = narrowed(grids, parsed("algorithm.alpha=3", "algorithm.max_iter=5"))
+    assert names([varied], "algorithm.alpha") == ["3"]
+    assert "algorithm.alpha" not in {*plain, *other}
+    assert names([plain, varied, other], "algorithm.max_iter") == ["5"] * 3
     found = narrowed(grids, parsed("algorithm=fastlloyd"))
     assert (names(found, "algorithm"), names(found, "data")) == (["fastlloyd"] * 2, ["iris,wine"] * 2)
     # A method of one's own joins where a sweep sets no options of others.

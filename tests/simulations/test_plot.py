@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from flwr_dpkmeans.errors import ConfigurationError, DataError, DPKMeansError
-from simulations.figure_frame import LARGEST_PNG, columns_for, encode
+from simulations.figure_frame import LARGEST_PNG, columns_for, encode, scale_x
 from simulations.figure_kinds import KINDS, CurveSpec, ElbowSpec, FigureSpec, Scale
 from simulations.figure_looks import METHODS, looks_of
 from simulations.figure_numbers import curve_numbers, elbow_numbers, pareto_numbers, shares_numbers
@@ -311,6 +311,14 @@ def test_one_seed_has_no_band(monkeypatch: pytest.MonkeyPatch) -> None:
         assert "1 seed, so no confidence bands." in texts_of(given, rows, monkeypatch)
     found = curve_numbers(spec("curve", panel=["data.n_features", "data.n_clusters"]), selection(rows)).cells
     assert found[["low", "high"]].isna().all(axis=None)
+
+
+def test_an_axis_of_one_epsilon_has_its_number() -> None:
+    for values, ticks in (([4.0, 3.9996], ["4"]), ([0.16, 0.32], ["0.2"])):
+        axes = Figure().subplots()
+        scale_x(axes, values, Scale.LOG, 5.0, at_values=False)
+        axes.figure.draw_without_rendering()
+        assert [label.get_text() for label in axes.get_xticklabels()] == ticks
 
 
 def test_averaging_over_more_than_seeds_is_said() -> None:

@@ -243,6 +243,8 @@ def test_areas_are_compared_with_the_sets_that_are_lost_first() -> None:
     assert "| fastlloyd | 1 | 1 | 0 | 0 | 0.444 | 0.286 |" in wins([first, second])
     assert "| iris | 0.3979: 16.8750 ± 1.8750 |" in beside_published([second])
     assert draw([first, second], "title").startswith(b"\x89PNG")
+    del lost["pe_means"]
+    assert compared(rows_of("adult", lost, epsilons)) == []
 
 
 def test_the_command_writes_goes_on_and_refuses_runs_of_other_code(
