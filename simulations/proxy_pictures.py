@@ -19,7 +19,7 @@ from flwr_dpkmeans.algorithms.proxy_plan import AXES, CENTRE, PROXIES, PROXY_RAD
 from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.kmeans.lloyd import round_to_grid
 from flwr_dpkmeans.kmeans.projected import symmetric_from_triangle
-from flwr_dpkmeans.kmeans.proxies import Ellipsoid, ellipsoid_of, proxy_weights
+from flwr_dpkmeans.kmeans.proxies import Ellipsoid, ellipsoid_of, likely_weights
 from simulations.ablation_runs import Played, play, public_of
 from simulations.mixture_runs import exit_code, write_files
 from simulations.sources.mixture import draw_gaussian_mixture
@@ -171,7 +171,10 @@ def _ellipsoid(step: Played) -> Ellipsoid:
 def _weights_panel(axes: Any, step: Played) -> None:
     """Proxies of a pass by weight; those whose count noise alone may have made are hollow."""
     noise = step.blocks[1].noise_scale
-    weights = proxy_weights(step.released["proxy_counts"], noise, ProxyOptions().weight_threshold)
+    options = ProxyOptions()
+    weights = likely_weights(
+        step.released["proxy_counts"], noise, _ROWS, least=options.least_count, heard=options.heard
+    )
     proxies, counted = step.before.extras[PROXIES][:, :2], weights > noise
     sizes = 90.0 * weights[counted] / weights.max()
     axes.scatter(

@@ -161,7 +161,7 @@ class ProxyOptions:
     looks: int = 3
     least_zoom: float = 5.0  # how far in the first look must be able to see to have any (`derive_plan`)
     distances_share: float = 0.25  # for a look's histogram of distances, beside its two others
-    heard: float = 3.0  # counts of a bin of distances, or of all far proxies, are heard from so many deviations on
+    heard: float = 3.0  # counts of a bin of distances, or of all proxies, are heard from so many deviations on
     next_clip: float = 1.5  # clip bound of the next look in spreads, and two errors of the centre
     covariance_share: float = 0.05
     seeding_share: float = 0.35  # for all passes over proxies together
@@ -191,16 +191,14 @@ class ProxyOptions:
     residual_prior_variance: float = 0.06  # of the mean square around what the radius was chosen for, in squared radii
     pass_shrinking: float = 0.8  # radius of a pass over that of the one before
     split_width: float = 0.75  # deviation of new proxies around an old one, in radii along all axes together
-    weight_threshold: float = 0.8  # counts below so many times sqrt(2 ln k') deviations are next to nothing
+    least_count: float = 2.0  # of a proxy that has rows, in deviations of the noise on a count
     far_share: float = 0.2  # part of the proxies beyond the farthest rows heard, where these do not fill the box
-    far_heard: float = 3.5  # a far proxy's count counts from so many deviations on, or where all of them are heard
-    weak: float = 4.5  # a cluster of proxies of less than so many deviations of one count's noise may be noise alone
-    false_share: float = 0.05  # of weak clusters that are kept, so many may be (Benjamini and Hochberg 1995)
     first_least_tau: float = 0.25  # smallest variance of a step in the first refinement, and its factor to the next
     least_tau_falls: float = 0.0625
     audible_noise: float = 0.02  # on a centroid, in radii: what it falls short of this widens them
     most_widening: float = 3.0
     clips: bool = True  # residuals beyond the radius; False drops them, as FastLloyd does
+    weighs_likely: bool = True  # proxies by posterior means of their counts; False: by noisy counts above 0
     pulls: bool = True  # counts of refinements toward their mean, by what noise explains of their scatter
 
 

@@ -71,8 +71,8 @@ _SAME_PLACE = 4.0
 """A histogram from a centre that moved counts on in bins so many steps away: their rows changed at most one bin."""
 _FEW_BEYOND = 4.0
 """Spreads beyond which at most a sixteenth of the rows lie (Chebyshev): proxies are spread thinly there."""
-_WEAK_ROUNDS = 3
-_SURE = 4.0  # weak clusters are looked for where an average one has so many times as many rows as a weak one
+_LONE_ROUNDS = 3
+_SURE = 4.0  # clusters of one row are looked for where an average one has so many times two rows
 
 
 @dataclass(frozen=True)
@@ -322,14 +322,23 @@ def _at_known_points(proxies: Array, state: State) -> Array:
 
 
 def _heard_weights(setting: Setting, state: State, counts: Array, noise: float) -> Array:
-    """Weights of proxies from their noisy counts alone; where hardly a row may be, only what is surely heard."""
-    options, weights = setting.options, numerics.proxy_weights(counts, noise, setting.options.weight_threshold)
+    """Weights of proxies from their noisy counts alone; those beyond all rows that were heard are weighed apart."""
+    proxies, weights = state[PROXIES], np.zeros(len(counts))
+    beyond = np.zeros(len(counts), dtype=np.bool_)
     if not setting.in_subspace:
-        proxies = state[PROXIES]
         beyond = np.abs(proxies - state[CENTRE]).max(axis=1) > _length(state, EXTENT)
-        far = numerics.far_weights(counts[beyond], noise, alone=options.far_heard, together=options.heard)
-        weights[beyond] = far
+    for part in (beyond, ~beyond):
+        weights[part] = _likely_weights(setting, counts[part], noise)
     return weights
+
+
+def _likely_weights(setting: Setting, counts: Array, noise: float) -> Array:
+    options = setting.options
+    if not options.weighs_likely:
+        return np.maximum(counts, 0.0)
+    return numerics.likely_weights(
+        counts, noise, setting.public.n_units, least=options.least_count, heard=options.heard
+    )
 
 
 def _with_known_points(
@@ -344,13 +353,13 @@ def _with_known_points(
     known = in_proxy_space(state[SERVER_POINTS], state)
     labels = nearest_centroids(known, proxies)[0]
     n_known = np.bincount(labels, minlength=len(proxies))
-    has_known, heard = n_known > 0, setting.options.heard
+    has_known = n_known > 0
     expected = n_known[has_known] * (setting.public.n_units / len(known))
     more = counts[has_known] - expected
     trusted = numerics.signal_share(math.fsum(np.square(more)) / len(more), noise)
     each = np.zeros(len(proxies))
     each[has_known] = round_to_grid(np.maximum(expected + trusted * more, 0.0) / n_known[has_known])
-    elsewhere = numerics.far_weights(counts[~has_known], noise, alone=heard, together=heard)
+    elsewhere = _likely_weights(setting, counts[~has_known], noise)
     points = np.concatenate([known + (moved - proxies)[labels], moved[~has_known]])
     return _inside(points, state), np.concatenate([each[labels], elsewhere])
 
@@ -397,16 +406,15 @@ def proxy_round(setting: Setting, index: int) -> PlannedSum:
             radius=radius,
         )
         moved = round_to_grid(_inside(proxies + steps, state))
-        counts, knows = released["proxy_counts"], SERVER_POINTS in state.arrays
-        if knows:
+        counts = released["proxy_counts"]
+        if SERVER_POINTS in state.arrays:
             moved, weights = _with_known_points(setting, state, moved, counts, counts_noise)
         else:
             weights = _heard_weights(setting, state, counts, counts_noise)
         if index == setting.plan.n_passes:
-            return _clustered(setting, state, moved, weights, counts_noise)
-        counted = weights if knows else np.where(weights > counts_noise, weights, 0.0)
+            return _clustered(setting, state, moved, weights)
         generator = setting.generator(state, index)
-        samples = numerics.samples_around(moved, counted, options.split_width * radius / math.sqrt(width), generator)
+        samples = numerics.samples_around(moved, weights, options.split_width * radius / math.sqrt(width), generator)
         redrawn = _at_known_points(numerics.tessellation(_inside(samples, state), n_proxies, generator), state)
         return state.changed(**{PROXIES: redrawn, PROXY_RADIUS: as_length(options.pass_shrinking * radius)})
 
@@ -430,18 +438,15 @@ def _inside(points: Array, state: State) -> Array:
     return clip_rows(points, 2.0 * math.sqrt(len(state[AXES])))
 
 
-def _clustered(setting: Setting, state: State, proxies: Array, weights: Array, noise: float) -> State:
-    """Weighted k-means of the proxies, as centroids in the space of the data; again without clusters of noise."""
-    config, options = setting.public.config, setting.options
+def _clustered(setting: Setting, state: State, proxies: Array, weights: Array) -> State:
+    """Weighted k-means of the proxies, as centroids in the space of the data; again without clusters of one row."""
+    config = setting.public.config
     centers, extras = clustered(config, proxies, weights, seed_of(state), logarithmic=True)
-    is_sure = setting.public.n_units >= _SURE * max(options.weak * noise, numerics.LEAST_CLUSTER) * setting.n_clusters
-    # Beside the server's points only proxies that were heard have weights.
+    is_sure = setting.public.n_units >= _SURE * numerics.LEAST_CLUSTER * setting.n_clusters
+    # The server's own points may be centers, and a choice of k has seen all weights.
     doubts = is_sure and not config.choose_n_clusters and SERVER_POINTS not in state.arrays
-    for _ in range(_WEAK_ROUNDS if doubts else 0):
-        labels = nearest_centroids(proxies, centers)[0]
-        kept = numerics.without_weak_clusters(
-            weights, labels, noise, weak=options.weak, false_share=options.false_share
-        )
+    for _ in range(_LONE_ROUNDS if doubts else 0):
+        kept = numerics.without_lone_rows(weights, nearest_centroids(proxies, centers)[0])
         if np.array_equal(kept, weights):
             break
         weights = kept

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from statistics import NormalDist
 
 import numpy as np
 import numpy.typing as npt
@@ -40,6 +39,11 @@ MIDDLE_OF_BIN = math.sqrt(0.5)
 """Squared distance in the middle of a bin, in that of its edge."""
 BIN_ERROR = 0.15
 """Relative standard deviation of a mean square that a histogram of such bins tells."""
+_FARTHEST_SCORE = 30.0
+_SCORE_STEP = 0.125
+_FARTHEST_STEP = 48
+_FULL_SHARES = 1.0 / (1.0 + 2.0 ** np.arange(-6.0, 10.5, 0.5))
+"""Shares of proxies with rows that are looked at: from nearly all to one in a thousand."""
 LEAST_CLUSTER = 2.0
 """Rows, or clients, of a cluster: the center of a single one would be that row."""
 
@@ -284,43 +288,31 @@ def samples_around(
     return proxies[parents] + width * generator.standard_normal((len(parents), proxies.shape[1]))
 
 
-def proxy_weights(noisy_counts: npt.ArrayLike, noise: float, threshold: float) -> FloatArray:
-    """Weights of proxies: their noisy counts, and 0 where noise alone may have made the count.
+def likely_weights(noisy_counts: FloatArray, noise: float, n: float, *, least: float, heard: float) -> FloatArray:
+    """Posterior means of counts, which may be 0, given their `noise`: k-means of them has the least expected cost.
 
-    `threshold` counts in the expected largest of n such noises, sqrt(2 ln n) deviations of `noise`.
+    A proxy has rows with a chance that is learnt from all counts, and then from `least` deviations to `n` of them, all
+    octaves alike (``PROXY_LLOYD.md``, weights). Unless all counts together are `heard`, in deviations of their sum's
+    noise, what is likelier empty than not weighs nothing. On the grid.
     """
-    counts = np.asarray(noisy_counts, dtype=np.float64)
-    least = threshold * noise * np.sqrt(2.0 * np.log(max(2, len(counts))))
-    return np.where(counts > least, counts, 0.0)
+    scores = np.maximum(noisy_counts / noise, -_FARTHEST_SCORE)
+    steps = np.arange(-_FARTHEST_STEP, _FARTHEST_STEP + 1) * _SCORE_STEP
+    sizes = scores[:, None] + steps
+    # Of the step around a size, only the part from the least size on.
+    chances = np.exp(-0.5 * steps**2) * np.clip((sizes - least) / _SCORE_STEP + 0.5, 0.0, 1.0)
+    densities = chances / np.maximum(sizes, least)
+    full = densities.sum(axis=1) * (_SCORE_STEP / math.log(max(n / (least * noise), 2.0)))
+    empty = np.exp(-0.5 * scores**2)
+    # (n_proxies, n_shares): likelihood of each count, by the share of proxies that have rows.
+    likelihoods = empty[:, None] * (1.0 - _FULL_SHARES) + full[:, None] * _FULL_SHARES
+    evidence = np.log(likelihoods).sum(axis=0) + np.log(_FULL_SHARES * (1.0 - _FULL_SHARES))
+    averaging = np.exp(evidence - evidence.max())
+    is_full = (full[:, None] * _FULL_SHARES / likelihoods) @ (averaging / averaging.sum())
+    if math.fsum(noisy_counts) <= heard * noise * math.sqrt(len(noisy_counts)):
+        is_full = np.where(is_full > 0.5, is_full, 0.0)
+    return round_to_grid(is_full * noise * chances.sum(axis=1) / np.maximum(densities.sum(axis=1), 1e-300))
 
 
-def far_weights(noisy_counts: FloatArray, noise: float, *, alone: float, together: float) -> FloatArray:
-    """Weights of proxies where hardly a row may be: their noisy counts where one alone stands out of the noise.
-
-    Where all together do, though hardly one may show where its rows are, the others share the total.
-    `alone` and `together` count in standard deviations of the noise on a count, and on the total.
-    """
-    total, positive = math.fsum(noisy_counts), np.maximum(noisy_counts, 0.0)
-    are_there = total > together * noise * math.sqrt(len(noisy_counts))
-    shared = positive * (total / math.fsum(positive)) if are_there else np.zeros_like(positive)
-    return np.where(noisy_counts > alone * noise, noisy_counts, shared)
-
-
-def without_weak_clusters(
-    weights: FloatArray, labels: LabelArray, noise: float, *, weak: float, false_share: float
-) -> FloatArray:
-    """Drop the weights of clusters of proxies that noise alone may have made.
-
-    Those below `weak` deviations are doubted, and kept by the rule of Benjamini and Hochberg (1995) as long as
-    `false_share` of them are expected to be of noise alone (``PROXY_LLOYD.md``, weak clusters). One of fewer than two
-    rows (or clients) is dropped anyway: its center would be that row.
-    """
-    totals, largest = np.bincount(labels, weights=weights), np.zeros(int(labels.max()) + 1)
-    np.maximum.at(largest, labels, weights)
-    doubted = np.flatnonzero(totals < weak * noise)
-    doubted = doubted[np.argsort(-largest[doubted], kind="stable")]
-    expected = [len(weights) * NormalDist().cdf(-largest[cluster] / noise) for cluster in doubted]
-    passed = np.flatnonzero(np.array(expected) <= false_share * np.arange(1, len(doubted) + 1))
-    dropped = doubted[passed[-1] + 1 :] if passed.size else doubted
-    alone = np.flatnonzero(totals < LEAST_CLUSTER)
-    return np.where(np.isin(labels, np.concatenate([dropped, alone])), 0.0, weights)
+def without_lone_rows(weights: FloatArray, labels: LabelArray) -> FloatArray:
+    """Drop the weights of clusters of proxies with fewer than two rows (or clients): a center would be that row."""
+    return np.where(np.bincount(labels, weights=weights)[labels] < LEAST_CLUSTER, 0.0, weights)

@@ -27,7 +27,7 @@ from flwr_dpkmeans.algorithms.proxy_plan import (
     options_for,
 )
 from flwr_dpkmeans.algorithms.proxy_rounds import proxy_round
-from flwr_dpkmeans.kmeans.proxies import Ellipsoid
+from flwr_dpkmeans.kmeans.proxies import Ellipsoid, likely_weights
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.calibration import gaussian_noise_multiplier
 from flwr_dpkmeans.privacy.noise import SAME
@@ -138,8 +138,8 @@ def server_pass(n_passes: int, *, clustered: list[tuple[Floats, Floats]], monkey
     """A quiet pass beside three points of the server's; what would be clustered is kept instead."""
     step, state, setting = quiet_pass(2, 2, PROXIES_AT, n_passes=n_passes, radius=0.5)
 
-    def keep(setting: Setting, state: State, points: Floats, weights: Floats, noise: float) -> State:
-        del setting, noise
+    def keep(setting: Setting, state: State, points: Floats, weights: Floats) -> State:
+        del setting
         clustered.append((points, weights))
         return state
 
@@ -173,20 +173,22 @@ def test_counts_are_trusted_as_far_as_noise_does_not_explain_them(
 ) -> None:
     """Of 10,000 rows the three points stand for 3,333 each. Counts that differ by two deviations say three quarters.
 
-    What lies where the server has no points is weighed from three deviations on.
+    What lies where the server has no points is weighed as if it had none at all.
     """
     clustered: list[tuple[Floats, Floats]] = []
     _, state, setting = server_pass(1, clustered=clustered, monkeypatch=monkeypatch)
     noise, each = 100.0, 10_000 / 3
-    counts = np.array([2 * each + more * noise, each - more * noise, 2.9 * noise])
+    counts = np.array([2 * each + more * noise, each - more * noise, -0.5 * noise])
     points, found = proxy_rounds._with_known_points(setting, state, PROXIES_AT, counts, noise)
     assert points.tolist() == [*KNOWN.tolist(), PROXIES_AT[2].tolist()]
     shift = trusted * more * noise
     assert found == pytest.approx([each + shift / 2, each + shift / 2, each - shift, 0.0], abs=1e-4)
-    heard = proxy_rounds._with_known_points(
-        setting, state, PROXIES_AT, counts + np.array([0.0, 0.0, 0.2 * noise]), noise
+    beside = proxy_rounds._with_known_points(
+        setting, state, PROXIES_AT, counts + np.array([0.0, 0.0, 4.5 * noise]), noise
     )[1]
-    assert heard[-1] == pytest.approx(3.1 * noise)
+    alone = likely_weights(np.array([4.0 * noise]), noise, 10_000.0, least=2.0, heard=3.0)
+    assert beside[-1:].tolist() == alone.tolist()
+    assert alone.item() == pytest.approx(380.0, abs=15.0)
     far_less = proxy_rounds._with_known_points(setting, state, PROXIES_AT, counts - np.array([1e5, 0.0, 0.0]), noise)[1]
     assert far_less[:2].tolist() == [0.0, 0.0]
 
@@ -209,18 +211,18 @@ def test_the_next_pass_is_drawn_around_points_and_proxies_that_were_heard(monkey
 
 def test_beside_the_servers_points_no_cluster_is_dropped_again(monkeypatch: pytest.MonkeyPatch) -> None:
     _, state, setting = quiet_pass(2, 2, PROXIES_AT, n_passes=1)
-    asked: list[float] = []
+    asked: list[Floats] = []
 
-    def without(weights: Floats, labels: object, noise: float, **_: object) -> Floats:
+    def without(weights: Floats, labels: object) -> Floats:
         del labels
-        asked.append(noise)
+        asked.append(weights)
         return weights
 
-    monkeypatch.setattr(proxy_rounds.numerics, "without_weak_clusters", without)
-    proxy_rounds._clustered(setting, state.changed(**{SERVER_POINTS: KNOWN}), PROXIES_AT, np.ones(3), 1.0)
+    monkeypatch.setattr(proxy_rounds.numerics, "without_lone_rows", without)
+    proxy_rounds._clustered(setting, state.changed(**{SERVER_POINTS: KNOWN}), PROXIES_AT, np.ones(3))
     assert asked == []
-    proxy_rounds._clustered(setting, state, PROXIES_AT, np.ones(3), 1.0)
-    assert asked == [1.0]
+    proxy_rounds._clustered(setting, state, PROXIES_AT, np.ones(3))
+    assert len(asked) == 1
 
 
 # -- public numbers -----------------------------------------------------------------------------------------------

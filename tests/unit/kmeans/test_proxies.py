@@ -22,14 +22,13 @@ from flwr_dpkmeans.kmeans.proxies import (
     by_precision,
     distance_counts,
     far_samples,
-    far_weights,
     farthest_heard,
+    likely_weights,
     normal_samples,
-    proxy_weights,
     samples_around,
     squared_edges,
     tessellation,
-    without_weak_clusters,
+    without_lone_rows,
 )
 
 Floats = NDArray[np.float64]
@@ -197,82 +196,86 @@ def test_without_weights_new_samples_lie_around_all_proxies() -> None:
 # -- weights ------------------------------------------------------------------------------------------------------
 
 
-def test_weights_by_hand() -> None:
-    # Two counts: sqrt(2 ln 2) = 1.177; times 0.5 and noise 10: 5.887.
-    found = proxy_weights([100.0, 5.88], 10.0, 0.5)
-    assert found.tolist() == [100.0, 0.0]
-    assert proxy_weights([100.0, 5.89], 10.0, 0.5).tolist() == [100.0, 5.89]
+def naive_weights(counts: list[float], noise: float, n: float, least: float, heard: float) -> list[float]:
+    """The page's integrals by trapezoids, one proxy and one share of full proxies after the other."""
+    octaves = math.log(n / (least * noise))
+
+    def full(count: float, power: int) -> float:
+        ends = (max(least * noise, count - 8 * noise), max(least * noise, count + 8 * noise))
+        sizes = np.linspace(*ends, 2001)
+        return float(np.trapezoid(norm.pdf((count - sizes) / noise) / noise * sizes**power / (sizes * octaves), sizes))
+
+    empty = [float(norm.pdf(count / noise)) / noise for count in counts]
+    with_rows, means = [full(count, 0) for count in counts], [full(count, 1) for count in counts]
+    is_full, total = np.zeros(len(counts)), 0.0
+    for doublings in np.arange(-6.0, 10.5, 0.5):
+        share = 1.0 / (1.0 + 2.0**doublings)
+        each = [(1.0 - share) * one + share * other for one, other in zip(empty, with_rows, strict=True)]
+        weight = math.prod(each) * share * (1.0 - share)
+        is_full += weight * share * np.array(with_rows) / np.array(each)
+        total += weight
+    is_full /= total
+    doubted = sum(counts) <= heard * noise * math.sqrt(len(counts))
+    shares = [0.0 if doubted and part <= 0.5 else part for part in is_full]
+    return [part * mean / one for part, mean, one in zip(shares, means, with_rows, strict=True)]
 
 
-def test_the_threshold_grows_with_the_number_of_proxies() -> None:
-    counts = np.full(1000, 25.0)
-    assert (proxy_weights(counts, 10.0, 0.8) == 0.0).all()
-    assert (proxy_weights(counts[:2], 10.0, 0.8) == 25.0).all()
-    assert proxy_weights([25.0], 10.0, 0.8).tolist() == [25.0]
+@pytest.mark.parametrize(
+    ("counts", "heard"),
+    [
+        ([500.0, 33.0, 25.0, 12.0, 3.0, -8.0, 0.0], 3.0),
+        ([33.0, 25.0, 12.0, 3.0, -8.0, 0.0], 3.0),
+        ([25.0, 33.0, -20.0, -30.0, -5.0], 3.0),
+        ([-12.0], 0.0),
+    ],
+)
+def test_weights_are_posterior_means_of_counts(counts: list[float], heard: float) -> None:
+    found = likely_weights(np.array(counts), 10.0, 1000.0, least=2.0, heard=heard)
+    assert found == pytest.approx(naive_weights(counts, 10.0, 1000.0, 2.0, heard), rel=0.01, abs=1e-3)
+    assert is_on_grid(found)
 
 
-@pytest.mark.parametrize("counts", [[-5.0, -1e12], [0.0, 0.0], [2.0**47, -(2.0**47)]])
+def test_among_empty_proxies_a_count_has_to_be_larger() -> None:
+    alone = likely_weights(np.array([25.0, 500.0, 400.0]), 10.0, 1000.0, least=2.0, heard=3.0)
+    beside = likely_weights(np.array([25.0, 500.0, 400.0] + [0.0] * 300), 10.0, 1000.0, least=2.0, heard=3.0)
+    assert beside[0] < 5.0 < 20.0 < alone[0]
+    # Two counts that no noise reaches are what they are, but for the slope of the prior: 400 - 10^2 / 400.
+    assert beside[1:3] == pytest.approx([499.8, 399.75], abs=0.01)
+
+
+def test_where_rows_are_not_heard_only_what_is_likelier_full_weighs() -> None:
+    counts = np.array([45.0, 12.0, -30.0, -20.0])
+    doubted = likely_weights(counts, 10.0, 1000.0, least=2.0, heard=3.0)
+    believed = likely_weights(counts, 10.0, 1000.0, least=2.0, heard=0.3)
+    assert doubted.tolist() == [believed[0], 0.0, 0.0, 0.0]
+    assert 0.0 < believed[1] < 10.0
+
+
+@pytest.mark.parametrize("counts", [[-5.0, -1e12], [0.0, 0.0], [2.0**47, -(2.0**47)], []])
 @pytest.mark.parametrize("noise", [1e-9, 1.0, 1e12])
 def test_weights_are_never_negative_and_finite_whatever_was_released(counts: list[float], noise: float) -> None:
-    found = proxy_weights(counts, noise, 0.8)
+    found = likely_weights(np.array(counts), noise, 1e6, least=2.0, heard=3.0)
+    assert found.shape == (len(counts),)
     assert np.isfinite(found).all()
-    assert found.min() >= 0.0
+    assert (found >= 0.0).all()
 
 
-def test_counts_of_noise_alone_are_hardly_ever_weights() -> None:
-    counts = generator().normal(0.0, 10.0, 1000)
-    assert (proxy_weights(counts, 10.0, 0.8) > 0.0).mean() < 0.01
+def test_without_noise_weights_are_the_counts() -> None:
+    counts = np.array([0.0, 1.0, 2.0, 1000.0])
+    assert likely_weights(counts, 1e-6, 1003.0, least=2.0, heard=3.0) == pytest.approx(counts, abs=1e-4)
 
 
-def test_far_counts_are_weights_where_one_stands_out_or_all_together() -> None:
-    counts = np.array([40.0, 20.0, -10.0, 5.0])
-    # Their total, 55, is 2.75 deviations of four noises of 10: those that do not stand out share it, with 40 in 65.
-    found = far_weights(counts, 10.0, alone=3.5, together=2.5)
-    assert found == pytest.approx([40.0, 20.0 * 55 / 65, 0.0, 5.0 * 55 / 65])
-    assert far_weights(counts, 10.0, alone=3.5, together=2.8).tolist() == [40.0, 0.0, 0.0, 0.0]
-    assert far_weights(counts, 10.0, alone=4.5, together=2.8).tolist() == [0.0] * 4
-    assert far_weights(np.empty(0), 10.0, alone=3.5, together=2.5).shape == (0,)
-    assert far_weights(np.zeros(3), 1e-9, alone=3.5, together=2.5).tolist() == [0.0] * 3
-
-
-def naive_weak(weights: Floats, labels: Any, noise: float, weak: float, false_share: float) -> Floats:
-    """Benjamini and Hochberg, step by step, from the text of their paper."""
-    clusters = [j for j in set(labels.tolist()) if weights[labels == j].sum() < weak * noise]
-    p_values = {j: float(norm.sf(weights[labels == j].max() / noise)) for j in clusters}
-    ordered = sorted(clusters, key=lambda j: p_values[j])
-    kept = 0
-    for rank, j in enumerate(ordered, start=1):
-        if p_values[j] <= rank * false_share / len(weights):
-            kept = rank
-    return np.where(np.isin(labels, ordered[kept:]), 0.0, weights)
-
-
-@settings(max_examples=60, deadline=None)
-@given(seed=st.integers(0, 2**32 - 1), k=st.integers(1, 12), scale=st.sampled_from((0.5, 2.0, 5.0)))
-def test_weak_clusters_are_those_of_benjamini_and_hochberg(seed: int, k: int, scale: float) -> None:
-    draw = generator(seed)
-    weights = np.maximum(draw.normal(0.0, 10.0 * scale, 60), 0.0)
-    labels = draw.integers(0, k, 60).astype(np.int32)
-    found = without_weak_clusters(weights, labels, 10.0, weak=8.0, false_share=0.05)
-    assert found.tolist() == naive_weak(weights, labels, 10.0, 8.0, 0.05).tolist()
-
-
-def test_a_cluster_of_noise_is_dropped_and_a_small_sure_one_is_kept() -> None:
-    weights, labels = np.array([500.0, 30.0, 44.0, 0.0]), np.array([0, 1, 2, 2], dtype=np.int32)
-    found = without_weak_clusters(weights, labels, 10.0, weak=4.5, false_share=0.05)
-    # Of four noises, 4 Phi(-3) = 0.0054 are as large as 30 and 0.00002 as large as 44: both are hardly noise.
-    assert found.tolist() == weights.tolist()
-    found = without_weak_clusters(weights * [1.0, 0.7, 1.0, 1.0], labels, 10.0, weak=4.5, false_share=0.05)
-    # 4 Phi(-2.1) = 0.07, in the second place: 0.07 > 2 * 0.025.
-    assert found.tolist() == [500.0, 21.0, 44.0, 0.0]
-    found = without_weak_clusters(weights * [1.0, 0.6, 1.0, 1.0], labels, 10.0, weak=4.5, false_share=0.05)
-    assert found.tolist() == [500.0, 0.0, 44.0, 0.0]
+@pytest.mark.parametrize("seed", range(5))
+def test_counts_of_noise_alone_weigh_next_to_nothing(seed: int) -> None:
+    counts = generator(seed).normal(0.0, 10.0, 1000)
+    found = likely_weights(np.append(counts, 5000.0), 10.0, 5000.0, least=2.0, heard=3.0)
+    assert found[:-1].sum() < 100.0 < 200.0 < counts[counts > 20.0].sum()
+    assert likely_weights(counts, 10.0, 5000.0, least=2.0, heard=3.0).sum() < 100.0
 
 
 def test_a_cluster_of_a_single_row_is_dropped_however_sure_it_is() -> None:
     weights, labels = np.array([500.0, 1.9, 1.0, 1.01]), np.array([0, 1, 2, 2], dtype=np.int32)
-    found = without_weak_clusters(weights, labels, 0.01, weak=4.5, false_share=0.05)
-    assert found.tolist() == [500.0, 0.0, 1.0, 1.01]
+    assert without_lone_rows(weights, labels).tolist() == [500.0, 0.0, 1.0, 1.01]
 
 
 # -- distances ----------------------------------------------------------------------------------------------------
