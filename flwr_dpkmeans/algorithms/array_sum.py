@@ -45,7 +45,6 @@ class ArraySum(Task):
 
     @property
     def max_rounds(self) -> int:
-        """One unless an option says more."""
         return self.max_iter or 1
 
     @property
@@ -108,7 +107,6 @@ class ArraySum(Task):
         return np.concatenate([*moves, [weight]])
 
     def result(self, plan: Plan, state: State) -> Result:
-        """The arrays by their names."""
         return Result(self.named(state))
 
 

@@ -44,7 +44,6 @@ from flwr_dpkmeans.errors import (
     PeerError,
     ProtocolError,
 )
-from flwr_dpkmeans.flower.app_guard import CLIENT_APP
 from flwr_dpkmeans.flower.exchange import RECORD, content_of, log_size, packet_of, recall, remember
 from flwr_dpkmeans.flower.kmeans_client import DESCRIBE, STATISTIC, KMeansClient, held_by
 from flwr_dpkmeans.flower.ray_cluster import ClusterClient, summed_elsewhere
@@ -185,7 +184,7 @@ def show_node_logs(context: Context) -> None:
 
 def look_for_guard() -> None:
     """Warn where Flower's own program runs this app: the guard runs it under another name."""
-    if Path(sys.argv[0]).name == CLIENT_APP:
+    if Path(sys.argv[0]).name == "flwr-clientapp":
         node_logger.warning(
             "this node has no guard and runs whatever app the SuperLink sends: start it by 'python -m flwr_dpkmeans "
             "node start NODE.toml'",
@@ -288,7 +287,6 @@ class Wrapped:
         self._message, self._context, self._call_next, self._guard = message, context, call_next, guard
 
     def describe(self) -> tuple[int, tuple[str, ...], bool, str]:
-        """See `flwr_dpkmeans.sums.client.Statistic`."""
         _, metrics = self._call("fit", [], {"task": DESCRIBE})
         width = metrics.get("n_features")
         if not isinstance(width, int):
@@ -300,7 +298,6 @@ class Wrapped:
         return width, names, bool(metrics.get("has_labels", False)), str(metrics.get("schema", ""))
 
     def compute(self, memory: Memory, index: int) -> list[Array]:
-        """The exact statistic of one round."""
         config: dict[str, Any] = {"task": STATISTIC, "plan": memory.plan_blob, "round": index}
         start = time.perf_counter()
         if memory.plan.discovers(index):

@@ -74,7 +74,6 @@ class ClusterClient(KMeansClient):
         return [self._summed(partial(_statistic, parameters=parameters, config=config))], 0, {}
 
     def outside(self, config: dict[str, Scalar]) -> Array:
-        """As `KMeansClient.outside`."""
         return self._summed(partial(KMeansClient.outside, config=config))
 
     def _profile(self, model: Model) -> Any:

@@ -60,7 +60,6 @@ class Recover(Party):
 
     @property
     def announced(self) -> Roster | None:
-        """See `Party.announced`."""
         return self.setup
 
     @property
@@ -320,12 +319,10 @@ class RecoverSession(Session):
 
     @property
     def asked(self) -> tuple[int, ...]:
-        """Who is asked next."""
         return self.survivors if self.due is Stage.UNMASK else self.roster.node_ids
 
     @property
     def n_summed(self) -> int:
-        """Clients in the sum."""
         return len(self.survivors)
 
     def neighbours(self, node_id: int) -> tuple[int, ...]:
@@ -335,7 +332,6 @@ class RecoverSession(Session):
     def request(
         self, node_id: int, release: messages.Release | None, state: bytes
     ) -> messages.ShareRequest | messages.SumRequest | messages.UnmaskRequest:
-        """What one client is asked."""
         if self.due is Stage.SHARE:
             return messages.ShareRequest(self.sharers, self._credentials)
         if self.due is Stage.UNMASK:
@@ -362,7 +358,6 @@ class RecoverSession(Session):
         return boxes, {author: self._shared[author].group_boxes[node_id] for author in authors}
 
     def finish_request(self, node_id: int, release: messages.Release, state: bytes) -> messages.FinishRequest:
-        """The last message to one client."""
         return messages.FinishRequest(release, {}, state, self._confirmations(node_id))
 
     def _confirmations(self, node_id: int) -> dict[int, bytes]:
@@ -370,7 +365,6 @@ class RecoverSession(Session):
         return {peer: self._signatures[peer] for peer in neighbours if peer in self._signatures}
 
     def take(self, node_id: int, reply: Any) -> None:
-        """Take in what was asked for."""
         steps: dict[Stage, Any] = {Stage.SHARE: self.receive_shares, Stage.UNMASK: self.receive_unmask}
         steps.get(self.due, self.receive)(node_id, reply)
 
@@ -427,7 +421,6 @@ class RecoverSession(Session):
         self._unmasked, self.survivors = {}, ()
 
     def missing(self) -> tuple[int, ...]:
-        """Nodes that have not answered what is being asked for."""
         answered: dict[Stage, Container[int]] = {
             Stage.SHARE: self._shared,
             Stage.SUM: self._tags,

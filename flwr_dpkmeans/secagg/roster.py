@@ -54,7 +54,6 @@ class Roster:
 
     @classmethod
     def of(cls, attempt: int, keys: dict[int, bytes]) -> Roster:
-        """Build a roster from a mapping of node id to public key."""
         return cls(attempt, tuple(sorted(keys.items())))
 
     def without(self, attempt: int, missing: Iterable[int]) -> Roster:
@@ -64,12 +63,10 @@ class Roster:
 
     @cached_property
     def keys(self) -> dict[int, bytes]:
-        """Public key of each node."""
         return dict(self.members)
 
     @cached_property
     def node_ids(self) -> tuple[int, ...]:
-        """Node ids in ascending order."""
         return tuple(node_id for node_id, _ in self.members)
 
     @cached_property
@@ -79,7 +76,6 @@ class Roster:
 
     @cached_property
     def digest(self) -> bytes:
-        """SHA-256 over attempt, node ids and public keys."""
         return digest("roster", self.attempt, self.packed)
 
     @cached_property
@@ -144,7 +140,6 @@ class Signer:
 
     @classmethod
     def generate(cls) -> Self:
-        """Draw a key pair from the operating system's entropy."""
         return cls(os.urandom(IDENTITY_BYTES))
 
     @property

@@ -12,8 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from flwr_dpkmeans.data.readers import open_table
-from flwr_dpkmeans.data.schema import MOST_OUTSIDE, Schema, Seen, draft
+from flwr_dpkmeans.data.schema import MOST_OUTSIDE, Schema, Seen
 from flwr_dpkmeans.data.tables import Layout, look_by_schema
 from flwr_dpkmeans.errors import ConfigurationError, listed, nearest
 from flwr_dpkmeans.log import printable
@@ -22,6 +21,7 @@ from flwr_dpkmeans.node.ledger import RESULT_TAKEN, FileLedger, LedgerEntry, Led
 from flwr_dpkmeans.node.policy import DEPLOYED, ClientPolicy
 from simulations.command_lines import parse
 from simulations.deploy.node_options import NodeOptions
+from simulations.own_table import draft, open_table
 
 _NO_TERMINAL = 1000
 _LINE = re.compile(r"(?P<time>\S+) [A-Z]+ run (?P<run>\d+)[^:]*: (?P<message>.*)")
