@@ -765,6 +765,7 @@ class FederatedNaiveBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return np.asarray(np.argmax(self._log_joint(X), axis=1), dtype=np.int64)
 
     def predict_log_proba(self, X: ArrayLike) -> Array:
+        """Logarithm of `predict_proba`."""
         joint = self._log_joint(X)
         joint -= joint.max(axis=1, keepdims=True)
         return np.asarray(joint - np.log(np.exp(joint).sum(axis=1, keepdims=True)))

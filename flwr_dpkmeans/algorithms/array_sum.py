@@ -45,6 +45,7 @@ class ArraySum(Task):
 
     @property
     def max_rounds(self) -> int:
+        """One unless an option says more."""
         return self.max_iter or 1
 
     @property

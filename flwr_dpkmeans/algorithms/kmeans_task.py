@@ -185,10 +185,12 @@ class KMeansTask(Task):
 
     @property
     def least_rows(self) -> int:
+        """One for each cluster."""
         return self.n_clusters
 
     @property
     def why_rows(self) -> str:
+        """Each cluster needs one."""
         return f"{self.n_clusters} clusters need at least as many rows: choose fewer clusters or add data."
 
     # -- what is released besides -------------------------------------------------------------------------------

@@ -206,6 +206,7 @@ class EvaluationResult:
     """The one-to-one matching, as pairs (cluster, class)."""
 
     def to_dict(self) -> dict[str, Any]:
+        """Plain values with stable keys, for JSON."""
         plain: dict[str, Any] = json.loads(json.dumps(asdict(self)))
         return plain
 

@@ -163,6 +163,7 @@ class NaiveBayes(moments.OneRound):
         return moments.noise_caution(plan, self.options.classes, "classes", _MOST_NOISE)
 
     def columns(self, n_features: int) -> Columns:
+        """Which columns are numbers and which are categories."""
         categories = self.options.categories or (0,) * n_features
         if len(categories) != n_features:
             raise ConfigurationError(
@@ -198,14 +199,17 @@ class Columns:
 
     @property
     def numbers(self) -> list[int]:
+        """Places of the columns of numbers."""
         return [place for place, n in enumerate(self.categories) if not n]
 
     @property
     def coded(self) -> list[int]:
+        """Places of the columns of categories."""
         return [place for place, n in enumerate(self.categories) if n]
 
     @property
     def n_cells(self) -> int:
+        """Categories of all columns."""
         return sum(self.categories)
 
     def chances(self, cells: Array, smoothing: float) -> list[tuple[int, Array]]:

@@ -189,6 +189,7 @@ class MixtureClients:
         require_whole("the number of rows of each of the mixture's clients", self.rows_per_client, 0)
 
     def means(self) -> NDArray[np.float64]:
+        """Means of the components, (10, 100)."""
         return np.random.default_rng(self.seed).random((self.n_components, self.n_features))
 
     def server_points(self) -> NDArray[np.float64]:

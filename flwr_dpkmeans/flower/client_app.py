@@ -287,6 +287,7 @@ class Wrapped:
         self._message, self._context, self._call_next, self._guard = message, context, call_next, guard
 
     def describe(self) -> tuple[int, tuple[str, ...], bool, str]:
+        """See `flwr_dpkmeans.sums.client.Statistic`."""
         _, metrics = self._call("fit", [], {"task": DESCRIBE})
         width = metrics.get("n_features")
         if not isinstance(width, int):
@@ -298,6 +299,7 @@ class Wrapped:
         return width, names, bool(metrics.get("has_labels", False)), str(metrics.get("schema", ""))
 
     def compute(self, memory: Memory, index: int) -> list[Array]:
+        """The exact statistic of one round."""
         config: dict[str, Any] = {"task": STATISTIC, "plan": memory.plan_blob, "round": index}
         start = time.perf_counter()
         if memory.plan.discovers(index):

@@ -535,6 +535,7 @@ class InProcessGrid(Grid):
 
     @property
     def run(self) -> FlowerRun:
+        """The run."""
         return self._run
 
     def set_run(self, run: FlowerRun) -> None:

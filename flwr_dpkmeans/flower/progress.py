@@ -119,6 +119,7 @@ class Progress(logging.Handler):
 
     @property
     def seconds(self) -> float:
+        """Since the start."""
         return time.monotonic() - self._start
 
     def tell(self, **news: Any) -> None:
@@ -149,6 +150,7 @@ class Progress(logging.Handler):
         self.tell(**names, **costs, plan=server.digest.hex(), n_rounds=n_rounds, n_left=n_left)
 
     def joined(self, nodes: Collection[int]) -> None:
+        """Tell who is there."""
         self._joined = set(nodes)
         self.tell(nodes=self._joined)
 

@@ -101,6 +101,7 @@ class Totals:
 
     @property
     def pure(self) -> float:
+        """Sum of the pure epsilons."""
         return math.fsum(self.pure_epsilons)
 
 

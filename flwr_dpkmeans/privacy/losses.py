@@ -250,6 +250,7 @@ class NumericalLosses:
     distribution: Any
 
     def delta(self, epsilon: float) -> float:
+        """Return delta at `epsilon`."""
         return _require_number(float(self.distribution.get_delta_for_epsilon(epsilon))) + FFT_NOISE
 
     def epsilon(self, delta: float) -> float:

@@ -130,6 +130,7 @@ class PrivacyReport:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> PrivacyReport:
+        """Undo `to_dict`."""
         exact = {"epsilon_so_far": math.inf}
         lines = [
             ReleaseLine(**(line | exact if line["epsilon_so_far"] is None else line)) for line in values["releases"]
@@ -139,6 +140,7 @@ class PrivacyReport:
         return cls(**_restored(values) | {"releases": tuple(lines), "provenance": origin})
 
     def to_json(self) -> str:
+        """Indented JSON of `to_dict`."""
         return json.dumps(self.to_dict(), indent=2, allow_nan=False) + "\n"
 
     def __repr__(self) -> str:
@@ -156,6 +158,7 @@ class PrivacyReport:
 
     @property
     def cohort(self) -> str:
+        """Who took part."""
         return "one table" if self.n_clients == 1 else f"{self.n_clients} clients"
 
     def _facts(self) -> list[tuple[str, str]]:
@@ -264,6 +267,7 @@ class Provenance:
         return cls(**{name: value for name, value in _restored(values).items() if name in known})
 
     def to_dict(self) -> dict[str, Any]:
+        """Plain values with stable keys."""
         plain: dict[str, Any] = _plain(self)
         return plain
 

@@ -345,6 +345,7 @@ class Session(ABC):
 
     @property
     def attempt(self) -> int:
+        """Number of the current attempt."""
         return self.roster.attempt
 
     @property
@@ -354,6 +355,7 @@ class Session(ABC):
 
     @property
     def n_summed(self) -> int:
+        """Clients in the sum."""
         return len(self.roster.members)
 
     def open_round(self, round_index: int, length: int) -> None:
@@ -571,6 +573,7 @@ class RetrySession(Session):
         return AggregateVector(self._total, blinded)
 
     def request(self, node_id: int, release: messages.Release | None, state: bytes) -> messages.SumRequest:
+        """What one client is asked."""
         return messages.SumRequest(
             self.round_index,
             self.roster.attempt,
@@ -583,6 +586,7 @@ class RetrySession(Session):
         )
 
     def finish_request(self, node_id: int, release: messages.Release, state: bytes) -> messages.FinishRequest:
+        """The last message to one client."""
         return messages.FinishRequest(release, self.take_boxes(node_id), state)
 
     def close(self, plan_digest: bytes, *, blinded: bool) -> tuple[AggregateVector | None, messages.Silence | None]:

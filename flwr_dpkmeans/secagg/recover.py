@@ -60,6 +60,7 @@ class Recover(Party):
 
     @property
     def announced(self) -> Roster | None:
+        """See `Party.announced`."""
         return self.setup
 
     @property
@@ -319,10 +320,12 @@ class RecoverSession(Session):
 
     @property
     def asked(self) -> tuple[int, ...]:
+        """Who is asked next."""
         return self.survivors if self.due is Stage.UNMASK else self.roster.node_ids
 
     @property
     def n_summed(self) -> int:
+        """Clients in the sum."""
         return len(self.survivors)
 
     def neighbours(self, node_id: int) -> tuple[int, ...]:
@@ -332,6 +335,7 @@ class RecoverSession(Session):
     def request(
         self, node_id: int, release: messages.Release | None, state: bytes
     ) -> messages.ShareRequest | messages.SumRequest | messages.UnmaskRequest:
+        """What one client is asked."""
         if self.due is Stage.SHARE:
             return messages.ShareRequest(self.sharers, self._credentials)
         if self.due is Stage.UNMASK:
@@ -358,6 +362,7 @@ class RecoverSession(Session):
         return boxes, {author: self._shared[author].group_boxes[node_id] for author in authors}
 
     def finish_request(self, node_id: int, release: messages.Release, state: bytes) -> messages.FinishRequest:
+        """The last message to one client."""
         return messages.FinishRequest(release, {}, state, self._confirmations(node_id))
 
     def _confirmations(self, node_id: int) -> dict[int, bytes]:

@@ -54,6 +54,7 @@ class Roster:
 
     @classmethod
     def of(cls, attempt: int, keys: dict[int, bytes]) -> Roster:
+        """Build a roster from a mapping of node id to public key."""
         return cls(attempt, tuple(sorted(keys.items())))
 
     def without(self, attempt: int, missing: Iterable[int]) -> Roster:
@@ -140,6 +141,7 @@ class Signer:
 
     @classmethod
     def generate(cls) -> Self:
+        """Draw a key pair from the operating system's entropy."""
         return cls(os.urandom(IDENTITY_BYTES))
 
     @property

@@ -168,6 +168,7 @@ class LocalRun(Server):
 
     @property
     def first(self) -> Memory:
+        """What the first client remembers."""
         return self.memories[FIRST_NODE_ID]
 
     @property

@@ -123,6 +123,7 @@ class Server:
 
     @property
     def asked(self) -> tuple[int, ...]:
+        """Nodes that are asked now."""
         if self._session is None:
             return self._waiting
         return self._session.roster.node_ids if self.due is Stage.FINISH else self._session.asked

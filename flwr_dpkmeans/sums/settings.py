@@ -185,6 +185,7 @@ class Options:
 
     @classmethod
     def defaults(cls) -> dict[str, Any]:
+        """Every option that may be left out, with its default."""
         return {one.name: one.default for one in fields(cls) if one.default is not MISSING}
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:

@@ -153,6 +153,7 @@ class Known:
 
     @property
     def settings(self) -> Settings:
+        """What every run has."""
         return self.config.settings
 
     @property
@@ -272,10 +273,12 @@ class Task(Options, ABC):
 
     @classmethod
     def option_class(cls) -> type[Options]:
+        """The class of its options."""
         return type(cls.options)
 
     @classmethod
     def own_fields(cls) -> tuple[str, ...]:
+        """Names of its parameters besides the options."""
         return tuple([one.name for one in fields(cls) if one.name != "options"])
 
     @classmethod
@@ -468,6 +471,7 @@ class Run:
 
     @property
     def algorithm(self) -> str:
+        """Name of the task."""
         return self.task.name
 
     @cached_property

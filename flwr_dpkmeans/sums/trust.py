@@ -44,6 +44,7 @@ class Shares:
 
     @property
     def n_honest(self) -> int:
+        """Shares that are counted on."""
         honest = self.n_clients - max(1, self.max_silent) - self.max_lost
         if honest < 1:
             raise PlanError(

@@ -76,12 +76,14 @@ class Packet:
         return _parsed_header(text)
 
     def choice(self, name: str, kind: type[EnumT]) -> EnumT:
+        """A member of an enumeration in the header."""
         try:
             return kind(self.header.get(name))
         except ValueError as error:
             raise ProtocolError(f"field {name!r} has an unknown value: message discarded.") from error
 
     def integer(self, name: str) -> int:
+        """An integer of the header."""
         value = self.header.get(name)
         if not isinstance(value, int) or isinstance(value, bool) or abs(value) > MAX_INTEGER:
             raise ProtocolError(f"field {name!r} is missing or is not a small integer: message discarded.")
