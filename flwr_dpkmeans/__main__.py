@@ -7,11 +7,11 @@ import pkgutil
 import sys
 from collections.abc import Sequence
 
-from flwr_dpkmeans.errors import CommandLine, DPKMeansError, nearest
+from flwr_dpkmeans.errors import DPKMeansError, nearest
 
 COMMANDS = {
     "plan": "simulations.planner.cli:main",
-    "predict": "flwr_dpkmeans.__main__:predict",
+    "predict": "simulations.app_commands:predict",
     "run": "simulations.deploy.run_command:run",
     "ledger": "simulations.deploy.owner_commands:ledger",
     "identity": "simulations.deploy.owner_commands:identity",
@@ -19,7 +19,7 @@ COMMANDS = {
     "node": "simulations.deploy.node_command:node",
     "server": "simulations.deploy.server_command:server",
     "results": "simulations.deploy.server_command:results",
-    "options": "flwr_dpkmeans.__main__:options",
+    "options": "simulations.app_commands:options",
 }
 """Where each command's function is: it takes the rest of the command line, and returns the process's code."""
 _PIPE_CLOSED = 141
@@ -39,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
         return 2 if wanted else 0
     try:
-        if {"-h", "--help"} & {*given[1:]} and COMMANDS[given[0]].startswith("simulations") and given[0] != "run":
+        if {"-h", "--help"} & {*given[1:]} and given[0] != "run":
             pkgutil.resolve_name("simulations.command_lines:parse")(*given[:1], given[1:])
         # Only the chosen command is imported: planning takes SciPy, a node takes Flower.
         code = int(pkgutil.resolve_name(COMMANDS[given[0]])(given[1:]))
@@ -57,25 +57,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         told = "another package of the name 'simulations' is found first, such as this folder's: start elsewhere"
         print(f"{told}, or by 'flwr-dpkmeans' instead of 'python -m'", file=sys.stderr)
         return 1
-
-
-def predict(arguments: Sequence[str]) -> int:
-    """Label a table's rows."""
-    about = "Label the rows of a table by a model; columns are found by name, in any order and among others."
-    parser = CommandLine(prog="python -m flwr_dpkmeans predict", description=about)
-    parser.add_argument("model", metavar="MODEL", help="model.json of a run, or what FederatedKMeans.save wrote")
-    parser.add_argument("table", metavar="TABLE", help="a .csv, .parquet, .npy or .npz file, or a folder of .parquet")
-    parser.add_argument("-o", "--output", required=True, help="the .csv file to write; one that is there is replaced")
-    given = parser.parse_args(arguments)
-    return int(pkgutil.resolve_name("flwr_dpkmeans.results.model:label_file")(given))
-
-
-def options(arguments: Sequence[str]) -> int:
-    """List what `flwr run` takes."""
-    parser = CommandLine(prog="python -m flwr_dpkmeans options", description="List the keys of flwr run.")
-    parser.add_argument("--toml", action="store_true", help="the block [tool.flwr.app.config] of pyproject.toml")
-    given = parser.parse_args(arguments)
-    return int(pkgutil.resolve_name("flwr_dpkmeans.flower.server_app:list_options")(given))
 
 
 if __name__ == "__main__":

@@ -12,14 +12,12 @@ Each message is one sentence with the value, the bound and the mend.
 
 from __future__ import annotations
 
-import argparse
 import difflib
-import itertools
 import math
 import numbers
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from enum import Enum
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
@@ -94,34 +92,6 @@ class RefusalError(PeerError):
 
 class BudgetError(DPKMeansError):
     """The plan costs more than the policy or the ledger of this party allows."""
-
-
-Actions = Mapping[str, tuple[str, Mapping[str, Mapping[str, Any]]]]
-"""A command's actions by name: what each does, and its own arguments with how argparse takes them."""
-
-
-class CommandLine(argparse.ArgumentParser):
-    """A command's options: one that does not exist is told together with the nearest that does."""
-
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """As its base; the options of a command's actions are looked at by those actions' own parsers."""
-        for word in () if self._subparsers else itertools.takewhile("--".__ne__, args or ()):
-            name = word.partition("=")[0]
-            if name.startswith("--") and not any(one.startswith(name) for one in self._option_string_actions):
-                self.error(f"there is no option {name}: {nearest(name, self._option_string_actions)}")
-        return super().parse_known_args(args, namespace)
-
-    def add_actions(self, actions: Actions) -> None:
-        """Take the first word as an action."""
-        commands = self.add_subparsers(dest="action", required=True)
-        for name, (text, arguments) in actions.items():
-            command = commands.add_parser(name, help=text, description=text)
-            for argument, how in arguments.items():
-                command.add_argument(argument, **how)
-
-    def error(self, message: str) -> NoReturn:
-        """One sentence, where to read more, and code 2."""
-        self.exit(2, f"{message} (see {self.prog} --help)\n")
 
 
 def nearest(value: object, valid: Iterable[str]) -> str:

@@ -24,7 +24,7 @@ from flwr_dpkmeans.algorithms.cluster_profile import read_profile
 from flwr_dpkmeans.algorithms.kmeans_task import DEFAULT_MAX_CLUSTERS
 from flwr_dpkmeans.algorithms.measure import COST_CURVE
 from flwr_dpkmeans.algorithms.naive_bayes import NaiveBayes, NaiveBayesOptions
-from flwr_dpkmeans.algorithms.server_points import is_private, resolve_bounds, squared_unit
+from flwr_dpkmeans.algorithms.server_points import is_private, squared_unit
 from flwr_dpkmeans.data.points import Bounds, frame_columns, validate_columns
 from flwr_dpkmeans.data.schema import Encoded, schema_of
 from flwr_dpkmeans.errors import ConfigurationError, DataError, PrivacyWarning
@@ -43,7 +43,6 @@ from flwr_dpkmeans.options import (
     moved,
     object_of,
     own_options,
-    resolve_n_clusters,
     task_kind,
 )
 from flwr_dpkmeans.privacy.report import PrivacyReport
@@ -601,20 +600,9 @@ class FederatedKMeans(_PrivateClustering):
         """
         from simulations.planner import PlanningRequest, make_forecast
 
-        options = self._given()
-        options |= resolve_n_clusters(options.pop("n_clusters"), options.pop("max_clusters", DEFAULT_MAX_CLUSTERS))
-        if options["bounds"] is None and self.server_data is not None:
-            # Server data that no candidate uses would still decide on the bounds.
-            options["bounds"], _, _ = resolve_bounds(None, self.server_data)
-        declared, bounds = options.pop("n_examples"), options["bounds"]
-        if private_count is None:
-            private_count = is_private(declared) or (is_private(bounds) and declared is None)
-        for name in ("algorithm", "masking"):
-            options.pop(name, None)
-        shape = (n_examples, n_features or 0, n_clients)
-        candidates = (algorithms,) if isinstance(algorithms, str) else tuple(algorithms)
-        goals = target_excess, spread, seeds
-        return make_forecast(PlanningRequest(*shape, options, *goals, private_count, candidates))
+        shape, goals = (n_examples, n_features or 0, n_clients), (target_excess, spread, seeds)
+        given = self._given(), self.server_data, shape, goals, private_count, algorithms
+        return make_forecast(PlanningRequest.of_run(*given))
 
     def _of_each(self, X: Any, method: Callable[[Any], Any], given: Mapping[str, Any]) -> Any:
         if given.get("groups") is not None:

@@ -175,7 +175,6 @@ class LineFormatter(logging.Formatter):
         self._format, self._timed = log_format, timed
 
     def format(self, record: logging.LogRecord) -> str:
-        """Write a record as one line."""
         _write_place(record)
         message = named(printable(record.getMessage()))
         if record.exc_info and record.exc_info[1] is not None:

@@ -3,16 +3,36 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+import itertools
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
-from flwr_dpkmeans.errors import Actions, CommandLine
+from flwr_dpkmeans.errors import nearest
+
+Actions = Mapping[str, tuple[str, Mapping[str, Mapping[str, Any]]]]
+"""A command's actions by name: what each does, and its own arguments with how argparse takes them."""
 
 PLAN_FILE, PICTURE_FILE = "plan.json", "plan.png"
 QUICK_SEEDS = 5
 FIRST_PORT, N_PORTS = 8000, 1000
 """Among which a server looks for a free one."""
+
+
+class CommandLine(argparse.ArgumentParser):
+    """A command's options: one that does not exist is told together with the nearest that does."""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """As its base; the options of a command's actions are looked at by those actions' own parsers."""
+        for word in () if self._subparsers else itertools.takewhile("--".__ne__, args or ()):
+            name = word.partition("=")[0]
+            if name.startswith("--") and not any(one.startswith(name) for one in self._option_string_actions):
+                self.error(f"there is no option {name}: {nearest(name, self._option_string_actions)}")
+        return super().parse_known_args(args, namespace)
+
+    def error(self, message: str) -> NoReturn:
+        """One sentence, where to read more, and code 2."""
+        self.exit(2, f"{message} (see {self.prog} --help)\n")
 
 
 def parse(command: str, arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -23,9 +43,16 @@ def parse(command: str, arguments: Sequence[str] | None) -> argparse.Namespace:
     elif command == "results":
         text = "the server's folder, NODE.toml or its folder, or a folder of results (default: here)"
         parser.add_argument("place", type=Path, nargs="?", default=Path(), help=text)
+    elif command in _FLAT:
+        for argument, how in _FLAT[command].items():
+            parser.add_argument(*argument.split(), **how)
     else:
+        commands = parser.add_subparsers(dest="action", required=True)
         first, actions = _ACTIONS[command]
-        parser.add_actions({name: (text, {**first, **flags}) for name, (text, flags) in actions.items()})
+        for name, (text, flags) in actions.items():
+            action = commands.add_parser(name, help=text, description=text)
+            for argument, taken in {**first, **flags}.items():
+                action.add_argument(argument, **taken)
     return parser.parse_args(arguments)
 
 
@@ -145,7 +172,18 @@ _IDENTITY: Actions = {
     "new": ("make a key file, and print the public key that the other parties pin in their policies", {}),
     "show": ("print the public key of a key file", {}),
 }
+_FLAT: dict[str, dict[str, dict[str, Any]]] = {
+    "predict": {
+        "model": {"metavar": "MODEL", "help": "model.json of a run, or what FederatedKMeans.save wrote"},
+        "table": {"metavar": "TABLE", "help": "a .csv, .parquet, .npy or .npz file, or a folder of .parquet"},
+        "-o --output": {"required": True, "help": "the .csv file to write; one that is there is replaced"},
+    },
+    "options": {"--toml": {"action": "store_true", "help": "the block [tool.flwr.app.config] of pyproject.toml"}},
+}
+"""Arguments of commands that are one action."""
 _ABOUT = {
+    "predict": "Label the rows of a table by a model; columns are found by name, in any order and among others.",
+    "options": "List the keys of flwr run.",
     "plan": "Forecast noise, accuracy, messages and minutes of a run from its public shape.",
     "node": "A party's node, which runs approved apps only.",
     "server": "A SuperLink, and its parties by name.",

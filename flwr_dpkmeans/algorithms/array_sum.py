@@ -108,7 +108,6 @@ class ArraySum(Task):
         return np.concatenate([*moves, [weight]])
 
     def result(self, plan: Plan, state: State) -> Result:
-        """The arrays by their names."""
         return Result(self.named(state))
 
 

@@ -59,7 +59,7 @@ def require_known(options: Any, settings: Settings) -> None:
 
 
 def cautions(plan: Plan) -> tuple[str, ...]:
-    """What follows from the plan's public numbers alone: whether either step can do anything but cost."""
+    """What the plan's public numbers say against these steps, and against centroids of the clearest rows alone."""
     config, facts, said = plan.config, plan.server, []
     if facts is not None and plan.n_features is not None and config.reduce_diameter:
         distance = connecting_distance(config, plan.n_features)
@@ -77,6 +77,11 @@ def cautions(plan: Plan) -> tuple[str, ...]:
                 f"simplify_server_data asks {len(halving)} times, each with noise of {noise:.3g} rows, whether a "
                 f"server point stands for over {least_rows(config):.3g}: noise decides; leave it out, or raise epsilon."
             )
+    if config.margin != 1.0 and not config.max_iter:
+        said.append(
+            f"margin is {config.margin:g} and no Lloyd round follows: centroids are of the rows that are clear by that "
+            "much, perhaps next to none; give max_iter=2 or more, or margin=1."
+        )
     return tuple(said)
 
 

@@ -240,15 +240,7 @@ class FedDPKMeans(_OnServerPoints):
         return self.of_rounds(known, facts, rounds_of_start + lloyd_rounds(known, facts, lloyd_total, n_lloyd))
 
     def cautions(self, plan: Plan) -> tuple[str, ...]:
-        """Say so where the appendix' steps fail, and where no Lloyd round follows centroids of the clearest rows."""
-        others = *super().cautions(plan), *feddp_appendix.cautions(plan)
-        if self.options.margin == 1.0 or self.options.max_iter:
-            return others
-        return (
-            *others,
-            f"margin is {self.options.margin:g} and no Lloyd round follows: centroids are of the rows that are clear "
-            "by that much, perhaps next to none; give max_iter=2 or more, or margin=1.",
-        )
+        return *super().cautions(plan), *feddp_appendix.cautions(plan)
 
     def check(self, settings: Settings) -> None:
         super().check(settings)

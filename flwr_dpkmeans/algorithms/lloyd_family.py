@@ -194,14 +194,17 @@ class FastLloyd(_Packed):
         rounds = [self._iteration(d, index, radius, multipliers, t) for index, radius in enumerate(radii, start=1)]
         return self.scheduled(known, rounds)
 
+    def sums_sensitivity(self, radius: float, n_features: int) -> Sensitivity:
+        """Rows beyond the radius are left out, so that no row adds more however the centroids lie."""
+        within = "S1: one row lies in one cluster, within the radius of its centroid (FastLloyd, Theorem 5.1)"
+        return Sensitivity(Norm.L2, radius, PrivacyUnit.RECORD, within)
+
     def _iteration(
         self, n_features: int, index: int, radius: float, multipliers: tuple[float, float], n_iterations: int
     ) -> PrivateSum:
         """One iteration: noise std sigma_R * radius * sqrt(T) on sums, sigma_C * sqrt(T) on counts (equations 8, 9)."""
         sums_multiplier, counts_multiplier = (one * math.sqrt(n_iterations) for one in multipliers)
-        within = "S1: one row lies in one cluster, within the radius of its centroid (FastLloyd, Theorem 5.1)"
-        # Rows beyond the radius are left out, so that no row adds more however the centroids lie.
-        moved = Sensitivity(Norm.L2, radius, PrivacyUnit.RECORD, within)
+        moved = self.sums_sensitivity(radius, n_features)
         # In one coordinate a row of the box is at most 2 B from a centroid in it, and at most the radius.
         entry, shape = min(radius, 2.0 * BOX_BOUND), (self.n_clusters, n_features)
         block = Block("relative_sums", shape, moved, self.noise, sums_multiplier, entry)

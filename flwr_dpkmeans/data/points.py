@@ -230,12 +230,6 @@ class Bounds:
         # Both weights are exact at the ends, unlike lower + share * (upper - lower), which may miss `upper`.
         return lower * (0.5 * (1.0 - values)) + upper * (0.5 * (1.0 + values))
 
-    def count_outside(self, points: object) -> int:
-        """Count the rows of (n, d) points with any value outside the bounds: private, for the rows' owner only."""
-        values = validate_points(points)
-        lower, upper = self._arrays(values.shape[1])
-        return int(((values < lower) | (values > upper)).any(axis=1).sum())
-
     def _arrays(self, n_features: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         fitted = self.for_features(n_features)
         return np.array(fitted.lower), np.array(fitted.upper)

@@ -538,13 +538,6 @@ def table_blocks(
         yield block
 
 
-def open_table(path: str | Path, header: bool | None = None, query: str = "") -> RawTable:
-    """All columns of a source with all of their rows; raises as `table_blocks` does."""
-    first, *others = table_blocks(path, None, query, partial(whole_csv, header=header))
-    each = zip(first.columns, *(block.columns for block in others), strict=True)
-    return replace(first, columns=tuple(map(joined_column, each)))
-
-
 ON_RAY = "ray://"
 
 

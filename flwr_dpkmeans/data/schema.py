@@ -522,23 +522,6 @@ def iso_date(days: float) -> str:
     return (_EPOCH + timedelta(min(max(math.floor(days), -700_000), 2_900_000))).date().isoformat()
 
 
-def draft(table: RawTable) -> str:
-    """A schema's file with the names and kinds of a table's columns, whose bounds and values are open."""
-    lines = [
-        "# Bounds and values are open: a table's own are private, so write what is public of each column's meaning.",
-        '# Besides: missing = "drop", "centre" or "fill" (with fill = ...), and weight = 1.0. Delete ids and the like.',
-        "[columns]",
-    ]
-    for column in table.columns:
-        cells = {cell.lower() for cell in column.text() if cell is not None}
-        dated = bool(cells) and not any(math.isnan(days_of(cell)) for cell in cells)
-        kind = Kind.NUMBER if column.values is not None else Kind.DATE if dated else Kind.CATEGORY
-        kind = Kind.FLAG if cells and cells <= {"true", "false"} else kind
-        rest = {Kind.FLAG: "", Kind.CATEGORY: ", values = []"}.get(kind, ", bounds = []")
-        lines.append(f'{json.dumps(column.name, ensure_ascii=False)} = {{ kind = "{kind}"{rest} }}')
-    return "\n".join(lines) + "\n"
-
-
 def _written(value: Any) -> float | str:
     """What equal values of a category have in common: 1, "1" and "1.0" are one number, but "01" is a text."""
     text = text_of(value) or ""

@@ -44,7 +44,6 @@ from flwr_dpkmeans.errors import (
     PeerError,
     ProtocolError,
 )
-from flwr_dpkmeans.flower.app_guard import CLIENT_APP
 from flwr_dpkmeans.flower.exchange import RECORD, content_of, log_size, packet_of, recall, remember
 from flwr_dpkmeans.flower.kmeans_client import DESCRIBE, STATISTIC, KMeansClient, held_by
 from flwr_dpkmeans.flower.ray_cluster import ClusterClient, summed_elsewhere
@@ -185,7 +184,7 @@ def show_node_logs(context: Context) -> None:
 
 def look_for_guard() -> None:
     """Warn where Flower's own program runs this app: the guard runs it under another name."""
-    if Path(sys.argv[0]).name == CLIENT_APP:
+    if Path(sys.argv[0]).name == "flwr-clientapp":
         node_logger.warning(
             "this node has no guard and runs whatever app the SuperLink sends: start it by 'python -m flwr_dpkmeans "
             "node start NODE.toml'",

@@ -539,7 +539,6 @@ class InProcessGrid(Grid):
         return self._run
 
     def set_run(self, run: FlowerRun) -> None:
-        """Replace the run."""
         self._run = run
 
     @contextmanager
@@ -555,15 +554,12 @@ class InProcessGrid(Grid):
     def create_message(
         self, content: RecordDict, message_type: str, dst_node_id: int, group_id: str, ttl: float | None = None
     ) -> Message:
-        """Make a message (Flower's deprecated way)."""
         return Message(content, dst_node_id, message_type, ttl=ttl, group_id=group_id)
 
     def get_node_ids(self) -> list[int]:
-        """Node ids."""
         return list(self._nodes)
 
     def push_messages(self, messages: Iterable[Message]) -> list[str]:
-        """Deliver messages and keep the replies until they are pulled."""
         ids = []
         for message in messages:
             message_id = f"message-{next(self._ids)}"
@@ -573,7 +569,6 @@ class InProcessGrid(Grid):
         return ids
 
     def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
-        """Hand out the replies to the given messages."""
         return [reply for message_id in message_ids for reply in self._pending.pop(message_id, [])]
 
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> list[Message]:

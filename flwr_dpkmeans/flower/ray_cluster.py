@@ -77,7 +77,6 @@ class ClusterClient(KMeansClient):
         return [round_to_grid(total) if step is not None and step.unrounded else total], 0, {}
 
     def outside(self, config: dict[str, Scalar]) -> Array:
-        """As `KMeansClient.outside`."""
         return self._summed(partial(KMeansClient.outside, config=config))
 
     def _profile(self, model: Model) -> Any:

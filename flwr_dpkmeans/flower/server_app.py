@@ -7,9 +7,7 @@ stands for what the run finds out or decides itself. An algorithm's own options 
 
 from __future__ import annotations
 
-import json
 import tomllib
-from argparse import Namespace
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, Field, dataclass, fields
 from enum import Enum
@@ -130,12 +128,6 @@ _STATED = {"epsilon": 2.0}
 """Defaults of the app that are not the library's."""
 
 
-_HEAD = (
-    "# Generated: python -m flwr_dpkmeans options --toml. 'auto' is what the run finds out or decides itself.",
-    "# An option of another algorithm, or without effect on the run, is refused unless it is the default.",
-)
-
-
 def table_of(algorithm: str) -> str:
     """Name of an algorithm's table, as server_kmeans_plus_plus: TOML's bare keys have no plus sign."""
     return algorithm.replace("+", "_plus")
@@ -177,28 +169,6 @@ def _key(one: Field[Any], *, table: str = "", default: Any = None) -> RunKey:
         about += "; auto: the algorithm's own"
     name = one.name.replace("_", "-")
     return RunKey(f"{table}.{name}" if table else name, value, about.replace("automatic:", "auto:"), one.name)
-
-
-def config_toml() -> str:
-    """The block ``[tool.flwr.app.config]`` of an app's ``pyproject.toml``."""
-    lines, table = ["[tool.flwr.app.config]", *_HEAD], ""
-    for key in sorted(run_keys(), key=lambda one: "." in one.name):
-        group, _, name = key.name.rpartition(".")
-        if group != table:
-            table = group
-            lines.append(f"[tool.flwr.app.config.{table}]")
-        lines.append(f"{name} = {json.dumps(key.default)}" + (f"  # {key.about}" if key.about else ""))
-    return "\n".join(lines) + "\n"
-
-
-def list_options(options: Namespace) -> int:
-    """Print every option of `flwr run` with its default: as a list, or as an app's ``pyproject.toml`` has it."""
-    if options.toml:
-        print(config_toml(), end="")
-    else:
-        for key in run_keys():
-            print(f"{key.name} = {json.dumps(key.default)}: {key.about}")
-    return 0
 
 
 def checked_strategy(run_config: Mapping[str, Any], n_nodes: int, *, simulated: bool | None = None) -> PrivateKMeans:

@@ -471,7 +471,7 @@ class FileLedger(MemoryLedger):
             self._take(complete + line)
             append_head(self._path, self._chain.checksums)
 
-    def accept(self) -> LedgerReport:
+    def accept(self) -> None:
         """Take the file as it stands, and write its head anew: for its owner, after looking at it.
 
         Releases that are missing from it no longer count. A damaged line, or a file that cannot be written, is a
@@ -481,7 +481,6 @@ class FileLedger(MemoryLedger):
             self._chain = Chain()
             self._take(complete_lines(read_all(descriptor)))
             self._write_head(descriptor)
-        return inspect_ledger(self._path)
 
     def _write_head(self, descriptor: int) -> None:
         """Make the head level with the lines, which go onto the disk first."""
@@ -499,16 +498,16 @@ class FileLedger(MemoryLedger):
         if not complete.startswith(self._chain.lines):
             raise BudgetError(f"the ledger {self._path} was cut or altered while in use: {_MEND}")
         self._take(complete)
-        mismatch = _mismatch(self._path, self._chain.checksums, head_file)
-        if mismatch is not None:
-            raise BudgetError(mismatch)
+        problem = mismatch(self._path, self._chain.checksums, head_file)
+        if problem is not None:
+            raise BudgetError(problem)
         return parse_head(head_file)
 
     def _take(self, complete: bytes) -> None:
         """Read the lines that have not been read; after a flaw all of them must be read again."""
         for flaw in self._chain.read(complete):
             self._chain = Chain()
-            raise BudgetError(_damage(self._path, *flaw))
+            raise BudgetError(damage(self._path, *flaw))
 
 
 def unfinished(ledger: MemoryLedger, data_id: str) -> LedgerEntry | None:
@@ -517,41 +516,8 @@ def unfinished(ledger: MemoryLedger, data_id: str) -> LedgerEntry | None:
     return None if last is None or last.attempt == RESULT_TAKEN else last
 
 
-@dataclass(frozen=True)
-class LedgerReport:
-    """What `inspect_ledger` found: a sentence per problem, sound entries, last checksum, size of a torn tail.
-
-    With `is_acceptable` every line is sound, so that only the head file can be a problem.
-    """
-
-    problems: tuple[str, ...]
-    entries: tuple[LedgerEntry, ...] = ()
-    head: str = GENESIS
-    torn_bytes: int = 0
-    is_acceptable: bool = False
-
-
-def inspect_ledger(path: str | Path) -> LedgerReport:
-    """Read a whole ledger and its head past their flaws, without changing them; an unfinished last line is none."""
-    given, place = Path(path), Path(os.path.realpath(path))
-    if not (place.exists() or head_path(place).exists()):
-        return LedgerReport((f"the ledger {path} does not exist: correct its path.",))
-    try:
-        with file_errors(given):
-            raw, head_file = read_both(place)
-    except BudgetError as error:
-        return LedgerReport((str(error),))
-    complete, chain = complete_lines(raw), Chain()
-    problems = [_damage(given, *flaw) for flaw in chain.read(complete)]
-    is_acceptable = not problems
-    mismatch = _mismatch(given, chain.checksums, head_file) if is_acceptable else None
-    if mismatch is not None:
-        problems.append(mismatch)
-    torn_bytes = max(0, len(raw) - len(complete))
-    return LedgerReport(tuple(problems), chain.entries(), chain.checksums[-1], torn_bytes, is_acceptable)
-
-
-def _damage(path: Path, line: int, reason: str) -> str:
+def damage(path: Path, line: int, reason: str) -> str:
+    """Say of a flawed line what is to be done."""
     if reason == OLD_FORMAT:
         return (
             f"the ledger {path} cannot be used at line {line} ({OLD_FORMAT}): move it and its head file away, and "
@@ -560,7 +526,7 @@ def _damage(path: Path, line: int, reason: str) -> str:
     return f"the ledger {path} is damaged at line {line} ({reason}): {_MEND}"
 
 
-def _mismatch(path: Path, checksums: Sequence[str], head_file: bytes) -> str | None:
+def mismatch(path: Path, checksums: Sequence[str], head_file: bytes) -> str | None:
     """Say what no crash explains between a ledger and its head file, if there is something."""
     n_entries, place = len(checksums) - 1, head_path(path)
     what = f"has {n_entries} entries, but "

@@ -124,7 +124,6 @@ class Block:
 
     @cached_property
     def size(self) -> int:
-        """Number of entries."""
         return math.prod(self.shape)
 
     @cached_property

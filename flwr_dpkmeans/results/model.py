@@ -6,10 +6,8 @@
 from __future__ import annotations
 
 import json
-from argparse import Namespace
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +17,7 @@ from pydantic import TypeAdapter
 
 from flwr_dpkmeans.algorithms.cluster_profile import Figure
 from flwr_dpkmeans.data.points import Bounds, as_array, frame_columns, require_names
-from flwr_dpkmeans.data.readers import RawTable, frame_table, locate_file, table_blocks
+from flwr_dpkmeans.data.readers import RawTable, frame_table, locate_file
 from flwr_dpkmeans.data.schema import Kind, Schema
 from flwr_dpkmeans.errors import DataError, LocalMisuseError
 from flwr_dpkmeans.kmeans.lloyd import nearest_centroids, round_to_grid, row_blocks
@@ -231,37 +229,3 @@ class Model:
             raise DataError(f"its {' and '.join(wrong or ['privacy'])} cannot stand in a model of this version")
         json.dumps(again, allow_nan=False)
         return model
-
-
-# -- the command ------------------------------------------------------------------------------------------------------
-
-
-def label_file(options: Namespace) -> int:
-    """Write label, distance and margin of each row of a table: whole or not at all."""
-    model, output = Model.load(options.model), Path(options.output)
-    if output.resolve() in {Path(path).resolve() for path in (options.model, options.table)}:
-        raise DataError(f"the labels would replace {str(output)!r}, which is read: choose another output file.")
-    # A model that has names finds them in the first row of a .csv file; else that is guessed.
-    blocks, seen = table_blocks(options.table, bool(model.feature_names) or None), np.zeros(2, dtype=np.int64)
-    pieces = _pieces(model, blocks, seen)
-    # The first one is made before anything is written: its columns are those of all.
-    place = write_whole(output, chain([next(pieces)], pieces))
-    print(
-        f"{place}: {seen[0]} rows in their order; distance, and margin to the next centre, are in the fitted space, "
-        "where each column's bounds are -1 and 1."
-    )
-    if seen[1]:
-        print(f"{seen[1]} rows have no label: one of their cells is missing, or is nothing that its column may hold.")
-    return 0
-
-
-def _pieces(model: Model, blocks: Iterator[RawTable], seen: NDArray[np.int64]) -> Iterator[bytes]:
-    """The output; `seen` counts rows, and those without a label."""
-    head = "label,distance,margin\n"
-    for block in blocks:
-        found = model.assign(block)
-        seen += len(found), found["label"].isna().sum()
-        yield (head + found.to_csv(index=False, header=False)).encode()
-        head = ""
-    if 0 < seen[0] == seen[1]:
-        raise DataError("no row of the table has a finite number in each column of the model: look at its columns.")

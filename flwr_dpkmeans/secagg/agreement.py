@@ -211,7 +211,6 @@ class Slots:
 
     @cached_property
     def number(self) -> int:
-        """How many aggregations."""
         return (self.last_round - self.first_round + 1) * self.n_attempts
 
     def place(self, round_index: int, attempt: int) -> int:

@@ -57,7 +57,6 @@ class OfAttempt:
 
     @cached_property
     def asked(self) -> tuple[int, int]:
-        """Round and attempt."""
         return self.round_index, self.attempt
 
 

@@ -419,10 +419,7 @@ def require_equal_tags(tags: dict[int, bytes], round_index: int) -> None:
     if len(counts) <= 1:
         return
     common, votes = counts.most_common(1)[0]
-    if votes * 2 <= len(tags):
-        suspects: Iterable[int] = tags
-    else:
-        suspects = [node for node, tag in tags.items() if tag != common]
+    suspects = [node for node, tag in tags.items() if tag != common or votes * 2 <= len(tags)]
     # Against clients that were told different releases, and go on from different centroids.
     raise DisagreementError(
         f"the state of node(s) {sorted(suspects)} differs from the others' in round {round_index}: check that all "

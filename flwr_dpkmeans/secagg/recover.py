@@ -370,7 +370,6 @@ class RecoverSession(Session):
         return {peer: self._signatures[peer] for peer in neighbours if peer in self._signatures}
 
     def take(self, node_id: int, reply: Any) -> None:
-        """Take in what was asked for."""
         steps: dict[Stage, Any] = {Stage.SHARE: self.receive_shares, Stage.UNMASK: self.receive_unmask}
         steps.get(self.due, self.receive)(node_id, reply)
 
@@ -427,7 +426,6 @@ class RecoverSession(Session):
         self._unmasked, self.survivors = {}, ()
 
     def missing(self) -> tuple[int, ...]:
-        """Nodes that have not answered what is being asked for."""
         answered: dict[Stage, Container[int]] = {
             Stage.SHARE: self._shared,
             Stage.SUM: self._tags,

@@ -64,12 +64,10 @@ class Roster:
 
     @cached_property
     def keys(self) -> dict[int, bytes]:
-        """Public key of each node."""
         return dict(self.members)
 
     @cached_property
     def node_ids(self) -> tuple[int, ...]:
-        """Node ids in ascending order."""
         return tuple(node_id for node_id, _ in self.members)
 
     @cached_property
@@ -79,7 +77,6 @@ class Roster:
 
     @cached_property
     def digest(self) -> bytes:
-        """SHA-256 over attempt, node ids and public keys."""
         return digest("roster", self.attempt, self.packed)
 
     @cached_property

@@ -92,12 +92,10 @@ class PlannedRound:
 
     @cached_property
     def length(self) -> int:
-        """Number of entries of its vector."""
         return release.vector_length(self.blocks)
 
     @cached_property
     def model(self) -> TrustModel:
-        """Its trust model."""
         return trust_model(self.trust)
 
 
@@ -158,12 +156,10 @@ class Plan:
 
     @cached_property
     def settings(self) -> Settings:
-        """What every run has."""
         return self.config.settings
 
     @cached_property
     def task(self) -> Task:
-        """What is computed."""
         return self.config.task
 
     @cached_property
@@ -173,7 +169,6 @@ class Plan:
 
     @cached_property
     def is_final(self) -> bool:
-        """Whether all rounds stand in the plan."""
         return bool(self.rounds)
 
     @cached_property
@@ -230,7 +225,6 @@ class Plan:
 
     @cached_property
     def dropout(self) -> Dropout:
-        """What happens when clients fall silent."""
         return self.settings.dropout_of(self.n_clients)
 
     @cached_property
@@ -273,7 +267,6 @@ class Plan:
 
     @cached_property
     def all_rounds(self) -> tuple[PlannedRound, ...]:
-        """Preliminary rounds and the task's own, in order."""
         return (*self.preliminary, *self.rounds)
 
     def released_std(self, planned: PlannedRound, block: Block) -> float:

@@ -159,7 +159,7 @@ class PrivateSum:
     name: str
     blocks: tuple[Block, ...]
     """The arrays of the vector, each with its sensitivity, why that holds, and its noise;
-    `neighbours.check_sensitivity` holds a statistic against them."""
+    `flwr_dpkmeans.sums.check_sensitivity` holds a statistic against them."""
     statistic: Callable[[Array, State], Sequence[Array]]
     """``statistic(points, state) -> arrays``, one per block; run by each client. It enforces each block's bound by
     clipping and returns values on the grid."""

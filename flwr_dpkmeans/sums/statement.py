@@ -34,11 +34,7 @@ _CLIPPED = 0.05
 
 def _told_if(holds: Mapping[str, bool], **values: object) -> tuple[str, ...]:
     """Those of some sentences that hold."""
-    said = []
-    for sentence, is_so in holds.items():
-        if is_so:
-            said.append(told(sentence, **values))
-    return tuple(said)
+    return tuple([told(sentence, **values) for sentence, is_so in holds.items() if is_so])
 
 
 def spending_cautions(asked: float, spent: float) -> tuple[str, ...]:

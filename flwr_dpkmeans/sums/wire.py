@@ -70,7 +70,6 @@ class Packet:
 
     @cached_property
     def header(self) -> Mapping[str, Any]:
-        """The JSON header."""
         text = self.fields.get("header")
         if not isinstance(text, str) or len(text) > MAX_HEADER_CHARACTERS:
             raise ProtocolError("a message's header is missing or too long: message discarded.")

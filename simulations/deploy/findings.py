@@ -16,8 +16,8 @@ from enum import StrEnum
 from pathlib import Path
 
 from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError
-from flwr_dpkmeans.flower.app_guard import GuardError, digest_of
 from flwr_dpkmeans.log import printable
+from simulations.deploy.app_guard import GuardError, digest_of
 from simulations.deploy.invitation import Invitation
 
 HOST = "127.0.0.1"

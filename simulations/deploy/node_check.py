@@ -35,7 +35,6 @@ from flwr_dpkmeans.data.readers import is_clustered
 from flwr_dpkmeans.data.schema import MOST_OUTSIDE, Schema
 from flwr_dpkmeans.data.tables import Layout, Table, load_stated, look_by_schema
 from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError, PeerError, listed
-from flwr_dpkmeans.flower import app_guard
 from flwr_dpkmeans.flower.ray_cluster import ClusterClient, summed_elsewhere
 from flwr_dpkmeans.flower.server_app import run_keys, strategy_from_run_config
 from flwr_dpkmeans.log import LogOptions
@@ -44,6 +43,7 @@ from flwr_dpkmeans.node.identity import Identity
 from flwr_dpkmeans.node.ledger import FileLedger, unfinished
 from flwr_dpkmeans.node.policy import DEPLOYED, ClientPolicy
 from flwr_dpkmeans.privacy.release import PrivacyUnit
+from simulations.deploy import app_guard
 from simulations.deploy.findings import (
     Finding,
     NoteError,

@@ -16,11 +16,11 @@ from functools import partial
 from pathlib import Path
 
 from flwr_dpkmeans.errors import ConfigurationError
-from flwr_dpkmeans.flower import app_guard
 from flwr_dpkmeans.node.identity import write_new
 from flwr_dpkmeans.node.policy import DEPLOYED, ClientPolicy
 from flwr_dpkmeans.results.page import CONSOLE, rendered
 from simulations.command_lines import parse
+from simulations.deploy import app_guard
 from simulations.deploy.findings import GUARDED, Verdict, app_hash, flower_environment, program
 from simulations.deploy.invitation import Invitation
 from simulations.deploy.node_check import MOST_CLOCK_SECONDS, UnansweredError, ask, check

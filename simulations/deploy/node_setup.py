@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from flwr_dpkmeans.data.readers import is_clustered, open_table
+from flwr_dpkmeans.data.readers import is_clustered
 from flwr_dpkmeans.data.schema import Schema
 from flwr_dpkmeans.errors import ConfigurationError, listed
 from flwr_dpkmeans.node import policy as policy_module
@@ -23,6 +23,7 @@ from simulations.deploy.findings import HOST, NoteError, require_free, require_p
 from simulations.deploy.invitation import Invitation
 from simulations.deploy.node_check import NodeCheck
 from simulations.deploy.node_options import NodeOptions
+from simulations.own_table import open_table
 
 SETTINGS_FILE = "node.toml"
 _FIRST_PORT, _N_PORTS = 9094, 20_000  # below those that systems take by themselves

@@ -12,16 +12,17 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from flwr_dpkmeans.data.readers import open_table
-from flwr_dpkmeans.data.schema import MOST_OUTSIDE, Schema, Seen, draft
+from flwr_dpkmeans.data.schema import MOST_OUTSIDE, Schema, Seen
 from flwr_dpkmeans.data.tables import Layout, look_by_schema
 from flwr_dpkmeans.errors import ConfigurationError, listed, nearest
 from flwr_dpkmeans.log import printable
 from flwr_dpkmeans.node.identity import Identity
-from flwr_dpkmeans.node.ledger import RESULT_TAKEN, FileLedger, LedgerEntry, LedgerReport, inspect_ledger
+from flwr_dpkmeans.node.ledger import RESULT_TAKEN, FileLedger, LedgerEntry
 from flwr_dpkmeans.node.policy import DEPLOYED, ClientPolicy
 from simulations.command_lines import parse
+from simulations.deploy.ledger_report import LedgerReport, inspect_ledger
 from simulations.deploy.node_options import NodeOptions
+from simulations.own_table import draft, open_table
 
 _NO_TERMINAL = 1000
 _LINE = re.compile(r"(?P<time>\S+) [A-Z]+ run (?P<run>\d+)[^:]*: (?P<message>.*)")
@@ -34,7 +35,8 @@ def ledger(arguments: Sequence[str]) -> int:
     options = parse("ledger", arguments)
     report = inspect_ledger(options.path)
     if options.action == "accept" and report.is_acceptable:
-        report = FileLedger(options.path).accept()
+        FileLedger(options.path).accept()
+        report = inspect_ledger(options.path)
         print(
             f"the ledger {options.path} is accepted with {len(report.entries)} entries, last checksum {report.head}: "
             "whatever is missing from it counts no longer."

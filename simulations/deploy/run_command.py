@@ -27,9 +27,9 @@ from flwr.proto.control_pb2 import ListNodesRequest
 
 from flwr_dpkmeans.data.bundled import BUNDLED
 from flwr_dpkmeans.errors import ConfigurationError, PeerError
-from flwr_dpkmeans.flower.app_guard import SERVER_APP
 from flwr_dpkmeans.flower.server_app import checked_strategy, require_known
 from flwr_dpkmeans.sums.plan import Plan
+from simulations.deploy.app_guard import SERVER_APP
 from simulations.deploy.findings import GUARDED, HOST, require_proposed, require_room, require_writable, search_path
 from simulations.deploy.invitation import Invitation
 from simulations.deploy.node_command import settings_text

@@ -36,7 +36,6 @@ from flwr.supercore.version import package_version
 from pydantic import TypeAdapter, ValidationError
 
 from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError, listed
-from flwr_dpkmeans.flower.app_guard import SERVER_APP, GuardError, missing_seams, require_private
 from flwr_dpkmeans.log import printable
 from flwr_dpkmeans.node.identity import write_new
 from flwr_dpkmeans.node.ledger import lock
@@ -44,6 +43,7 @@ from flwr_dpkmeans.options import AUTO
 from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.results.writer import PAGE_FILE, REPORT_FILE
 from simulations.command_lines import FIRST_PORT, N_PORTS, parse
+from simulations.deploy.app_guard import SERVER_APP, GuardError, missing_seams, require_private
 from simulations.deploy.certificates import write_certificates
 from simulations.deploy.findings import (
     HOST,

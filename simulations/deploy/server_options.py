@@ -14,8 +14,8 @@ from flwr.supercore.interceptors.http.runtime_version import RuntimeVersionHttpI
 from pydantic import Field
 
 from flwr_dpkmeans.errors import ConfigurationError
-from flwr_dpkmeans.flower.app_guard import SUPEREXEC
 from flwr_dpkmeans.node.identity import write_new
+from simulations.deploy.app_guard import SUPEREXEC
 from simulations.deploy.findings import GUARDED, HOST, flower_environment, program, search_path
 from simulations.deploy.invitation import Invitation
 from simulations.deploy.node_options import LocalPath, SettingsFile

@@ -28,8 +28,9 @@ from typing import Any
 import numpy as np
 
 from flwr_dpkmeans.errors import ConfigurationError
-from flwr_dpkmeans.node.ledger import RESULT_TAKEN, LedgerEntry, inspect_ledger
+from flwr_dpkmeans.node.ledger import RESULT_TAKEN, LedgerEntry
 from simulations.deploy.findings import flower_environment, program, search_path
+from simulations.deploy.ledger_report import inspect_ledger
 from simulations.deploy.run_command import listed_runs
 from simulations.deploy.server_command import is_healthy
 from simulations.deploy.server_options import ServerOptions

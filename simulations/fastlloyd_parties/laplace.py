@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from flwr_dpkmeans.algorithms.lloyd_family import FastLloyd, Schedule, cluster_radius, laplace_epsilon
-from flwr_dpkmeans.kmeans.lloyd import PostProcessing, relative_statistics, relative_update
-from flwr_dpkmeans.privacy.release import Block, NoiseShape, Norm, PrivacyUnit, Sensitivity
-from flwr_dpkmeans.sums.round import Algorithm, Array, PrivateSum, State
+from flwr_dpkmeans.privacy.release import NoiseShape, Norm, PrivacyUnit, Sensitivity
+from flwr_dpkmeans.sums.round import Algorithm
 from flwr_dpkmeans.sums.task import Known
 
 
@@ -36,19 +34,10 @@ class LaplaceFastLloyd(FastLloyd):
         each = laplace_epsilon(known, epsilon, shares * n_iterations)
         sums, counts = (1.0 / (each * share) for share in shares)
         radii = (first,) + (radius,) * (n_iterations - 1)
-        rounds = [self._with_laplace(d, index, one, sums, counts) for index, one in enumerate(radii, start=1)]
+        rounds = [self._iteration(d, index, one, (sums, counts), 1) for index, one in enumerate(radii, start=1)]
         return self.scheduled(known, rounds)
 
-    def _with_laplace(self, n_features: int, index: int, radius: float, sums: float, counts: float) -> PrivateSum:
+    def sums_sensitivity(self, radius: float, n_features: int) -> Sensitivity:
         bound = math.nextafter(radius * math.sqrt(n_features), math.inf)
         because = "S1: one row lies in one cluster, within the radius in L2, so within sqrt(d) times the radius in L1"
-        moved = Sensitivity(Norm.L1, bound, PrivacyUnit.RECORD, because)
-        block = Block("relative_sums", (self.n_clusters, n_features), moved, self.noise, sums, min(radius, 2.0))
-
-        def statistic(points: Array, state: State) -> Sequence[Array]:
-            return relative_statistics(points, state.centroids, radius)
-
-        def update(centroids: Array, sums: Array, counts: Array) -> Array:
-            return relative_update(centroids, sums, counts, clip_radius=radius, post_processing=PostProcessing.FOLD)
-
-        return self.lloyd_round(index, block, counts, statistic, update, radius)
+        return Sensitivity(Norm.L1, bound, PrivacyUnit.RECORD, because)

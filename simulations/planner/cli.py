@@ -15,13 +15,13 @@ from rich.progress import Progress
 
 from flwr_dpkmeans.algorithms.server_points import is_private
 from flwr_dpkmeans.data.points import read_ranges
-from flwr_dpkmeans.data.readers import open_table
 from flwr_dpkmeans.data.schema import schema_of
 from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError, listed
 from flwr_dpkmeans.options import option_defaults
 from flwr_dpkmeans.results.page import MARKDOWN
 from flwr_dpkmeans.results.writer import write_whole
 from simulations.command_lines import PICTURE_FILE, PLAN_FILE, QUICK_SEEDS, parse
+from simulations.own_table import open_table
 from simulations.planner.forecast import Forecast, make_forecast
 from simulations.planner.present import told
 from simulations.planner.request import PlanningRequest

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, field
 from types import MappingProxyType
 from typing import Any
 
 from flwr_dpkmeans.algorithms import algorithm_entry, clusterings
+from flwr_dpkmeans.algorithms.kmeans_task import DEFAULT_MAX_CLUSTERS
 from flwr_dpkmeans.algorithms.server_points import is_private, resolve_bounds
 from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.data.schema import Schema, schema_of
 from flwr_dpkmeans.errors import ConfigurationError, member
-from flwr_dpkmeans.options import own_options, parse_run, schema_settings
+from flwr_dpkmeans.options import own_options, parse_run, resolve_n_clusters, schema_settings
 from flwr_dpkmeans.privacy.release import NoiseShape, PrivacyUnit
 from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.plan import Plan
@@ -78,6 +79,28 @@ class PlanningRequest(Options):
         first, *_ = [self.config(name) for name in self.candidates()]
         object.__setattr__(self, "n_clusters", first.n_clusters)
         object.__setattr__(self, "epsilon", first.settings.epsilon)
+
+    @classmethod
+    def of_run(
+        cls,
+        given: Mapping[str, Any],
+        server_data: Any,
+        shape: tuple[int, int, int],
+        goals: tuple[float, float, int],
+        private_count: bool | None,
+        algorithms: str | Sequence[str],
+    ) -> PlanningRequest:
+        """What `FederatedKMeans.plan` asks: of the options of its runs, the algorithm's name decides nothing."""
+        options = {name: value for name, value in given.items() if name not in ("algorithm", "masking")}
+        options |= resolve_n_clusters(options.pop("n_clusters"), options.pop("max_clusters", DEFAULT_MAX_CLUSTERS))
+        if options["bounds"] is None and server_data is not None:
+            # Server data that no candidate uses would still decide on the bounds.
+            options["bounds"], _, _ = resolve_bounds(None, server_data)
+        declared = options.pop("n_examples")
+        if private_count is None:
+            private_count = is_private(declared) or (is_private(options["bounds"]) and declared is None)
+        candidates = (algorithms,) if isinstance(algorithms, str) else tuple(algorithms)
+        return cls(*shape, options, *goals, private_count, candidates)
 
     @property
     def unit(self) -> PrivacyUnit:

@@ -14,7 +14,7 @@ from flwr.cli.build import build_fab_from_disk
 from support.apps import THIEF, app_files, write_app
 from support.node_files import write_node
 
-from flwr_dpkmeans.flower.app_guard import digest_of
+from simulations.deploy.app_guard import digest_of
 from simulations.deployment import PROJECT, Deployment, deployed
 from simulations.flower_processes import flower_home, free_ports, guarded, log_of, running, wait_until
 from simulations.ray_processes import is_supported

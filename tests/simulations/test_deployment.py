@@ -17,8 +17,8 @@ from flwr.cli.build import build_fab_from_disk
 from support.apps import app_files, write_app
 
 from flwr_dpkmeans.errors import ConfigurationError
-from flwr_dpkmeans.flower.app_guard import digest_of
 from simulations import deployment, flower_commands
+from simulations.deploy.app_guard import digest_of
 from simulations.deployment import Deployment, DeploymentError, deployed
 from simulations.flower_commands import (
     Credentials,

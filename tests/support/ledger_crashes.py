@@ -22,7 +22,8 @@ from typing import Any, NoReturn
 
 from flwr_dpkmeans.errors import BudgetError, ProtocolError
 from flwr_dpkmeans.node import ledger as ledger_module
-from flwr_dpkmeans.node.ledger import FileLedger, LedgerEntry, Past, inspect_ledger
+from flwr_dpkmeans.node.ledger import FileLedger, LedgerEntry, Past
+from simulations.deploy.ledger_report import inspect_ledger
 
 WATCHED = ("open", "lseek", "read", "write", "ftruncate", "fsync", "fstat", "stat", "close", "flock")
 TRACED = {ledger_module.__file__}

@@ -31,8 +31,8 @@ from flwr.supercore.task_identity import TaskIdentity
 from flwr.supernode.runtime import run_clientapp
 from support.apps import THIEF, app_files, packed
 
-from flwr_dpkmeans.flower import app_guard as guards
-from flwr_dpkmeans.flower.app_guard import Guard, GuardError, digest_of, put_before_flower, write_programs
+from simulations.deploy import app_guard as guards
+from simulations.deploy.app_guard import Guard, GuardError, digest_of, put_before_flower, write_programs
 
 VERSIONS = (
     *("../../x", "0.1.0.abcdef01/../../../x", "/tmp/x", "..", "0.1.0\\..\\..\\x", "..%2f..%2fx", "%2e%2e/x"),

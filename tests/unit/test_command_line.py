@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from flwr_dpkmeans.__main__ import COMMANDS, main
-from flwr_dpkmeans.errors import CommandLine
+from simulations.command_lines import CommandLine
 
 PROJECT = Path(__file__).parents[2]
 

@@ -24,9 +24,9 @@ from support.node_files import SOME_APP, write_node
 
 from flwr_dpkmeans.__main__ import COMMANDS, main
 from flwr_dpkmeans.errors import ConfigurationError, RefusalError
-from flwr_dpkmeans.flower.app_guard import digest_of
 from flwr_dpkmeans.node.ledger import FileLedger, LedgerEntry
 from simulations.deploy import findings, node_check, node_command
+from simulations.deploy.app_guard import digest_of
 from simulations.deploy.credentials import make_credentials
 from simulations.deploy.findings import NoteError, Verdict
 from simulations.deploy.node_check import Answer, NodeCheck, check

@@ -24,10 +24,10 @@ from support.apps import app_files, packed
 from support.superlink_stand_in import UNKNOWN, StandIn, standing_in
 
 from flwr_dpkmeans.__main__ import main
-from flwr_dpkmeans.flower.app_guard import digest_of
 from flwr_dpkmeans.node.identity import Identity
 from flwr_dpkmeans.node.ledger import FileLedger, LedgerEntry
 from simulations.deploy import certificates, findings, node_check, supernode
+from simulations.deploy.app_guard import digest_of
 from simulations.deploy.credentials import make_credentials
 from simulations.deploy.findings import Verdict
 from simulations.deploy.invitation import Invitation, Party

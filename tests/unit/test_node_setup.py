@@ -15,11 +15,11 @@ from support.apps import app_files, packed
 
 from flwr_dpkmeans.__main__ import main
 from flwr_dpkmeans.errors import ConfigurationError
-from flwr_dpkmeans.flower.app_guard import digest_of
 from flwr_dpkmeans.node.identity import Identity
 from flwr_dpkmeans.node.ledger import FileLedger, LedgerEntry
 from flwr_dpkmeans.node.policy import DEPLOYED, ClientPolicy
 from simulations.deploy import node_command, node_setup
+from simulations.deploy.app_guard import digest_of
 from simulations.deploy.certificates import write_certificates, write_node_key
 from simulations.deploy.invitation import Invitation, Party
 from simulations.deploy.node_check import Answer, NodeCheck, UnansweredError

@@ -28,9 +28,9 @@ from support.superlink_stand_in import standing_in
 
 from flwr_dpkmeans.__main__ import main
 from flwr_dpkmeans.errors import ConfigurationError
-from flwr_dpkmeans.flower.app_guard import digest_of
 from flwr_dpkmeans.privacy.report import PrivacyReport, Provenance
 from simulations.deploy import findings, run_command, server_command
+from simulations.deploy.app_guard import digest_of
 from simulations.deploy.certificates import write_certificates, write_node_key
 from simulations.deploy.findings import Verdict, app_hash
 from simulations.deploy.invitation import Invitation

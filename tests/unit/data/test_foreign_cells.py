@@ -10,10 +10,11 @@ import pandas as pd
 import pytest
 
 from flwr_dpkmeans.data.points import read_ranges, validate_points
-from flwr_dpkmeans.data.readers import MISSING, open_table, table_blocks
+from flwr_dpkmeans.data.readers import MISSING, table_blocks
 from flwr_dpkmeans.data.schema import Schema, say_once
 from flwr_dpkmeans.data.tables import Layout, load_by_schema, load_declared, load_table
 from flwr_dpkmeans.errors import ConfigurationError, DataError
+from simulations.own_table import open_table
 
 NUMBER = {"kind": "number", "bounds": (0, 100)}
 WARD = {"kind": "category", "values": ["A", "B"]}

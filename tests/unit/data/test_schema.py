@@ -15,10 +15,10 @@ import pandas as pd
 import pytest
 
 from flwr_dpkmeans.__main__ import main
-from flwr_dpkmeans.data.readers import open_table
 from flwr_dpkmeans.data.schema import Schema, schema_of
 from flwr_dpkmeans.data.tables import Layout, load_by_schema
 from flwr_dpkmeans.errors import ColumnError, ConfigurationError, DataError
+from simulations.own_table import open_table
 
 FILE = """
 [columns]

@@ -22,7 +22,8 @@ from support.ledger_entries import charge, entry, head_of, put_head_back, verify
 from flwr_dpkmeans.__main__ import main
 from flwr_dpkmeans.errors import BudgetError, ConfigurationError, ProtocolError, RefusalError
 from flwr_dpkmeans.node import ledger as ledger_module
-from flwr_dpkmeans.node.ledger import FileLedger, LedgerEntry, MemoryLedger, Past, inspect_ledger
+from flwr_dpkmeans.node.ledger import FileLedger, LedgerEntry, MemoryLedger, Past
+from simulations.deploy.ledger_report import inspect_ledger
 
 ROOT = Path(ledger_module.__file__).parents[2]
 AnyLedger = FileLedger | MemoryLedger

@@ -5,7 +5,7 @@ own unchecked version names, uses what lies there already, and imports it with a
 Here the bytes that came are hashed first. If their SHA-256 is on the node's list, these same bytes are unpacked into a
 new private folder and loaded from there; else nothing of them is parsed, written or run, and an alert has the hash.
 
-`write_programs` makes scripts that run this file as a program. It therefore imports nothing of its own package: the
+`write_programs` makes scripts that run this file as a program. It therefore imports nothing of this project: the
 ``flwr_dpkmeans`` that an approved app brings must be the one that runs. Nothing but the script itself decides what is
 allowed: Python's isolated mode ignores its variables and the working directory, and PATH leads nowhere else.
 
