@@ -141,9 +141,10 @@ def parting_round(known: Known, facts: ServerFacts, share: float) -> noise_budge
 
     def advance(state: State, released: ReleasedSum) -> State:
         from scipy.sparse.csgraph import connected_components
+        from scipy.spatial.distance import cdist
 
         points = state[SERVER_POINTS]
-        near = np.linalg.norm(points[:, None] - points, axis=2) < distance
+        near = cdist(points, points) < distance
         kept = (near.sum(axis=1) >= crowd) | (near @ released["weights"][: len(points)] >= least)
         if kept.sum() < config.n_clusters:
             kept[:] = True
@@ -167,11 +168,13 @@ def _brought_nearer(points: Array, parts: Any, distance: float, radius: float) -
     A part of one point has no diameter, but rows around it: no part counts as narrower than the connecting distance or
     a step of the grid, below which parts would come to lie on each other.
     """
+    from scipy.spatial.distance import cdist
+
     none = np.zeros_like(points), 1.0
     groups = [points[parts == part] for part in range(int(parts.max(initial=-1)) + 1)]
     if len(groups) < 2:
         return none
-    widest = max([distance, 1.0 / GRID, *[float(np.linalg.norm(one[:, None] - one, axis=2).max()) for one in groups]])
+    widest = max([distance, 1.0 / GRID, *[float(cdist(one, one).max()) for one in groups]])
     places = np.zeros((len(groups), points.shape[1]))
     places[:, 0] = SPACING * widest * (np.arange(len(groups)) - 0.5 * (len(groups) - 1))
     shifts = round_to_grid((places - np.stack([one[0] for one in groups]))[parts])

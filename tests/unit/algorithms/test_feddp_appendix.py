@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -76,6 +77,16 @@ def test_points_that_stand_for_nobody_are_left_out_and_one_part_stays_where_it_i
     state = parted(together, server, counted)
     assert state[appendix.ZOOM][0] == 1.0
     assert not state[appendix.SHIFTS].any()
+
+
+def test_pairs_of_points_take_a_number_each_and_no_vector() -> None:
+    # Of 2,000 points in 100 columns their differences would be 3.2 GB.
+    plan, server = plan_of(n_server=1500), drawn(1500)
+    tracemalloc.start()
+    parted(plan, server, np.full(1500, N / 1500))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 30 * 1500**2
 
 
 def test_parts_never_come_to_lie_on_each_other() -> None:
