@@ -115,6 +115,10 @@ def require_unchangeable(path: Path) -> None:
         others = facts.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not facts.st_mode & stat.S_ISVTX
         if facts.st_uid not in (0, os.geteuid()) or others:
             raise ConfigurationError(f"{one} may be changed by others: chown it to root, or chmod go-w it.")
+    for one in path.absolute().parents:
+        mode = one.stat().st_mode
+        if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:  # where everybody could move the folder away
+            raise ConfigurationError(f"{path} may be changed by others: everybody may write to {one}: chmod o-w it.")
 
 
 def require_secret(path: Path) -> None:

@@ -28,6 +28,7 @@ from flwr.proto.control_pb2 import ListNodesRequest
 from flwr_dpkmeans.data.bundled import BUNDLED
 from flwr_dpkmeans.errors import ConfigurationError, PeerError
 from flwr_dpkmeans.flower.server_app import checked_strategy, require_known
+from flwr_dpkmeans.log import printable
 from flwr_dpkmeans.sums.plan import Plan
 from simulations.deploy.app_guard import SERVER_APP
 from simulations.deploy.findings import GUARDED, HOST, require_proposed, require_room, require_writable, search_path
@@ -178,7 +179,7 @@ def _streamed(superlink: str | None, arguments: Sequence[str], environment: Mapp
     ended = _end_of(environment, *([superlink] if superlink else []), "--run-id", run_id)
     if ended["status"] == "finished:completed":
         return 0
-    print(f"run {run_id} is {ended['status']}: {ended['status-details']}", file=sys.stderr)
+    print(printable(f"run {run_id} is {ended['status']}: {ended['status-details']}"), file=sys.stderr)
     return 1
 
 

@@ -67,7 +67,7 @@ from simulations.deploy.node_options import NodeOptions
 from simulations.deploy.run_command import is_own, listed_runs, planned
 from simulations.deploy.server_options import FILE, ServerOptions
 
-_VALID_DAYS = 365
+_VALID_DAYS, _LONGEST_NAME = 365, 80
 _TRIED = ("1.41", "1.42")
 _TIME_ERROR, _LONGEST_TIMEX = 5, 512
 """What Linux's adjtimex returns of a clock that nothing sets, and more than the bytes that it writes."""
@@ -451,6 +451,7 @@ def status(options: ServerOptions) -> dict[str, Any]:
 def _party(name: str, node: NodeInfo | None, unknown: str = "") -> dict[str, str]:
     if node is None:
         return {"name": name, "node": "", "status": unknown, "since": ""}
+    name = printable(name, _LONGEST_NAME)  # whoever reaches the port may have registered it
     since = {"online": node.last_activated_at, "offline": node.last_deactivated_at}.get(node.status, node.registered_at)
     return {"name": name, "node": str(node.node_id), "status": node.status, "since": since}
 

@@ -174,16 +174,17 @@ class Federation:
     def processes(self) -> dict[str, list[int]]:
         """All of them, by what they are."""
         found: dict[str, list[int]] = {"server start": [self.server]}
+        parts = ("server start", "superexec", "twin", "stands by", "serverapp")
         for process in marked_processes(self.home):
-            for part in ("superlink", "superexec", "serverapp"):
-                if f"flwr-{part}" in (said := _words(process)) or f"flower-{part}" in said:
-                    found.setdefault(part, []).append(process)
+            said = _words(process)
+            if "flower-superlink" in said:
+                found.setdefault("superlink", []).append(process)
+            elif "flower-superexec" in said:
+                found.setdefault(parts[_steps(process, self.server)], []).append(process)
         for name, node in self.nodes.items():
+            parts = (name, f"{name} apps", f"{name} twin", "stands by", "clientapp")
             for process in marked_processes(self.folder / name / "home"):
-                above = 0 if process == node.pid else 1 if (parent := _parent(process)) == node.pid else 2
-                if above == 2 and _parent(parent) != node.pid:
-                    above = 3  # a fork of the twin: a ClientApp
-                found.setdefault((name, f"{name} apps", f"{name} twin", "clientapp")[above], []).append(process)
+                found.setdefault(parts[_steps(process, node.pid)], []).append(process)
         return found
 
     # -- what happens to a run ----------------------------------------------------------------------------------------
@@ -448,7 +449,7 @@ class Federation:
         return told
 
 
-_PASSING = ("serverapp", "clientapp")
+_PASSING = ("serverapp", "clientapp", "stands by")
 _ENDS = re.compile("the result is here|has had no result|refused: |cannot answer: |is stopped")
 
 
@@ -465,6 +466,15 @@ def _words(process: int) -> str:
     with contextlib.suppress(OSError):
         return Path(f"/proc/{process}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
     return ""
+
+
+def _steps(process: int, root: int) -> int:
+    """How far a process is below another one; 4: an app, or what has lost its parents."""
+    for steps in range(4):
+        if process == root:
+            return steps
+        process = _parent(process)
+    return 4
 
 
 def _parent(process: int) -> int:

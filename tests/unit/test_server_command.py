@@ -454,6 +454,7 @@ def test_status_calls_parties_by_their_names_and_tells_why_runs_failed(
     register.nodes_info[0].status = "online"
     register.nodes_info[0].last_activated_at = "2026-11-23T08:00:09.5+00:00"
     register.nodes_info.append(NodeInfo(node_id=77, public_key=b"stranger", status="online"))
+    register.nodes_info.append(NodeInfo(name="x\x1b[2J", node_id=78, public_key=b"another", status="online"))
     capsys.readouterr()
     assert main(["server", "status", str(office)]) == 0
     assert [line.split() for line in capsys.readouterr().out.splitlines()[1:]] == [
@@ -461,6 +462,7 @@ def test_status_calls_parties_by_their_names_and_tells_why_runs_failed(
         ["ward-8", "registered", "since", "2026-11-23T08:00:00"],
         ["ward-9", "has", "not", "written", "its", "keys"],
         ["77", "(key", "not", "invited)online"],
+        ["x?[2J", "(key", "not", "invited)online"],
         ["11", "2026-11-23", "08:00:03Z", "running"],
         ["12", "2026-11-23", "08:01:00Z", "finished:failed", "CohortError:", "few"],
     ]
