@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from flwr_dpkmeans.data.points import Bounds, validate_points
+from flwr_dpkmeans.data.points import Bounds, read_ranges, validate_points
 from flwr_dpkmeans.data.readers import RawColumn, RawTable, frame_table, plain_number, text_of
 from flwr_dpkmeans.errors import ConfigurationError, DataError, finding, nearest
 from flwr_dpkmeans.log import placed_logger
@@ -235,6 +235,12 @@ class Encoded:
     def blank(self) -> tuple[str, ...]:
         """Columns of which no cell could be read."""
         return tuple(one.name for one in self.seen if self.n_rows and not one.n_read)
+
+    @property
+    def foreign(self) -> tuple[str, ...]:
+        """Columns that may be of another unit; none where `seen` is of other parties' rows too."""
+        own = [one for one in self.seen if one.n_read + one.n_missing + one.n_unknown == self.n_rows]
+        return tuple(one.name for one in own if one.looks_foreign)
 
     @property
     def n_rows(self) -> int:
@@ -500,7 +506,8 @@ def schema_of(value: Any) -> Schema | None:
     try:
         is_schema = "columns" in _read_toml(value)
     except (OSError, ValueError):
-        return None  # what reads bounds has a sentence
+        read_ranges(value)  # has a sentence
+        return None
     return Schema.load(value) if is_schema else None
 
 

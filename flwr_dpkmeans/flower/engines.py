@@ -34,7 +34,7 @@ from flwr_dpkmeans.data.points import (
     validate_labels,
     validate_points,
 )
-from flwr_dpkmeans.data.schema import Encoded, Schema, schema_of
+from flwr_dpkmeans.data.schema import MOST_OUTSIDE, Encoded, Schema, schema_of
 from flwr_dpkmeans.errors import ConfigurationError, DataError, PrivacyWarning, listed, require_whole
 from flwr_dpkmeans.flower.client_app import SecureAggregation, client_app
 from flwr_dpkmeans.flower.kmeans_client import KMeansClient
@@ -381,6 +381,11 @@ def _cautions(parties: Sequence[str], encoded: Sequence[Encoded]) -> tuple[str, 
             sentences.append(
                 f"{LOCAL}all cells of {', '.join(map(repr, own.blank))} of {party} are missing or nothing that the "
                 "schema lets them hold, and stand-ins are clustered: look at how they are spelt."
+            )
+        if own.foreign:
+            sentences.append(
+                f"{LOCAL}over {MOST_OUTSIDE:.0%} of the cells of {', '.join(map(repr, own.foreign))} of {party} lie "
+                "outside the schema's bounds and are clipped: look at the units there."
             )
     return tuple(sentences)
 

@@ -24,7 +24,7 @@ from support.flat import flat_estimator
 from flwr_dpkmeans import DPKMeans, FederatedKMeans, KMeansClient
 from flwr_dpkmeans.algorithms.server_points import hold_points
 from flwr_dpkmeans.data.schema import Schema
-from flwr_dpkmeans.errors import PlanError, PrivacyWarning
+from flwr_dpkmeans.errors import ConfigurationError, PlanError, PrivacyWarning
 from flwr_dpkmeans.estimator import warn_once
 from flwr_dpkmeans.flower.client_app import SecureAggregation, client_app
 from flwr_dpkmeans.flower.engines import InProcessGrid, Node
@@ -373,6 +373,17 @@ def test_who_holds_all_rows_is_told_of_a_column_that_no_cell_of_a_party_can_be_r
         km.fit({"north": one, "south": two})
     assert not [str(warned.message) for warned in said if "north" in str(warned.message)]
     assert "X['south']: of 200 rows, cells are missing in 'ward' 200; 0 rows left out" in caplog.text
+
+
+def test_who_holds_all_rows_is_told_of_another_unit_below_a_schema_and_of_a_schema_that_is_not_there() -> None:
+    one = pd.DataFrame({"age": AGES, "ward": ["A", "B"] * 100})
+    other = one.assign(age=one["age"] * 365)
+    km = FederatedKMeans(2, engine="direct", bounds=Schema(columns=WARDS), random_state=0)
+    with pytest.warns(PrivacyWarning, match=r"over 25% of the cells of 'age' of X\['south'\] lie outside the schema's"):
+        km.fit({"north": one, "south": other})
+    assert not [sentence for sentence in km.fit([one, one]).privacy_.warnings if "outside" in sentence]
+    with pytest.raises(ConfigurationError, match=r"nowhere\.toml' does not exist"):
+        km.set_params(bounds="nowhere.toml").fit([one, other])
 
 
 @pytest.mark.parametrize("way", ["list", "names", "groups", "alone"])
