@@ -179,18 +179,18 @@ def flat_options(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 def _flat_algorithm(options: Options, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """The algorithm whose options these are, with them; ``max_iter`` may also be an argument of its own."""
-    name = next((kind.name for kind in _kinds() if kind.option_class() is type(options)), None)
-    if name is None:
-        raise ConfigurationError(
-            f"algorithm is {options!r}, but no algorithm has such options: give its name, or register it."
-        )
+    names = list(dict.fromkeys(kind.name for kind in _kinds() if kind.option_class() is type(options)))
+    if len(names) != 1:
+        # Of two algorithms with one class the first would run under the other's name.
+        whose = f"{' and '.join(names)} both have" if names else "no algorithm has"
+        raise ConfigurationError(f"algorithm is {options!r}, but {whose} such options: give its name, or register it.")
     own, rounds = options.get_params(), arguments.get("max_iter")
     stated = own.pop("max_iter", None) if rounds is not None else None
     if stated not in (None, rounds):
         raise ConfigurationError(
             f"max_iter is {rounds!r}, but algorithm={options!r} says {stated}: leave one of the two out."
         )
-    return {"algorithm": name, **own}
+    return {"algorithm": names[0], **own}
 
 
 def object_of(argument: str, value: object) -> Options:

@@ -473,11 +473,17 @@ class MaxCover(InOnePlace):
     options: MaxCoverOptions = MaxCoverOptions()
 
 
+@dataclass(frozen=True)
+class BalcanOptions(MaxCoverOptions):
+    """Options of Balcan et al.'s, of a class of their own: options say which algorithm they are of."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Balcan(MaxCover):
     """Private k-means by noisy trees and local search (Balcan et al. 2017), on all rows in one place."""
 
     name = "balcan"
+    options: BalcanOptions = BalcanOptions()
 
 
 NOT_FEDERATED: Mapping[str, type[InOnePlace]] = MappingProxyType(

@@ -21,6 +21,7 @@ from omegaconf import OmegaConf
 
 from flwr_dpkmeans.errors import ConfigurationError, DataError
 from flwr_dpkmeans.flower.server_app import run_keys
+from flwr_dpkmeans.options import flat_options, task_kind
 from simulations import configuration
 from simulations.algorithm_groups import group_texts
 from simulations.configuration import METRICS, flat, job_key, require_valid, run_config_of
@@ -317,6 +318,14 @@ def together(algorithm: str, data: str, partition: str) -> dict[str, Any]:
 def test_the_files_of_algorithms_are_generated() -> None:
     folder = PROJECT / "conf" / "algorithm"
     assert {path.name: path.read_text() for path in folder.iterdir()} == group_texts()
+
+
+def test_options_of_a_group_are_of_its_algorithm_and_of_no_other() -> None:
+    for algorithm in ALGORITHMS:
+        name = json.loads(text_of("algorithm", algorithm))["name"]
+        options = task_kind(name).option_class()()
+        if options.get_params():
+            assert flat_options({"algorithm": options})["algorithm"] == name
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
