@@ -12,14 +12,14 @@ from typing import Any
 
 # Names are looked up when they are first used: whoever needs one module of this room does not load SciPy for another.
 _EXPORTS = {
-    "flwr_dpkmeans.privacy.release": "Block NoiseShape Norm PrivacyUnit ReleasedSum Sensitivity",
-    "flwr_dpkmeans.sums.round": "Algorithm PrivateSum State",
-    "flwr_dpkmeans.sums.settings": "Options Settings",
-    "flwr_dpkmeans.sums.task": "Known Result Task register",
-    "flwr_dpkmeans.sums.trust": "Broadcast Shares TrustModel register_trust",
-    "simulations.audit.neighbours": "check_sensitivity",
+    "privacy.release": "Block NoiseShape Norm PrivacyUnit ReleasedSum Sensitivity",
+    "sums.neighbours": "check_sensitivity",
+    "sums.round": "Algorithm PrivateSum State",
+    "sums.settings": "Options Settings",
+    "sums.task": "Known Result Task register",
+    "sums.trust": "Broadcast Shares TrustModel register_trust",
 }
-_HOMES = {name: module for module, names in _EXPORTS.items() for name in names.split()}
+_HOMES = {name: f"flwr_dpkmeans.{module}" for module, names in _EXPORTS.items() for name in names.split()}
 
 __all__ = [*_HOMES]
 

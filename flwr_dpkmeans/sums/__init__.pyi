@@ -6,6 +6,7 @@ from flwr_dpkmeans.privacy.release import Norm as Norm
 from flwr_dpkmeans.privacy.release import PrivacyUnit as PrivacyUnit
 from flwr_dpkmeans.privacy.release import ReleasedSum as ReleasedSum
 from flwr_dpkmeans.privacy.release import Sensitivity as Sensitivity
+from flwr_dpkmeans.sums.neighbours import check_sensitivity as check_sensitivity
 from flwr_dpkmeans.sums.round import Algorithm as Algorithm
 from flwr_dpkmeans.sums.round import PrivateSum as PrivateSum
 from flwr_dpkmeans.sums.round import State as State
@@ -19,4 +20,3 @@ from flwr_dpkmeans.sums.trust import Broadcast as Broadcast
 from flwr_dpkmeans.sums.trust import Shares as Shares
 from flwr_dpkmeans.sums.trust import TrustModel as TrustModel
 from flwr_dpkmeans.sums.trust import register_trust as register_trust
-from simulations.audit.neighbours import check_sensitivity as check_sensitivity

@@ -21,9 +21,9 @@ from flwr_dpkmeans.kmeans.lloyd import round_to_grid
 from flwr_dpkmeans.options import own_options, parse_run
 from flwr_dpkmeans.privacy.release import Block, NoiseShape, Norm, PrivacyUnit, Sensitivity
 from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan
+from flwr_dpkmeans.sums.neighbours import _in_steps, check_sensitivity
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.task import Found
-from simulations.audit.neighbours import _in_steps, check_sensitivity
 from simulations.audit.watched import Seen, run_watched
 
 Array = NDArray[np.float64]

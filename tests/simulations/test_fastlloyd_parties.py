@@ -15,9 +15,9 @@ import pytest
 
 from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError, PlanError, ProtocolError
 from flwr_dpkmeans.sums.draft import build_algorithm, initial_state
+from flwr_dpkmeans.sums.neighbours import check_sensitivity
 from flwr_dpkmeans.sums.task import TASKS
 from simulations import fastlloyd_parties
-from simulations.audit.neighbours import check_sensitivity
 from simulations.fastlloyd_parties.configs import Params
 from simulations.fastlloyd_parties.laplace import LaplaceFastLloyd
 from simulations.fastlloyd_parties.parties import MaskedClient, Server, UnmaskedClient

@@ -22,6 +22,7 @@ from flwr_dpkmeans.privacy.release import Block, Norm, PrivacyUnit, ReleasedSum,
 from flwr_dpkmeans.secagg.keys import AggregateVector
 from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan, require_plausible, verify_plan
 from flwr_dpkmeans.sums.local import run_direct
+from flwr_dpkmeans.sums.neighbours import check_sensitivity
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import Algorithm, PrivateSum, State
 from flwr_dpkmeans.sums.settings import Options, real, whole
@@ -29,7 +30,6 @@ from flwr_dpkmeans.sums.statement import build_report
 from flwr_dpkmeans.sums.task import TASKS, Known, Registry, Task, register
 from flwr_dpkmeans.sums.trust import TRUST_MODELS, Broadcast, Shares, TrustModel, register_trust, with_noise
 from flwr_dpkmeans.sums.wire import dump_plan, load_plan
-from simulations.audit.neighbours import check_sensitivity
 
 Array = NDArray[np.float64]
 BALLOT = "one row casts one ballot"

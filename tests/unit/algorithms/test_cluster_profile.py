@@ -19,9 +19,9 @@ from flwr_dpkmeans.options import flat_options, parse_run, schema_settings
 from flwr_dpkmeans.privacy.report import PROFILE_ROUND
 from flwr_dpkmeans.results.model import Model
 from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan, require_server_state
+from flwr_dpkmeans.sums.neighbours import check_sensitivity
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import PrivateSum, State
-from simulations.audit.neighbours import check_sensitivity
 
 COLUMNS: dict[str, Any] = {
     "size": {"kind": "number", "bounds": [0, 10]},

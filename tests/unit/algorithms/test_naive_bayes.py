@@ -20,10 +20,10 @@ from flwr_dpkmeans.algorithms.naive_bayes import pulled_together
 from flwr_dpkmeans.errors import ConfigurationError, DataError, PlanError, PrivacyWarning
 from flwr_dpkmeans.options import parse_run
 from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan, verify_plan
+from flwr_dpkmeans.sums.neighbours import check_sensitivity
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import State
 from flwr_dpkmeans.sums.wire import dump_plan, load_plan
-from simulations.audit.neighbours import check_sensitivity
 
 Array = NDArray[np.float64]
 Labels = NDArray[np.int64]

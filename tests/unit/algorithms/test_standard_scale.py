@@ -14,8 +14,8 @@ from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.options import flat_options, parse_run, schema_settings
 from flwr_dpkmeans.sums.draft import draft_plan
+from flwr_dpkmeans.sums.neighbours import check_sensitivity
 from flwr_dpkmeans.sums.plan import Plan
-from simulations.audit.neighbours import check_sensitivity
 
 SAID: dict[str, Any] = {
     "age": {"kind": "number", "bounds": [0, 100]},

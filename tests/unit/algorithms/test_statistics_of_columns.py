@@ -19,9 +19,9 @@ from flwr_dpkmeans.errors import ConfigurationError, DataError, PlanError, Priva
 from flwr_dpkmeans.options import parse_run
 from flwr_dpkmeans.privacy.release import PROOF_PAGE
 from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan
+from flwr_dpkmeans.sums.neighbours import check_sensitivity
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import PrivateSum, State
-from simulations.audit.neighbours import check_sensitivity
 
 Array = NDArray[np.float64]
 CENTERS = ((-0.5, 0.0), (0.5, 0.5))

@@ -19,13 +19,12 @@ from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.release import Block, ExactRelease, NoiseShape, Norm, PrivacyUnit, Sensitivity
 from flwr_dpkmeans.secagg.messages import MAX_BOXES, NO_ROUND, pack_boxes, unpack_boxes
-from flwr_dpkmeans.sums import client, draft, server
+from flwr_dpkmeans.sums import client, draft, neighbours, server
+from flwr_dpkmeans.sums.neighbours import _share_of_bound, check_sensitivity
 from flwr_dpkmeans.sums.plan import MAX_CLIENTS, Plan, PlannedRound
 from flwr_dpkmeans.sums.round import Array
 from flwr_dpkmeans.sums.task import Task
 from flwr_dpkmeans.sums.wire import MAX_INTEGER, Packet, dump_plan, load_plan
-from simulations.audit import neighbours
-from simulations.audit.neighbours import _share_of_bound, check_sensitivity
 
 BOX = ((-1.0,), (1.0,))
 
