@@ -21,7 +21,9 @@ signs of life, for a minute, and has no words for the reason.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import fcntl
 import hashlib
 import importlib.util
 import io
@@ -57,6 +59,8 @@ _RUNNING = {
 _HASH = re.compile(r"[0-9a-f]{64}")
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,99}")
 _REPORT_SECONDS = 60.0
+_TURN_SECONDS = 10.0
+"""Flower ends what has not asked for its message within 30 s."""
 _MESSAGES = "messages"
 """A pipe, in which a line is what a message's process is started with."""
 _EARLY = (
@@ -285,7 +289,6 @@ def put_before_flower(guard: Guard, app: str = CLIENT_APP, tell: int | None = No
     """
     from flwr.clientapp.client_app import LoadClientAppError
     from flwr.clientapp.utils import get_load_client_app_fn
-    from flwr.supercore.exit import add_exit_handler
 
     running: Any = importlib.import_module(_RUNNING[app][1])
     if missing := missing_seams(app):
@@ -298,7 +301,8 @@ def put_before_flower(guard: Guard, app: str = CLIENT_APP, tell: int | None = No
             target = guard.unpack(content)
         except GuardError as error:
             raise LoadClientAppError(str(error)) from error
-        add_exit_handler(lambda: shutil.rmtree(target, ignore_errors=True))
+        # At the very end: before it Flower saves what the app remembers, and has 5 s for all that it does at its end.
+        atexit.register(shutil.rmtree, target, ignore_errors=True)
         unpacked.append(target)
         return target
 
@@ -315,8 +319,46 @@ def put_before_flower(guard: Guard, app: str = CLIENT_APP, tell: int | None = No
 
     for name, own in zip(_SEAMS, (install, folder, install_dependencies, load), strict=True):
         setattr(running, name, own)
-    if app == CLIENT_APP and tell is not None:
-        running.pull_task_input = _telling(running.pull_task_input, tell)
+    if app == CLIENT_APP:
+        running.push_message = _saving(running)
+        running.pull_task_input = _in_turn(running.pull_task_input, guard.alerts.with_name("turn.lock"))
+        if tell is not None:
+            running.pull_task_input = _telling(running.pull_task_input, tell)
+
+
+def _saving(running: Any) -> Callable[..., None]:
+    """What sends a reply, and then at once what the app remembers, which Flower does last of all that a process does.
+
+    On a busy machine the next message would find what the one before remembered, or, where Flower's patience of 5 s
+    with its own end is over, find that for ever: what a run has cost is lost then.
+    """
+    push = running.push_message
+
+    def pushed(client: Any, message: Any, context: Any) -> None:
+        push(client, message, context)
+        if not message.has_error():  # of an error Flower has the words
+            status, remembered = running.SubStatus.COMPLETED, running.context_to_proto(context)
+            client.PushTaskOutput(running.PushTaskOutputRequest(context=remembered, sub_status=status, details=""))
+            running.push_task_output = lambda **_: None
+
+    return pushed
+
+
+def _in_turn(pull: Callable[..., Any], lock: Path) -> Callable[..., Any]:
+    """What asks for a message when the process of the one before has ended, and with it saved what it remembers."""
+
+    def pulled(client: Any) -> Any:
+        # Held until this process ends. None that an app starts inherits it.
+        turn, since = os.open(lock, os.O_RDWR | os.O_CREAT, 0o600), time.monotonic()
+        while time.monotonic() - since < _TURN_SECONDS:
+            try:
+                fcntl.lockf(turn, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except OSError:
+                time.sleep(_TURN_SECONDS / 200)
+        return pull(client)
+
+    return pulled
 
 
 def _telling(pull: Callable[..., Any], tell: int) -> Callable[..., Any]:

@@ -14,17 +14,18 @@ import subprocess
 import sys
 import time
 import zipfile
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import MagicMock
 
 import pytest
-from flwr.app import Message, RecordDict
+from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.app.metadata import Metadata
 from flwr.clientapp import ClientApp
 from flwr.clientapp.client_app import LoadClientAppError
-from flwr.common.serde import message_from_proto
+from flwr.common.serde import context_from_proto, message_from_proto
 from flwr.supercore.constant import TASK_TYPE_TO_COMMAND
 from flwr.supercore.runtime import RuntimeHttpClient
 from flwr.supercore.task_identity import TaskIdentity
@@ -62,7 +63,7 @@ def everything(folder: Path) -> set[Path]:
 @pytest.fixture
 def flower(monkeypatch: pytest.MonkeyPatch) -> None:
     """Puts Flower's own functions and paths back afterwards."""
-    for name in (*guards._SEAMS, "pull_task_input"):
+    for name in (*guards._SEAMS, "pull_task_input", "push_message", "push_task_output"):
         monkeypatch.setattr(run_clientapp, name, getattr(run_clientapp, name))
     for name in guards._SEAMS[:-1]:
         monkeypatch.setattr(RUN_SERVERAPP, name, getattr(RUN_SERVERAPP, name))
@@ -276,6 +277,52 @@ def test_an_app_that_is_killed_is_answered_for(monkeypatch: pytest.MonkeyPatch, 
     guards._report(guards.SERVER_APP, [*words[:4], "--root-certificates", "ca.crt"], b"", "SIGSEGV")
     assert said[0][:3] == ("127.0.0.1:9", False, "ca.crt")
     assert [type(one).__name__ for one in said[1:]] == ["PushTaskOutputRequest"]
+
+
+@pytest.mark.usefixtures("flower")
+@pytest.mark.parametrize("failed", [False, True])
+def test_what_an_app_remembers_is_saved_with_its_reply(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, failed: bool
+) -> None:
+    """Flower saves it at the process's end, for which it has 5 s: too little for a busy machine."""
+    done, client = list[Any](), MagicMock()
+    client.PushTaskOutput.side_effect = done.append
+    monkeypatch.setattr(run_clientapp, "push_message", lambda *_: done.append("reply"))
+    monkeypatch.setattr(run_clientapp, "push_task_output", lambda **_: done.append("end"))
+    put_before_flower(guard_for(tmp_path))
+    context = Context(7, 3, {}, RecordDict({"seen": ConfigRecord({"round": 9})}), {})
+    run_clientapp.push_message(client, SimpleNamespace(has_error=lambda: failed), context)  # type: ignore[arg-type]
+    run_clientapp.push_task_output(client=client, context=context, sub_status="completed", details="")
+    if failed:
+        assert done == ["reply", "end"]  # with Flower's own words
+    else:
+        reply, saved = done
+        assert (reply, saved.sub_status) == ("reply", "completed")
+        assert context_from_proto(saved.context).state["seen"]["round"] == 9
+
+
+@pytest.mark.usefixtures("flower")
+def test_a_message_is_asked_for_when_the_process_of_the_one_before_has_ended(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    held = "import fcntl, sys; file = open(sys.argv[1], 'w'); fcntl.lockf(file, fcntl.LOCK_EX); print(); input()"
+    monkeypatch.setattr(run_clientapp, "pull_task_input", lambda _: "pulled")
+    put_before_flower(guard_for(tmp_path))
+    words = [sys.executable, "-I", "-c", held, str(tmp_path / "turn.lock")]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as before, ThreadPoolExecutor() as pool:
+        assert before.stdin is not None
+        assert before.stdout is not None
+        before.stdout.readline()
+        asked = pool.submit(run_clientapp.pull_task_input, MagicMock())
+        assert not wait([asked], timeout=0.3).done
+        before.stdin.close()
+        assert asked.result(timeout=20.0) == "pulled"
+
+
+def test_a_process_that_never_ends_is_not_waited_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(guards, "_TURN_SECONDS", 0.1)
+    monkeypatch.setattr(guards.fcntl, "lockf", MagicMock(side_effect=BlockingIOError))
+    assert guards._in_turn(lambda _: "pulled", tmp_path / "turn.lock")(None) == "pulled"
 
 
 _STOOD_BY = """
