@@ -77,10 +77,10 @@ def cautions(plan: Plan) -> tuple[str, ...]:
                 f"simplify_server_data asks {len(halving)} times, each with noise of {noise:.3g} rows, whether a "
                 f"server point stands for over {least_rows(config):.3g}: noise decides; leave it out, or raise epsilon."
             )
-    if config.margin != 1.0 and not config.max_iter:
+    if config.margin != 1.0:
         said.append(
-            f"margin is {config.margin:g} and no Lloyd round follows: centroids are of the rows that are clear by that "
-            "much, perhaps next to none; give max_iter=2 or more, or margin=1."
+            f"margin is {config.margin:g}: the first centroids are of the rows that are clear by that much, perhaps "
+            "next to none, and where that was so Lloyd rounds did not mend it; give margin=1."
         )
     return tuple(said)
 
