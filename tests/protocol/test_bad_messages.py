@@ -56,8 +56,8 @@ from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import unpack_state
 
-SECONDS = 1.0
-"""Of processor time, since the machine that runs the tests may be busy."""
+SECONDS = 5.0
+"""Of processor time, since the machine that runs the tests may be busy, or slow; what is caught here took minutes."""
 MEGABYTE = 2**20
 OVERHEAD = 128 * MEGABYTE
 """Beyond copies of the message itself: plans and rosters as Python objects."""
