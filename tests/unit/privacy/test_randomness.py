@@ -62,6 +62,7 @@ PUBLIC = {
     ("kmeans/public_points.py", "weighted_kmeans"): "restarts of k-means on the server's points",
     ("sums/task.py", "Run.unseeded"): "removes the seed",
     ("algorithms/server_points.py", "_client_bounds"): "simulated clients of the server's own points",
+    ("sums/neighbours.py", "check_sensitivity"): "tables of a check that no run makes",
 }
 NOT_PRIVATE = {
     ("privacy/noise.py", "noise_source"): "seeded noise, which says that it is not private",
