@@ -70,6 +70,8 @@ _EARLY = (
 """What apps import besides Flower; whichever is not installed is left out."""
 _SEAMS = ("install_from_fab", "get_project_dir", "install_app_dependencies", "get_load_client_app_fn")
 """The last one is a ClientApp's; a ServerApp is loaded from the folder alone."""
+_WRAPPED = ("pull_task_input", "push_message", "push_task_output")
+"""What asks for a ClientApp's message, and answers and remembers it."""
 # A server can send refused apps for ever, and a full disk would stop the ledger.
 _LONGEST_ALERTS = 1_000_000
 
@@ -275,8 +277,9 @@ def missing_seams(app: str = CLIENT_APP) -> list[str]:
     """Return the functions that this version of Flower should call, but does not: without them nothing may run."""
     module = importlib.import_module(_RUNNING[app][1])
     called = getattr(module, module.__name__.rpartition(".")[2]).__code__.co_names
-    wanted = _SEAMS if app == CLIENT_APP else _SEAMS[:-1]
-    return [name for name in wanted if name not in called or not hasattr(module, name)]
+    wanted, wrapped = (_SEAMS, _WRAPPED) if app == CLIENT_APP else (_SEAMS[:-1], ())
+    absent = [name for name in wrapped if not hasattr(module, name)]
+    return [name for name in wanted if name not in called or not hasattr(module, name)] + absent
 
 
 def put_before_flower(guard: Guard, app: str = CLIENT_APP, tell: int | None = None) -> None:

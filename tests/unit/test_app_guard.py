@@ -63,7 +63,7 @@ def everything(folder: Path) -> set[Path]:
 @pytest.fixture
 def flower(monkeypatch: pytest.MonkeyPatch) -> None:
     """Puts Flower's own functions and paths back afterwards."""
-    for name in (*guards._SEAMS, "pull_task_input", "push_message", "push_task_output"):
+    for name in (*guards._SEAMS, *guards._WRAPPED):
         monkeypatch.setattr(run_clientapp, name, getattr(run_clientapp, name))
     for name in guards._SEAMS[:-1]:
         monkeypatch.setattr(RUN_SERVERAPP, name, getattr(RUN_SERVERAPP, name))
@@ -387,6 +387,17 @@ def test_the_servers_words_do_not_choose_the_folder(tmp_path: Path, monkeypatch:
 def test_a_flower_that_works_in_another_way_runs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_clientapp, "run_clientapp", lambda: run_clientapp.pull_task_input)
     with pytest.raises(GuardError, match="does not call install_from_fab"):
+        put_before_flower(guard_for(tmp_path))
+
+
+@pytest.mark.parametrize("name", guards._WRAPPED)
+def test_a_flower_that_answers_in_another_way_runs_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.delattr(run_clientapp, name)
+    assert guards.missing_seams() == [name]
+    assert guards.missing_seams(guards.SERVER_APP) == []
+    with pytest.raises(GuardError, match=f"does not call {name}"):
         put_before_flower(guard_for(tmp_path))
 
 
