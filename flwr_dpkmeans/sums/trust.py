@@ -18,8 +18,8 @@ from flwr_dpkmeans.errors import ConfigurationError, PlanError
 from flwr_dpkmeans.privacy.noise import NoiseSource
 from flwr_dpkmeans.privacy.release import PROOF_PAGE, Block, NoiseShape, ReleasedSum, as_released, draw_noise, theorem
 from flwr_dpkmeans.privacy.report import told
-from flwr_dpkmeans.secagg.agreement import least_survivors, recovery_graph
-from flwr_dpkmeans.secagg.keys import AggregateVector, FixedPointVector, Ring
+from flwr_dpkmeans.secagg.agreement import GIVEN_BYTES, least_survivors, recovery_graph
+from flwr_dpkmeans.secagg.keys import KEY_BYTES, AggregateVector, FixedPointVector, Ring
 from flwr_dpkmeans.secagg.messages import Release, SumRequest
 from flwr_dpkmeans.secagg.party import Party, Phase, Retry, RetrySession, changed
 from flwr_dpkmeans.secagg.recover import Recover, RecoverSession
@@ -311,6 +311,9 @@ PARTIES: Mapping[str, type[Party]] = MappingProxyType({kind.__name__: kind for k
 """By the name under which a client's memory stores them."""
 _SPARSE_MAX_SILENT = 20
 _RECOVERED_PART = 8
+# Bytes around the numbers in messages, as `planner.forecast` has them of the others.
+_SHARE_REPLY, _UNMASK_REQUEST, _UNMASK_REPLY = 250, 100, 80
+_ID, _ID_AND_LENGTH, _SEALED = 8, 12, 28
 
 
 class Repeated:
@@ -344,6 +347,10 @@ class Repeated:
         """What its sums rest on, for the report."""
         return ()
 
+    def bytes_besides(self, plan: Plan, n_aggregations: int) -> tuple[int, int]:
+        """What one client receives and sends besides vectors, keys and results, where nobody falls silent."""
+        return 0, 0
+
 
 class Recovered(Repeated):
     """The masks of those that fell silent are taken away by key shares."""
@@ -357,6 +364,7 @@ class Recovered(Repeated):
         return RecoverSession(agreed.run_id, roster, agreed.slots, **limits)
 
     def usual_max_silent(self, n_clients: int) -> int:
+        """An eighth of the cohort."""
         return max(1, n_clients // _RECOVERED_PART)
 
     def shares(self, plan: Plan, n_clients: int, n_sharers: int | None) -> Shares:
@@ -377,6 +385,15 @@ class Recovered(Repeated):
             chance, cut = told("likely"), f" {told('cut', fewest=graph.fewest_open(plan.n_clients, t) - t)}"
         known = {"degree": graph.degree, "threshold": graph.threshold, "chance": chance, "cut": cut}
         return (told("recovered", t=t, n_clients=plan.n_clients, **known),)
+
+    def bytes_besides(self, plan: Plan, n_aggregations: int) -> tuple[int, int]:
+        """Key shares, tickets and survivors."""
+        degree, keys = recovery_graph(plan.n_clients, plan.max_silent).degree, KEY_BYTES * plan.slots.number
+        boxes = degree * (_ID_AND_LENGTH + _SEALED + 3 * keys)
+        tickets, given = degree * (_ID_AND_LENGTH + KEY_BYTES), degree * (_ID_AND_LENGTH + GIVEN_BYTES)
+        down = boxes + n_aggregations * (2 * _ID * plan.n_clients + _UNMASK_REQUEST)
+        up = boxes + _SHARE_REPLY + 2 * keys + n_aggregations * (tickets + given + _UNMASK_REPLY)
+        return down, up
 
 
 AGGREGATORS: Mapping[str, Repeated] = MappingProxyType({"retry": Repeated(), "recover": Recovered()})

@@ -16,12 +16,9 @@ from flwr_dpkmeans.privacy.release import PrivacyUnit
 from flwr_dpkmeans.privacy.report import CLOSING_ROUNDS, COUNT_DEVIATIONS
 from flwr_dpkmeans.results.page import CONSOLE, HTML, rendered
 from flwr_dpkmeans.results.writer import write_whole
-from flwr_dpkmeans.secagg.agreement import GIVEN_BYTES, recovery_graph
-from flwr_dpkmeans.secagg.keys import KEY_BYTES
 from flwr_dpkmeans.sums.draft import worst_case
 from flwr_dpkmeans.sums.plan import SECONDS_PER_ROUND_TRIP, Plan, round_trips
 from flwr_dpkmeans.sums.statement import plan_cautions
-from flwr_dpkmeans.sums.trust import Recovered
 from flwr_dpkmeans.sums.wire import dump_plan
 from simulations.planner.cost import Cost, cost_of
 from simulations.planner.present import draw_forecast, told
@@ -49,8 +46,6 @@ _SUM_REQUEST, _SUM_REPLY = 772, 773
 _FINISH_REQUEST, _FINISH_REPLY = 749, 249
 _BOX = 80
 _BYTES_PER_ENTRY = 8
-_SHARE_REPLY, _UNMASK_REQUEST, _UNMASK_REPLY = 250, 100, 80
-_ID, _ID_AND_LENGTH, _SEALED = 8, 12, 28
 
 
 @dataclass(frozen=True)
@@ -150,22 +145,11 @@ def deployment_of(plan: Plan) -> Deployment:
     down += _ROSTER_REQUEST + _ROSTER_MEMBER * plan.n_clients
     down += sum(vector + _SUM_REQUEST for vector in vectors[:-1]) + vectors[-1] + _FINISH_REQUEST
     up = _KEYS_REPLY + sum(vector + _SUM_REPLY for vector in vectors) + _FINISH_REPLY + boxes
-    if isinstance(plan.aggregator, Recovered):
-        more_down, more_up = recovery_bytes(plan, len(vectors))
-        down, up = down + more_down, up + more_up
+    more_down, more_up = plan.aggregator.bytes_besides(plan, len(vectors))
+    down, up = down + more_down, up + more_up
     minutes = (START_UP_SECONDS + SECONDS_PER_ROUND_TRIP * trips) / 60.0
     n_messages = 2 * plan.n_clients * trips
     return Deployment(len(plan.rounds), trips, n_messages, down, up, minutes, cost_of(plan, n_messages, up))
-
-
-def recovery_bytes(plan: Plan, n_aggregations: int) -> tuple[int, int]:
-    """What one client receives and sends of key shares, tickets and survivors, where nobody falls silent."""
-    degree, keys = recovery_graph(plan.n_clients, plan.max_silent).degree, KEY_BYTES * plan.slots.number
-    boxes = degree * (_ID_AND_LENGTH + _SEALED + 3 * keys)
-    tickets, given = degree * (_ID_AND_LENGTH + KEY_BYTES), degree * (_ID_AND_LENGTH + GIVEN_BYTES)
-    down = boxes + n_aggregations * (2 * _ID * plan.n_clients + _UNMASK_REQUEST)
-    up = boxes + _SHARE_REPLY + 2 * keys + n_aggregations * (tickets + given + _UNMASK_REPLY)
-    return down, up
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,6 @@ from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.sums.settings import Dropout
 from flwr_dpkmeans.sums.trust import AGGREGATORS
-from simulations.planner.forecast import recovery_bytes
 
 RECOVERED = AGGREGATORS["recover"]
 # Six clients share three keys with all five others; whoever adds up may lose one of them.
@@ -29,7 +28,7 @@ def test_bytes_of_key_shares_tickets_and_survivors() -> None:
     """A box: who, its length, 28 of encryption, 3 x 3 words of 32. A sum: 5 tickets and 5 times 96 given back."""
     boxes = 5 * (12 + 28 + 288)
     for n_sums in (1, 4):
-        down, up = recovery_bytes(PLAN, n_sums)
+        down, up = RECOVERED.bytes_besides(PLAN, n_sums)
         assert down == boxes + n_sums * (2 * 6 * 8 + 100)
         assert up == boxes + 250 + 2 * 96 + n_sums * (5 * (12 + 32) + 5 * (12 + 96) + 80)
 
