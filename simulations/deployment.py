@@ -48,7 +48,7 @@ __all__ = ["Credentials", "Deployment", "DeploymentError", "LogLine", "NodeConfi
 
 PROJECT = Path(__file__).resolve().parents[1]
 RUN_TIMEOUT = 900.0
-_COMMAND_TIMEOUT = 60.0
+_COMMAND_TIMEOUT = 180.0
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from simulations.deploy.findings import search_path
 from simulations.ray_processes import end_marked, is_supported
 from simulations.relay import HOST
 
-START_TIMEOUT = 60.0
+START_TIMEOUT = 180.0
 """Seconds that the SuperLink, and then each SuperNode, may take to be ready."""
 TASK_POLL_SECONDS = 0.2
 """How often a SuperExec asks for a message to start an app for; Flower's own default is 1 s."""

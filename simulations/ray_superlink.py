@@ -20,7 +20,7 @@ from simulations import ray_processes
 from simulations.ray_processes import end_marked, is_supported, used_bytes
 from simulations.ray_settings import RayBackend, connection_file, environment, federation_config, program
 
-_START_TIMEOUT = 60.0
+_START_TIMEOUT = 180.0
 _END_TIMEOUT = 10.0
 _STARTS = 3
 _POLL = 0.2

@@ -36,7 +36,7 @@ PROJECT = Path(__file__).resolve().parents[2]
 # Equal results need equal noise, which a node refuses unless its own policy says otherwise.
 POLICY = "allow-anything = true\nrequire-secure-noise = false\nallow-non-private = true\nmax-delta = 0.005\n"
 SETTINGS = "algorithm='fastlloyd' n-clusters=3 epsilon=1.0 max-iter=2 noise='seeded' random-state=7"
-TURNED_AWAY_TIMEOUT = 60.0
+TURNED_AWAY_TIMEOUT = 180.0
 
 
 def rows(n_nodes: int) -> list[NDArray[np.float64]]:

@@ -80,7 +80,7 @@ def test_processes_that_were_all_allowed_are_charged_no_more_than_fits(tmp_path:
         process.start()
     told = [answers.get(timeout=120) for _ in processes]
     for process in processes:
-        process.join(timeout=60)
+        process.join(timeout=180)
     require_four(told, FileLedger(tmp_path / "ledger").past("rows", "record").epsilon)
 
 

@@ -200,7 +200,7 @@ def nginx(folder: Path, behind: int, made: Made) -> Iterator[int]:
 def posted(port: int, authority: Path, path: str, size: int = 10) -> tuple[int, str]:
     """What the proxy answers."""
     context = ssl.create_default_context(cafile=str(authority))
-    connection = http.client.HTTPSConnection("127.0.0.1", port, context=context, timeout=20.0)
+    connection = http.client.HTTPSConnection("127.0.0.1", port, context=context, timeout=180.0)
     connection.request("POST", path, body=b"0" * size)
     answer = connection.getresponse()
     return answer.status, answer.read().decode(errors="replace")

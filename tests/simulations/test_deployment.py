@@ -65,7 +65,7 @@ def echo() -> Iterator[int]:
 def test_the_relay_counts_both_directions_of_all_connections(echo: int) -> None:
     with relayed(echo) as relay:
         for size in (10, 3000):
-            with socket.create_connection((HOST, relay.port), timeout=60.0) as connection:
+            with socket.create_connection((HOST, relay.port), timeout=180.0) as connection:
                 connection.sendall(b"x" * size)
                 connection.shutdown(socket.SHUT_WR)
                 received = b""
@@ -81,7 +81,7 @@ def test_the_relay_counts_both_directions_of_all_connections(echo: int) -> None:
 
 def test_a_connection_is_refused_where_nobody_listens() -> None:
     (port,) = free_ports(1)
-    with relayed(port) as relay, socket.create_connection((HOST, relay.port), timeout=60.0) as connection:
+    with relayed(port) as relay, socket.create_connection((HOST, relay.port), timeout=180.0) as connection:
         assert connection.recv(1) == b""
         assert relay.traffic == Traffic()
 

@@ -316,7 +316,7 @@ def test_a_message_is_asked_for_when_the_process_of_the_one_before_has_ended(
         asked = pool.submit(run_clientapp.pull_task_input, MagicMock())
         assert not wait([asked], timeout=0.3).done
         before.stdin.close()
-        assert asked.result(timeout=20.0) == "pulled"
+        assert asked.result(timeout=180.0) == "pulled"
 
 
 def test_a_process_that_never_ends_is_not_waited_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -342,7 +342,7 @@ os.kill(os.getpid(), int(sys.argv[2])) if sys.argv[2] != "0" else sys.exit(3)
 )
 def test_what_an_app_was_forked_from_sees_how_it_ends(number: int, said: str) -> None:
     words = [sys.executable, "-I", "-c", _STOOD_BY, guards.__file__, str(int(number))]
-    done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=60.0)
+    done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=180.0)
     assert (done.returncode, done.stdout, done.stderr) == (0, f"computes\n{said}", "")
 
 
@@ -470,7 +470,7 @@ def test_the_process_of_each_message_is_a_fork_that_ends_with_what_starts_apps(t
     command = [sys.executable, "-I", "-c", _TWINS, guards.__file__, str(messages)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as superexec:
         assert superexec.stdout is not None
-        deadline = time.monotonic() + 20.0
+        deadline = time.monotonic() + 180.0
         while not guards._handed_over(messages, ["--token", "1"]):
             assert time.monotonic() < deadline
             time.sleep(0.01)
@@ -487,7 +487,7 @@ def test_the_process_of_each_message_is_a_fork_that_ends_with_what_starts_apps(t
             with zipfile.ZipFile(hashed := tmp_path / f"{mark}.fab", "w") as archive:
                 archive.writestr("counted.py", f"MARK = {mark!r}")
                 archive.writestr("no_python.py", "(")
-            deadline = time.monotonic() + 20.0
+            deadline = time.monotonic() + 180.0
             while True:
                 assert guards._handed_over(messages, ["--token", "2", str(target), str(hashed)])
                 *_, known = ast.literal_eval(superexec.stdout.readline().rpartition("] ")[0] + "]")
