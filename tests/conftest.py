@@ -13,11 +13,18 @@ from typing import TYPE_CHECKING
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from flwr_dpkmeans.log import Place, placed
 
 if TYPE_CHECKING:
     from flwr_dpkmeans.results.writer import RunResult
+
+# The same examples each time, however long a busy machine takes for them; new ones: ``--hypothesis-profile explore``.
+SLOW = {"deadline": None, "database": None, "suppress_health_check": list(HealthCheck)}
+settings.register_profile("repeated", derandomize=True, **SLOW)
+settings.register_profile("explore", derandomize=False, **SLOW)
+settings.load_profile("repeated")
 
 
 @pytest.fixture(autouse=True)

@@ -109,16 +109,15 @@ def search_path() -> str:
 
 
 def require_unchangeable(path: Path) -> None:
-    """Refuse a file that another user than root could change, or put another one in the place of."""
-    for one in (path, path.parent):
-        facts = one.stat()
-        others = facts.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not facts.st_mode & stat.S_ISVTX
-        if facts.st_uid not in (0, os.geteuid()) or others:
-            raise ConfigurationError(f"{one} may be changed by others: chown it to root, or chmod go-w it.")
-    for one in path.absolute().parents:
-        mode = one.stat().st_mode
-        if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:  # where everybody could move the folder away
-            raise ConfigurationError(f"{path} may be changed by others: everybody may write to {one}: chmod o-w it.")
+    """Refuse a file that another user than root could change, or put another one in the place of, links included."""
+    for place in dict.fromkeys((path.absolute(), path.resolve())):
+        for one in (place, *place.parents):
+            facts, near = one.stat(), one in (place, place.parent)
+            # Farther up, a group's folder is common; a folder that everybody may write to can be moved away.
+            writers = stat.S_IWOTH | (stat.S_IWGRP if near else 0)
+            written = facts.st_mode & writers and not facts.st_mode & stat.S_ISVTX
+            if written or (near and facts.st_uid not in (0, os.geteuid())):
+                raise ConfigurationError(f"{one} may be changed by others: chown it to root, or chmod go-w it.")
 
 
 def require_secret(path: Path) -> None:

@@ -65,7 +65,7 @@ def rows_of(generator: np.random.Generator, n: int, d: int) -> tuple[Floats, NDA
     return round_to_grid(np.where(generator.random((n, d)) < 0.5, rows, inner)), generator.integers(-2, 9, n)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(cases())
 def test_one_row_moves_no_array_by_more_than_1(case: Any) -> None:
     """With any state that a client accepts, in a table of any size."""
@@ -84,7 +84,7 @@ def test_one_row_moves_no_array_by_more_than_1(case: Any) -> None:
 
 
 @pytest.mark.parametrize("unit", ["record", "client"])
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(cases())
 def test_no_centroids_make_a_unit_larger_than_1(unit: str, case: Any) -> None:
     """Not even such as no client accepts: far outside the box, off the grid, not finite."""

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -38,7 +38,7 @@ KINDS = ("gaussian", "paper")
 WIDE = 50.0
 """A radius that reaches beyond every corner of the box, seen from every centre."""
 
-quick = settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+quick = settings(max_examples=30)
 
 
 def on_grid(values: Any) -> Floats:

@@ -71,7 +71,7 @@ def plain_sum(cohort: dict[int, list[int]], nodes: list[int]) -> list[int]:
     return [sum(column) % 2**64 for column in zip(*(cohort[node] for node in nodes), strict=True)]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(cohort=cohorts(), authored=st.booleans(), max_silent=st.integers(0, 6), all_pairs_up_to=st.sampled_from([2, 32]))
 def test_masked_equals_unmasked_bit_for_bit(
     cohort: dict[int, list[int]], authored: bool, max_silent: int, all_pairs_up_to: int
@@ -88,7 +88,7 @@ def test_masked_equals_unmasked_bit_for_bit(
     assert all(masked[node].tolist() != values for node, values in cohort.items())
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(
     cohort=cohorts(largest=9),
     authored=st.booleans(),
@@ -111,7 +111,7 @@ def test_no_proper_subset_of_masked_vectors_adds_up_to_its_plain_sum(
             assert total.tolist() != plain_sum(cohort, list(subset))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(size=st.integers(33, 120), max_silent=st.integers(0, 12), seed=st.integers(0, 2**32))
 def test_the_mask_graph_stays_connected_without_any_t_nodes(size: int, max_silent: int, seed: int) -> None:
     chooser = random.Random(seed)

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -42,7 +42,7 @@ RADII = (-3.0, 0.0, 2.0**-17, 2.0**-12, 0.1234567, 1e300)
 """Radii, and spreads, that a hostile server may name."""
 FRACTION_BITS = 16
 
-quick = settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+quick = settings(max_examples=25)
 
 # d, k, N: three looks, or (9, 20) one round in their place; one pass, three passes, and none.
 PLANS = [(1, 1, 2000), (1, 3, 2000), (2, 4, 4000), (8, 3, 20_000), (9, 4, 20_000), (100, 3, 50_000), (3, 5, 20)]

@@ -48,7 +48,7 @@ def possible(n_clients: int, max_silent: int) -> bool:
     return True
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(run=runs(), seed=st.integers(0, 2**32))
 def test_the_exact_sum_of_the_survivors(run: tuple[int, int, bool, int, list[Leaving]], seed: int) -> None:
     n_clients, max_silent, authored, length, leaving = run
@@ -88,7 +88,7 @@ def test_the_exact_sum_of_the_survivors(run: tuple[int, int, bool, int, list[Lea
             assert federation.read(node, blinded=authored).tolist() == truth
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(data=st.data(), n_clients=st.integers(6, 12), authored=st.booleans())
 def test_the_exact_sum_after_other_attempts(data: st.DataObject, n_clients: int, authored: bool) -> None:
     max_silent = max(t for t in range(n_clients) if possible(n_clients, t))

@@ -14,7 +14,7 @@ from simulations.ray_processes import end_marked
 
 PROJECT = Path(__file__).resolve().parents[2]
 RUN_TIMEOUT = 900.0
-STARTS, TOO_BUSY = 3, "Failed to start local SuperLink within"
+STARTS, TOO_BUSY = 8, "Failed to start local SuperLink within"
 """Flower's own patience is 15 s, which a machine with other work may take for the first imports."""
 
 

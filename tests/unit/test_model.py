@@ -40,7 +40,7 @@ def people(n: int = 200) -> pd.DataFrame:
     return pd.DataFrame({**columns, "ward": generator.choice(["A", "B"], n)})
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     rows=st.lists(st.tuples(FINITE, FINITE), min_size=1, max_size=4), low=st.floats(-1e6, 1e6), width=st.floats(1, 1e6)
 )
@@ -166,7 +166,7 @@ def is_refused_or_sound(text: bytes) -> bool:
     return True
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(path=st.sampled_from(paths_of(PLAIN)), value=JSON, removed=st.booleans())
 def test_hostile_json_is_one_sentence(path: tuple[Any, ...], value: Any, removed: bool) -> None:
     whole = json.loads(json.dumps({"": PLAIN}))

@@ -164,6 +164,19 @@ def test_files_that_others_may_change_are_refused(tmp_path: Path, name: str) -> 
     ]
 
 
+def test_a_link_to_what_others_may_put_there_is_refused(tmp_path: Path) -> None:
+    (shared := tmp_path / "shared").mkdir()
+    file = write_node(tmp_path)
+    (tmp_path / "policy.toml").rename(shared / "policy.toml")
+    (tmp_path / "policy.toml").symlink_to(shared / "policy.toml")
+    assert not any(finding.verdict is Verdict.WRONG for finding in check(file, NodeOptions.from_toml(file), apps=False))
+    shared.chmod(0o777)
+    findings = check(file, NodeOptions.from_toml(file), apps=False)
+    assert [finding.says for finding in findings if finding.verdict is Verdict.WRONG] == [
+        f"{shared} may be changed by others: chown it to root, or chmod go-w it."
+    ]
+
+
 def test_a_policy_of_another_user_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

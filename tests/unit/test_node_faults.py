@@ -207,7 +207,7 @@ FAULTS: dict[str, tuple[Callable[[Place], object], str, Verdict, str]] = {
         "node.toml may be changed by others: .*chmod go-w",
     ),
     "rights of its folder": (_mode("ward-7", 0o770), "file", WRONG, "ward-7 may be changed by others: .*chmod go-w"),
-    "rights above its folder": (_mode(".", 0o777), "file", WRONG, "others: everybody may write to .*here: chmod o-w"),
+    "rights above its folder": (_mode(".", 0o777), "file", WRONG, "here may be changed by others: .*chmod go-w"),
     "rights of the policy": (_mode("ward-7/policy.toml", 0o602), "policy", WRONG, "chmod go-w"),
     "rights of the key": (
         lambda place: (_mode("ward-7/key", 0o644)(place), _mode("ward-7", 0o755)(place)),

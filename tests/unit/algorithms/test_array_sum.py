@@ -100,7 +100,7 @@ def test_arrays_without_first_values_begin_with_zeros() -> None:
     assert {name: array.tolist() for name, array in found.items()} == {"a": [1.0, 0.0], "b": [[-2.0]]}
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.lists(st.floats(allow_nan=True, allow_infinity=True), min_size=3, max_size=3),
     st.floats(0.001, 1000.0),

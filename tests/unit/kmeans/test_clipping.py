@@ -126,7 +126,7 @@ radii = st.one_of(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(rows=st.lists(st.lists(entries, min_size=3, max_size=3), max_size=8), radius=radii)
 def test_no_row_is_ever_longer_than_the_radius(rows: list[list[int]], radius: float) -> None:
     points = np.array(rows, dtype=np.float64).reshape(-1, 3) / GRID
@@ -145,7 +145,7 @@ def test_no_row_is_ever_longer_than_the_radius(rows: list[list[int]], radius: fl
         assert math.sqrt(square_of(row)) >= min(radius, math.sqrt(square_of(old))) - lost
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     values=st.lists(st.floats(-1e6, 1e6, allow_nan=False), max_size=12),
     bound=st.one_of(radii, st.floats(1e-3, 1e7)),

@@ -48,7 +48,7 @@ def test_outer_products_by_hand() -> None:
     assert outer_product_triangle(np.empty((0, 2))).tolist() == [0.0, 0.0, 0.0]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(seed=st.integers(0, 2**32 - 1), n=st.integers(0, 20), d=st.integers(1, 9))
 def test_triangles_and_matrices_are_the_same_thing(seed: int, n: int, d: int) -> None:
     rows = on_grid(np.random.default_rng(seed).uniform(-1.0, 1.0, (n, d)))
@@ -93,7 +93,7 @@ def test_eigenvectors_by_hand() -> None:
     assert np.abs(leading_eigenvectors(np.array([[0.0, -3.0], [-3.0, 0.0]]), 1)).tolist() == [[half], [half]]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(seed=st.integers(0, 2**32 - 1), d=st.integers(1, 8))
 def test_the_largest_entry_of_an_eigenvector_is_positive(seed: int, d: int) -> None:
     generator = np.random.default_rng(seed)
@@ -151,7 +151,7 @@ def test_labels_by_hand() -> None:
     assert nearest_projected(np.empty((0, 2)), first, np.array([[0.0]])).tolist() == []
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(seed=st.integers(0, 2**32 - 1), d=st.integers(1, 4), c=st.integers(1, 6), coarse=st.booleans())
 def test_labels_are_those_of_exact_arithmetic(seed: int, d: int, c: int, coarse: bool) -> None:
     """Points, projection and centres are on the grid, so within the box nothing is rounded; ties go to the first."""
@@ -222,7 +222,7 @@ def test_means_and_indicators_by_hand() -> None:
         assert means[2, 1] / indicators[2] == pytest.approx(-1.0, abs=8 * STEP)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     seed=st.integers(0, 2**32 - 1),
     k=st.integers(1, 6),

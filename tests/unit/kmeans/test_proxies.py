@@ -62,7 +62,7 @@ def test_too_few_samples_are_refused() -> None:
         tessellation(np.zeros((2, 1)), 3, generator())
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(seed=st.integers(0, 2**32 - 1), n=st.integers(1, 30), d=st.integers(1, 12), spread=st.sampled_from((0, 1, 3)))
 def test_proxies_are_on_the_grid_and_among_the_samples(seed: int, n: int, d: int, spread: int) -> None:
     """Also where many samples are equal, all of them even."""

@@ -75,7 +75,7 @@ def test_a_residual_of_exactly_the_radius_stays_below_one() -> None:
         assert 0.9999 * 2**32 < square <= 2**32
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(seed=st.integers(0, 2**32 - 1), d=st.integers(1, 30), n=st.integers(1, 30), radius=st.floats(2.0**-14, 4.0))
 def test_one_rows_residual_does_not_depend_on_the_others_or_the_layout(
     seed: int, d: int, n: int, radius: float

@@ -146,7 +146,7 @@ def test_early_rounds_shrink_less() -> None:
     assert steps[0] > steps[1] > steps[2] > 0.0
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     seed=st.integers(0, 2**32 - 1),
     k=st.integers(1, 20),

@@ -105,7 +105,7 @@ def test_point_that_is_not_a_number_is_dropped() -> None:
     assert counts.tolist() == [1.0]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.data())
 def test_one_point_changes_the_sums_by_at_most_the_radius(data: st.DataObject) -> None:
     features = data.draw(st.integers(1, 5))

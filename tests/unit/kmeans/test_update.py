@@ -54,7 +54,7 @@ def test_truncate() -> None:
     assert truncate([0.5, 1.5, -1.5]).tolist() == [0.5, 1.0, -1.0]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(hnp.arrays(np.float64, hnp.array_shapes(min_dims=2, max_dims=2, max_side=6), elements=finite), st.data())
 def test_clipped_norms_never_exceed_the_radius(steps: np.ndarray, data: st.DataObject) -> None:
     radius = data.draw(st.one_of(st.floats(0.0, 1e3), st.floats(1e-150, 1e150)))
@@ -130,7 +130,7 @@ def test_saturation_without_post_processing() -> None:
     assert relative_update(*arguments, clip_radius=None, post_processing=PostProcessing.NONE).tolist() == expected
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     hnp.arrays(np.float64, (3, 2), elements=st.floats(-1.0, 1.0)),
     hnp.arrays(np.float64, (3, 2), elements=st.floats(-1e6, 1e6)),

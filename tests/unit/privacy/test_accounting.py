@@ -271,7 +271,7 @@ lists = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(lists, st.floats(-9, -2), multipliers)
 def test_more_releases_cost_more_in_any_order(events: list[Event], log_delta: float, multiplier: float) -> None:
     delta = 10**log_delta
@@ -286,7 +286,7 @@ def test_more_releases_cost_more_in_any_order(events: list[Event], log_delta: fl
     assert compose_delta(events, epsilon) <= delta * (1 + 1e-9)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.floats(-3, 1), st.floats(-20, -2), st.integers(1, 300))
 def test_a_split_calibration_never_exceeds_the_request(log_epsilon: float, log_delta: float, rounds: int) -> None:
     epsilon, delta = 10**log_epsilon, 10**log_delta

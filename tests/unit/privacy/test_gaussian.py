@@ -92,7 +92,7 @@ def test_epsilon_is_enough_and_smallest(mu: float, delta: float) -> None:
         assert true_delta(max(0.0, epsilon - 3e-12 * (epsilon + mu)), mu) > delta
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.floats(-4, 2), st.floats(-30, -1))
 def test_multiplier_and_epsilon_are_inverse(log_epsilon: float, log_delta: float) -> None:
     epsilon, delta = 10**log_epsilon, 10**log_delta
@@ -102,7 +102,7 @@ def test_multiplier_and_epsilon_are_inverse(log_epsilon: float, log_delta: float
     assert back >= epsilon - 1e-10 * (epsilon + 1 / sigma)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.floats(-4, 2), st.floats(-30, -1), st.floats(1.001, 3.0))
 def test_more_privacy_needs_more_noise(log_epsilon: float, log_delta: float, factor: float) -> None:
     epsilon, delta = 10**log_epsilon, 10**log_delta
@@ -112,7 +112,7 @@ def test_more_privacy_needs_more_noise(log_epsilon: float, log_delta: float, fac
     assert gaussian_epsilon(factor / sigma, delta) > gaussian_epsilon(1 / sigma, delta)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.floats(1e-300, 1e6), st.floats(1e-300, 1 - 1e-12))
 def test_extreme_requests_are_private_or_an_error(epsilon: float, delta: float) -> None:
     try:

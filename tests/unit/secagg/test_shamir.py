@@ -36,7 +36,7 @@ def test_rows_are_multiplied_by_their_constants() -> None:
     assert rows.tolist() == [[3, 6], [0, 0], [0, product(255, 80)]]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(data=st.data(), secret=st.binary(max_size=70))
 def test_any_threshold_of_shares_gives_the_secret_back(data: st.DataObject, secret: bytes) -> None:
     n_holders = data.draw(st.integers(1, 255))
