@@ -59,6 +59,8 @@ _KINDS = (
 _SHARE_CALM = 3
 """One run in so many is not disturbed: it has to work whatever came before."""
 _FEWEST_FOR_SLOPE = 4
+_FEWEST_FOR_RECOVERY = 6
+"""Parties, with whom half of the runs have ``cohort.dropout='recover'``; the plan refuses it for fewer."""
 
 
 @dataclass
@@ -329,8 +331,9 @@ class Federation:
         self.runs.append(run)
         start = time.monotonic()
         more = self.rng.choice(("", "cohort.min-clients=2"))
-        if len(self.names) >= 6:
+        if len(self.names) >= _FEWEST_FOR_RECOVERY:
             more += self.rng.choice((" cohort.dropout='recover'", " cohort.dropout='retry'"))
+        run.done += more.split()
         if kind == "other_version":
             self.other_version(run)
         with self._asked(run, more):
@@ -403,7 +406,7 @@ class Federation:
 
     def _look_at_rest(self, run: Run) -> None:
         """Processes, files, descriptors and memory, once what ends by itself has ended."""
-        end, wanted = time.monotonic() + _QUIET_SECONDS, 3 + 3 * len(self.names)
+        end, wanted = time.monotonic() + _QUIET_SECONDS, 4 + 3 * len(self.names)
         while True:
             found = self.processes()
             left = {what: len(ids) for what, ids in found.items() if what in _PASSING or len(ids) != 1}
