@@ -407,8 +407,10 @@ class Federation:
     def _look_at_rest(self, run: Run) -> None:
         """Processes, files, descriptors and memory, once what ends by itself has ended."""
         end, wanted = time.monotonic() + _QUIET_SECONDS, 4 + 3 * len(self.names)
+        # Where Flower drops a message of a run that has ended, its process is there until the next message comes.
+        idle = _WAITING if {*run.statuses} != {"completed"} else ()
         while True:
-            found = self.processes()
+            found = {what: ids for what, ids in self.processes().items() if what not in idle}
             left = {what: len(ids) for what, ids in found.items() if what in _PASSING or len(ids) != 1}
             if (not left and len(found) == wanted) or time.monotonic() > end:
                 break
@@ -452,7 +454,8 @@ class Federation:
         return told
 
 
-_PASSING = ("serverapp", "clientapp", "stands by")
+_WAITING = ("clientapp", "stands by")
+_PASSING = ("serverapp", *_WAITING)
 _ENDS = re.compile("the result is here|has had no result|refused: |cannot answer: |is stopped")
 
 
