@@ -61,6 +61,9 @@ _PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,99}")
 _REPORT_SECONDS = 60.0
 _TURN_SECONDS = 10.0
 """Flower ends what has not asked for its message within 30 s."""
+_CONTENT_SECONDS = 600.0
+"""As long as a server waits for an answer, unless it says otherwise."""
+_FIRST_WAIT, _LONGEST_WAIT = 0.25, 1.0
 _MESSAGES = "messages"
 """A pipe, in which a line is what a message's process is started with."""
 _EARLY = (
@@ -70,8 +73,9 @@ _EARLY = (
 """What apps import besides Flower; whichever is not installed is left out."""
 _SEAMS = ("install_from_fab", "get_project_dir", "install_app_dependencies", "get_load_client_app_fn")
 """The last one is a ClientApp's; a ServerApp is loaded from the folder alone."""
-_WRAPPED = ("pull_task_input", "push_message", "push_task_output")
-"""What asks for a ClientApp's message, and answers and remembers it."""
+_INFLATE = "pull_and_inflate_object_from_tree"
+_WRAPPED = ("pull_task_input", "push_message", "push_task_output", _INFLATE)
+"""What asks for a ClientApp's message and its content, and answers and remembers it."""
 # A server can send refused apps for ever, and a full disk would stop the ledger.
 _LONGEST_ALERTS = 1_000_000
 
@@ -324,7 +328,9 @@ def put_before_flower(guard: Guard, app: str = CLIENT_APP, tell: int | None = No
         setattr(running, name, own)
     if app == CLIENT_APP:
         running.push_message = _saving(running)
-        running.pull_task_input = _in_turn(running.pull_task_input, guard.alerts.with_name("turn.lock"))
+        turn = guard.alerts.with_name("turn.lock")
+        running.pull_task_input = _in_turn(running.pull_task_input, turn)
+        setattr(running, _INFLATE, _unless_late(getattr(running, _INFLATE), turn))
         if tell is not None:
             running.pull_task_input = _telling(running.pull_task_input, tell)
 
@@ -348,20 +354,58 @@ def _saving(running: Any) -> Callable[..., None]:
 
 
 def _in_turn(pull: Callable[..., Any], lock: Path) -> Callable[..., Any]:
-    """What asks for a message when the process of the one before has ended, and with it saved what it remembers."""
+    """What asks for a message when the process of the one before has ended, and with it saved what it remembers.
+
+    The lock's first byte is held by whose turn it is, until it ends; the second one by who waits for it.
+    """
 
     def pulled(client: Any) -> Any:
-        # Held until this process ends. None that an app starts inherits it.
+        # None that an app starts inherits it.
         turn, since = os.open(lock, os.O_RDWR | os.O_CREAT, 0o600), time.monotonic()
-        while time.monotonic() - since < _TURN_SECONDS:
-            try:
-                fcntl.lockf(turn, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except OSError:
-                time.sleep(_TURN_SECONDS / 200)
+        while not _locked(turn, 0) and time.monotonic() - since < _TURN_SECONDS:
+            _locked(turn, 1)
+            time.sleep(_TURN_SECONDS / 200)
+        fcntl.lockf(turn, fcntl.LOCK_UN, 1, 1)
         return pull(client)
 
     return pulled
+
+
+def _unless_late(inflate: Callable[..., Any], lock: Path) -> Callable[..., Any]:
+    """What waits for a message's content, and no longer when the process of a later message waits for its turn.
+
+    A SuperNode that is told in between that the run has ended drops the content without a word to this process, which
+    would ask for it for more than an hour. It takes no further message before it has all of one or has dropped it.
+    """
+
+    def inflated(tree: Any, pull: Callable[[str], bytes], *others: Any, **more: Any) -> Any:
+        from flwr.supercore.inflatable.inflatable_utils import ObjectPullError, ObjectUnavailableError
+
+        turn = os.open(lock, os.O_RDWR | os.O_CREAT, 0o600)
+
+        def pulled(name: str) -> bytes:
+            try:
+                return pull(name)
+            except ObjectUnavailableError:
+                if not _locked(turn, 1):
+                    raise ObjectPullError(name, "a later message is here, so this one's run has ended.") from None
+                fcntl.lockf(turn, fcntl.LOCK_UN, 1, 1)
+                raise
+
+        waits = {"initial_backoff": _FIRST_WAIT, "backoff_cap": _LONGEST_WAIT}
+        limits = {"max_time": _CONTENT_SECONDS, "max_tries_per_object": None}
+        return inflate(tree, pulled, *others, **(waits | limits | more))
+
+    return inflated
+
+
+def _locked(file: int, place: int) -> bool:
+    """Take one byte's lock, unless another process has it."""
+    try:
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, place)
+    except OSError:
+        return False
+    return True
 
 
 def _telling(pull: Callable[..., Any], tell: int) -> Callable[..., Any]:

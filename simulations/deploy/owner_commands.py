@@ -65,13 +65,15 @@ def schema(arguments: Sequence[str]) -> int:
         agreed = Schema.load(options.path)
         return _tell_columns(agreed, look_by_schema(options.table, agreed, Layout(query=options.query)))
     target = Path(options.path).with_suffix(".toml")
-    skeleton = draft(open_table(options.path))
+    skeleton, told = draft(open_table(options.path))
     try:
         with target.open("x", encoding="utf-8") as file:
             file.write(skeleton)
     except FileExistsError as error:
         raise ConfigurationError(f"{target} exists and is left alone: move it away.") from error
     print(f"wrote {target}: fill in its bounds and values")
+    for sentence in told:
+        print(printable(sentence))
     return 0
 
 

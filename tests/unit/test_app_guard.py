@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 import zipfile
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from types import SimpleNamespace
@@ -27,6 +28,7 @@ from flwr.clientapp import ClientApp
 from flwr.clientapp.client_app import LoadClientAppError
 from flwr.common.serde import context_from_proto, message_from_proto
 from flwr.supercore.constant import TASK_TYPE_TO_COMMAND
+from flwr.supercore.inflatable import inflatable_utils
 from flwr.supercore.runtime import RuntimeHttpClient
 from flwr.supercore.task_identity import TaskIdentity
 from flwr.supernode.runtime import run_clientapp
@@ -321,8 +323,42 @@ def test_a_message_is_asked_for_when_the_process_of_the_one_before_has_ended(
 
 def test_a_process_that_never_ends_is_not_waited_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(guards, "_TURN_SECONDS", 0.1)
-    monkeypatch.setattr(guards.fcntl, "lockf", MagicMock(side_effect=BlockingIOError))
+    monkeypatch.setattr(guards, "_locked", lambda *_: False)
     assert guards._in_turn(lambda _: "pulled", tmp_path / "turn.lock")(None) == "pulled"
+
+
+_WAITS = """
+import runpy, sys
+guard = runpy.run_path(sys.argv[1])
+file = open(sys.argv[2], "w")
+guard["_locked"](file.fileno(), 1)
+print("waits", flush=True)
+input()
+"""
+
+
+def test_content_that_never_comes_is_waited_for_until_a_later_message_is_here(tmp_path: Path) -> None:
+    asked: list[str] = []
+
+    def pull(name: str) -> bytes:
+        asked.append(name)
+        if len(asked) % 3:
+            raise inflatable_utils.ObjectUnavailableError(name)
+        return b"content"
+
+    def inflate(tree: str, pull: Callable[[str], bytes], **waits: Any) -> bytes:
+        return inflatable_utils.pull_objects([tree], pull, **{**waits, "initial_backoff": 0.01})[tree]
+
+    inflated = guards._unless_late(inflate, tmp_path / "turn.lock")
+    assert inflated("x", pull) == b"content"
+    words = [sys.executable, "-I", "-c", _WAITS, guards.__file__, str(tmp_path / "turn.lock")]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as later:
+        assert later.stdout is not None
+        assert later.stdout.readline() == b"waits\n"
+        with pytest.raises(inflatable_utils.ObjectPullError, match="a later message is here"):
+            inflated("x", pull)
+        later.kill()
+    assert asked == ["x"] * 4
 
 
 _STOOD_BY = """

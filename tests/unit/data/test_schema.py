@@ -277,6 +277,40 @@ def test_a_draft_has_names_and_kinds_and_cannot_be_used_as_it_is(
     assert drafted.read_bytes() == before
 
 
+def test_a_draft_says_which_cells_are_not_what_they_seem_to_be(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table, names = tmp_path / "t.csv", "age;cost;id;born;seen;plz;none;ward;x"
+    rows = [
+        f"{20 + i % 7},5;1.2{i:02d},5;P{i};0{1 + i % 9}.02.2024;2024-01-02;0123{i % 9};;{'AB'[i % 2]};{i % 9}"
+        for i in range(40)
+    ]
+    table.write_text("\ufeff" + "\n".join([names, *rows]) + "\n")
+    assert main(["schema", "draft", str(table)]) == 0
+    text, said = table.with_suffix(".toml").read_text(), capsys.readouterr().out.splitlines()[1:]
+    kinds = {name: column["kind"] for name, column in tomllib.loads(text)["columns"].items()}
+    numbers, texts = dict.fromkeys(["age", "cost", "none", "x"], "number"), dict.fromkeys(["plz", "ward"], "category")
+    assert kinds == numbers | texts | dict.fromkeys(["born", "seen"], "date")
+    assert [line.partition(":")[0] for line in said] == ["'age'", "'cost'", "'id'", "'born'", "'plz'", "'none'"]
+    assert "40 of 40 cells, such as '20,5', are not read as a number" in said[0]
+    assert "such as '01.02.2024', are not read as a date" in said[3]
+    assert '# "id" = ' in text
+    assert "20,5" not in text
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"), [("", "has no rows"), ("age,ward\n", "has no rows"), ("1,2\n3,4\n", "called x0,x1")]
+)
+def test_a_draft_of_nothing_or_without_names_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, sentence: str
+) -> None:
+    (tmp_path / "t.csv").write_text(text)
+    main(["schema", "draft", str(tmp_path / "t.csv")])
+    said = capsys.readouterr()
+    assert sentence in said.out + said.err
+    assert (tmp_path / "t.toml").exists() == ("x0" in sentence)
+
+
 def test_how_many_rows_have_gaps_is_said_here(schema: Schema, table: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, logger="flwr_dpkmeans"):
         load_by_schema(table, schema)
