@@ -351,14 +351,18 @@ def _in_turn(pull: Callable[..., Any], lock: Path) -> Callable[..., Any]:
     """What asks for a message when the process of the one before has ended, and with it saved what it remembers."""
 
     def pulled(client: Any) -> Any:
-        # Held until this process ends. None that an app starts inherits it.
-        turn, since = os.open(lock, os.O_RDWR | os.O_CREAT, 0o600), time.monotonic()
-        while time.monotonic() - since < _TURN_SECONDS:
-            try:
-                fcntl.lockf(turn, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except OSError:
-                time.sleep(_TURN_SECONDS / 200)
+        since = time.monotonic()
+        try:
+            # Held until this process ends. None that an app starts inherits it.
+            turn = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+            while time.monotonic() - since < _TURN_SECONDS:
+                try:
+                    fcntl.lockf(turn, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except (BlockingIOError, PermissionError):
+                    time.sleep(_TURN_SECONDS / 200)
+        except OSError as error:  # a message that is not asked for, Flower would wait for, for ever
+            sys.stderr.write(f"{lock} cannot be locked ({error.strerror}): remove it, so that messages take turns.\n")
         return pull(client)
 
     return pulled

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 import zipfile
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from types import SimpleNamespace
@@ -323,6 +324,17 @@ def test_a_process_that_never_ends_is_not_waited_for(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(guards, "_TURN_SECONDS", 0.1)
     monkeypatch.setattr(guards.fcntl, "lockf", MagicMock(side_effect=BlockingIOError))
     assert guards._in_turn(lambda _: "pulled", tmp_path / "turn.lock")(None) == "pulled"
+
+
+@pytest.mark.parametrize("make", [Path.mkdir, lambda path: path.symlink_to("elsewhere")])
+def test_a_message_is_asked_for_where_nothing_can_be_locked(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], make: Callable[[Path], None]
+) -> None:
+    """Flower would wait for the answer of one that nobody asks for, for ever; the ledger refuses what comes twice."""
+    make(tmp_path / "turn.lock")
+    assert guards._in_turn(lambda _: "pulled", tmp_path / "turn.lock")(None) == "pulled"
+    assert "turn.lock cannot be locked" in capfd.readouterr().err
+    assert not (tmp_path / "elsewhere").exists()
 
 
 _STOOD_BY = """
