@@ -42,8 +42,8 @@ class Recover(Party):
     """A client of a run whose sums are recovered; see `Party`."""
 
     slots: agreement.Slots = field(kw_only=True)
-    masters: bytes = field(repr=False, default_factory=lambda: os.urandom(2 * KEY_BYTES))
-    """Two 32-byte secrets, from which the own keys of all aggregations follow."""
+    masters: bytes = field(repr=False, default=b"")
+    """Two 32-byte secrets, from which the own keys of all aggregations follow; drawn when these are shared."""
     setup: Roster | None = None
     """Everybody that shared keys: graph and authors follow from it; `roster` is the cohort of the last request."""
     survivors: tuple[int, ...] = ()
@@ -124,7 +124,9 @@ class Recover(Party):
             raise ProtocolError("key shares were asked for twice in one run: the request is replayed and refused.")
         self._require_own_place(roster, attempt=0)
         group_key = self._fresh_group_key(roster)
-        state = changed(self, setup=roster, own_group_key=group_key, phase=Phase.SHARED)
+        # Other ones each time: an older state, asked again, would share the same keys among two neighbourhoods.
+        masters = self.masters or os.urandom(2 * KEY_BYTES)
+        state = changed(self, masters=masters, setup=roster, own_group_key=group_key, phase=Phase.SHARED)
         neighbours = state.neighbours
         others = [peer for peer in roster.node_ids if peer != self.node_id] if group_key else []
         pairs = self._agreed_keys(roster, others or neighbours, {})

@@ -221,6 +221,8 @@ class Plan:
         """
         tolerance, movements = self.task.tolerance, () if state is None else state.movements
         settled = tolerance is not None and movements and movements[-1] <= tolerance
+        if settled and movements[-1] == 0.0 and any(block.noise_multiplier for block in self.round_at(index).blocks):
+            settled = False  # noise moves whatever is found, so that all counts were lost in it
         return self.closing_round if settled and FIRST_OWN_ROUND <= index < self.closing_round else index + 1
 
     @cached_property

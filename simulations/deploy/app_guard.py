@@ -64,6 +64,7 @@ _TURN_SECONDS = 10.0
 _CONTENT_SECONDS = 600.0
 """As long as a server waits for an answer, unless it says otherwise."""
 _FIRST_WAIT, _LONGEST_WAIT = 0.25, 1.0
+_OWN_FILE = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
 _MESSAGES = "messages"
 """A pipe, in which a line is what a message's process is started with."""
 _EARLY = (
@@ -360,12 +361,16 @@ def _in_turn(pull: Callable[..., Any], lock: Path) -> Callable[..., Any]:
     """
 
     def pulled(client: Any) -> Any:
-        # None that an app starts inherits it.
-        turn, since = os.open(lock, os.O_RDWR | os.O_CREAT, 0o600), time.monotonic()
-        while not _locked(turn, 0) and time.monotonic() - since < _TURN_SECONDS:
-            _locked(turn, 1)
-            time.sleep(_TURN_SECONDS / 200)
-        fcntl.lockf(turn, fcntl.LOCK_UN, 1, 1)
+        since = time.monotonic()
+        try:
+            # None that an app starts inherits it.
+            turn = os.open(lock, _OWN_FILE, 0o600)
+            while not _locked(turn, 0) and time.monotonic() - since < _TURN_SECONDS:
+                _locked(turn, 1)
+                time.sleep(_TURN_SECONDS / 200)
+            fcntl.lockf(turn, fcntl.LOCK_UN, 1, 1)
+        except OSError as error:  # a message that is not asked for, Flower would wait for, for ever
+            sys.stderr.write(f"{lock} cannot be locked ({error.strerror}): remove it, so that messages take turns.\n")
         return pull(client)
 
     return pulled
@@ -381,7 +386,10 @@ def _unless_late(inflate: Callable[..., Any], lock: Path) -> Callable[..., Any]:
     def inflated(tree: Any, pull: Callable[[str], bytes], *others: Any, **more: Any) -> Any:
         from flwr.supercore.inflatable.inflatable_utils import ObjectPullError, ObjectUnavailableError
 
-        turn = os.open(lock, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            turn = os.open(lock, _OWN_FILE, 0o600)
+        except OSError:  # which was said when the message was asked for
+            return inflate(tree, pull, *others, **more)
 
         def pulled(name: str) -> bytes:
             try:
@@ -403,7 +411,7 @@ def _locked(file: int, place: int) -> bool:
     """Take one byte's lock, unless another process has it."""
     try:
         fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, place)
-    except OSError:
+    except (BlockingIOError, PermissionError):
         return False
     return True
 

@@ -14,6 +14,7 @@ from flwr_dpkmeans.flower.strategy import PrivateKMeans
 from flwr_dpkmeans.secagg.messages import Stage
 from flwr_dpkmeans.sums.draft import worst_case
 from flwr_dpkmeans.sums.plan import Plan
+from flwr_dpkmeans.sums.round import State
 
 SIZES = (120, 80, 60, 40)
 LONG = 10.0
@@ -95,6 +96,15 @@ def test_a_server_that_goes_on_by_itself_ends_as_well() -> None:
         federation.strategy.start(federation.grid)
     assert federation.attempts_in_ledger(VICTIM) == [(1, 0), (2, 0), (3, 0), (4, 0)]
     assert federation.clients[VICTIM].cluster_centers_ is not None
+
+
+@pytest.mark.parametrize(("algorithm", "following"), [("glloyd", 2), ("lloyd", 7)])
+def test_clusters_that_are_all_lost_in_noise_are_not_settled(algorithm: str, following: int) -> None:
+    """FedDP-KMeans leaves them where they are, as does a wall of the box; without noise that is the end."""
+    plan = finished(algorithm=algorithm).plan
+    still, moved = (State({}, movements=(0.5, last)).frozen() for last in (0.0, 2.0**-16))
+    assert plan.round_after(1, still) == following
+    assert plan.round_after(1, moved) == 7
 
 
 # -- a server that does something else ------------------------------------------------------------------------------

@@ -27,7 +27,9 @@ from flwr_dpkmeans.secagg.keys import (
     seal,
     stream,
 )
+from flwr_dpkmeans.secagg.messages import ShareRequest
 from flwr_dpkmeans.secagg.recover import Recover
+from flwr_dpkmeans.secagg.roster import Roster
 from flwr_dpkmeans.sums.plan import Plan, PlannedRound, make_noise_source, takes_part
 
 SEED = 20240607
@@ -47,7 +49,9 @@ def _mask() -> bytes:
 
 
 def _recovery_secrets() -> bytes:
-    return Recover(1, 2, bytes(32), 2, 0, True, b"", slots=Slots(1, 3, 2)).masters
+    state = Recover(1, 2, bytes(32), 2, 0, False, b"", slots=Slots(1, 3, 2))
+    others = {node: public_key_of(bytes([node] * 32)) for node in range(3, 9)}
+    return state.share(ShareRequest(Roster.of(0, {2: state.public_key, **others})))[0].masters
 
 
 DRAWS: dict[str, Callable[[], bytes]] = {

@@ -361,6 +361,17 @@ def test_content_that_never_comes_is_waited_for_until_a_later_message_is_here(tm
     assert asked == ["x"] * 4
 
 
+@pytest.mark.parametrize("make", [Path.mkdir, lambda path: path.symlink_to("elsewhere")])
+def test_a_message_is_asked_for_where_nothing_can_be_locked(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], make: Callable[[Path], None]
+) -> None:
+    """Flower would wait for the answer of one that nobody asks for, for ever; the ledger refuses what comes twice."""
+    make(tmp_path / "turn.lock")
+    assert guards._in_turn(lambda _: "pulled", tmp_path / "turn.lock")(None) == "pulled"
+    assert "turn.lock cannot be locked" in capfd.readouterr().err
+    assert not (tmp_path / "elsewhere").exists()
+
+
 _STOOD_BY = """
 import os, runpy, signal, sys
 guard = runpy.run_path(sys.argv[1])

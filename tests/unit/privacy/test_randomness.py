@@ -29,8 +29,10 @@ from flwr_dpkmeans.privacy import noise as _forks
 from flwr_dpkmeans.privacy import noise as samplers
 from flwr_dpkmeans.privacy.noise import NoiseKind, OpenDPNoise, SecureNoise, noise_source
 from flwr_dpkmeans.secagg.agreement import Slots, share
-from flwr_dpkmeans.secagg.keys import generate_group_key, generate_private_key, seal
+from flwr_dpkmeans.secagg.keys import generate_group_key, generate_private_key, public_key_of, seal
+from flwr_dpkmeans.secagg.messages import ShareRequest
 from flwr_dpkmeans.secagg.recover import Recover
+from flwr_dpkmeans.secagg.roster import Roster
 from flwr_dpkmeans.sums.plan import Plan, PlannedRound, make_noise_source, takes_part
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -79,7 +81,7 @@ ENTROPY = {
     ("secagg/keys.py", "generate_group_key"): {"os.urandom"},
     ("secagg/keys.py", "generate_private_key"): {"os.urandom"},
     ("secagg/keys.py", "seal"): {"os.urandom"},
-    ("secagg/recover.py", "Recover"): {"os.urandom"},
+    ("secagg/recover.py", "Recover.share"): {"os.urandom"},
     ("secagg/recover.py", "_give"): {"os.urandom"},
     ("secagg/agreement.py", "share"): {"os.urandom"},
     ("secagg/roster.py", "Signer.generate"): {"os.urandom"},
@@ -302,12 +304,14 @@ def test_keys_masks_shares_and_coins_have_no_other_source_than_the_operating_sys
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """With the system's bytes all zero, everything repeats but the noise whose library asks for itself."""
+    state = Recover(1, 2, bytes(32), 2, 0, False, b"", slots=Slots(1, 3, 2))
+    roster = Roster.of(0, {2: state.public_key} | {node: public_key_of(bytes([node] * 32)) for node in range(3, 9)})
     drawers: dict[str, Callable[[], object]] = {
         "private key": generate_private_key,
         "group key": generate_group_key,
         "nonce": lambda: seal(bytes(32), b"", b""),
         "coefficients": lambda: share(bytes(16), 3, 2)[0],
-        "masters": lambda: Recover(1, 2, bytes(32), 2, 0, True, b"", slots=Slots(1, 3, 2)).masters,
+        "masters": lambda: state.share(ShareRequest(roster))[0].masters,
         "identity": lambda: Identity.generate().private_key,
         "coins": lambda: [takes_part(plan_of(), 2, index, 0) for index in range(1, 129)],
         "noise": lambda: SecureNoise().discrete_gaussian(1e12, 4).tolist(),

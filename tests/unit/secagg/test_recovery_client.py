@@ -577,6 +577,15 @@ def test_nothing_is_known_before_the_exchange() -> None:
         _ = state.sharers
 
 
+def test_an_older_state_that_shares_again_shares_other_keys() -> None:
+    """A reply is sent before its state is kept: two neighbourhoods would have both keys of one vector's masks."""
+    federation = RecoveryFederation.make(8)
+    state, request = federation.states[10], ShareRequest(federation.session.sharers)
+    first, second = (state.share(request)[1] for _ in range(2))
+    assert first.public_keys != second.public_keys
+    assert first.commitments != second.commitments
+
+
 def test_secrets_are_not_printed() -> None:
     federation = made(authored=True)
     state = in_phase(federation, Phase.UNMASKED, node=ring_order(federation)[0])
