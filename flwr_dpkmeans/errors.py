@@ -193,6 +193,10 @@ def require_whole(name: str, value: object, least: int, mend: str = "", most: in
     return whole
 
 
+_LEAST_WIDTH = 2.0**-900
+"""Of a much narrower range the steps are subnormal numbers, so coarse that rows would leave the box, and their bound."""
+
+
 def require_ranges(lower: Sequence[float], upper: Sequence[float], names: Sequence[str] = ()) -> None:
     """Refuse lengths that differ, and the first range that is not finite, reversed or empty."""
     if len(lower) != len(upper):
@@ -203,9 +207,11 @@ def require_ranges(lower: Sequence[float], upper: Sequence[float], names: Sequen
     if not lower:
         raise ConfigurationError("the bounds have 0 ranges, but at least 1 is needed: give a pair such as (0, 100).")
     for index, (low, high) in enumerate(zip(lower, upper, strict=True)):
-        if low < high and math.isfinite(high - low):
+        if _LEAST_WIDTH <= high - low < math.inf:
             continue
         problem = "their distance must be a finite number: give a narrower range"
+        if 0.0 < high - low < _LEAST_WIDTH:
+            problem = f"their distance must be at least {_LEAST_WIDTH:.3g}: give another unit, or a wider range"
         if not (math.isfinite(low) and math.isfinite(high)):
             problem = "both must be finite: give the public range of the feature"
         elif low >= high:

@@ -13,8 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from flwr_dpkmeans.algorithms.server_points import in_box
 from flwr_dpkmeans.data.points import Bounds, read_ranges
 from flwr_dpkmeans.errors import ConfigurationError, DataError
+from flwr_dpkmeans.kmeans.lloyd import round_to_grid
 
 FINITE = st.floats(-1e300, 1e300)
 
@@ -56,10 +58,11 @@ def test_single_range_scales_any_width() -> None:
 def test_scaled_values_never_leave_the_cube(low: float, high: float, points: np.ndarray) -> None:
     if not low < high:
         low, high = high, low
-    if low == high:
+    if high - low < 2.0**-900:
         return
     bounds = Bounds((low,), (high,))
     assert np.abs(bounds.scale(points)).max() <= 1.0
+    assert np.array_equal(in_box(bounds, points, 16), round_to_grid(bounds.scale(points)))
     assert bounds.scale([[low], [high]]).tolist() == [[-1.0], [1.0]]
     assert bounds.unscale([[-1.0], [1.0]]).tolist() == [[low], [high]]
 
@@ -143,6 +146,19 @@ def test_constant_reversed_and_infinite_ranges() -> None:
     assert "lower bound -inf and upper bound 1.0, but both must be finite" in failure((float("-inf"), 1))
     assert "lower bound 0.0 and upper bound inf, but both must be finite" in failure((0, 10**400))
     assert "but their distance must be a finite number: give a narrower range." in failure((-1.7e308, 1.7e308))
+    assert "but their distance must be at least 1.18e-271: give another unit" in failure((0.0, 2.0**-901))
+
+
+@pytest.mark.parametrize("width", [9.06615e-319, 2.0**-1060, 2.0**-901, 2.0**-900, 1e308])
+def test_no_plan_s_bounds_let_a_row_leave_the_box_that_sensitivities_are_of(width: float) -> None:
+    """A step of 9.07e-319 over 2^17 is rounded to 1 / 1.4 of itself: rows at the upper bound were at 1.8."""
+    rows = np.array([[1e308], [width], [width / 3.0], [0.0], [-1e308]])
+    try:
+        scaled = [in_box(Bounds((0.0,), (width,)), rows, bits) for bits in (16, 52)]
+    except ConfigurationError:
+        assert width < 2.0**-900
+    else:
+        assert all(np.abs(one).max() == 1.0 for one in scaled)
 
 
 def test_wrong_counts() -> None:
