@@ -29,8 +29,10 @@ def draft(table: RawTable) -> str:
     for column in table.columns:
         cells = {cell.lower() for cell in column.text() if cell is not None}
         dated = bool(cells) and not any(math.isnan(days_of(cell)) for cell in cells)
-        kind = Kind.NUMBER if column.values is not None else Kind.DATE if dated else Kind.CATEGORY
+        commas = column.has_decimal_commas()
+        kind = Kind.NUMBER if column.values is not None or commas else Kind.DATE if dated else Kind.CATEGORY
         kind = Kind.FLAG if cells and cells <= {"true", "false"} else kind
         rest = {Kind.FLAG: "", Kind.CATEGORY: ", values = []"}.get(kind, ", bounds = []")
-        lines.append(f'{json.dumps(column.name, ensure_ascii=False)} = {{ kind = "{kind}"{rest} }}')
+        note = "  # decimal commas: write 3.5, not 3,5, in the table" if commas else ""
+        lines.append(f'{json.dumps(column.name, ensure_ascii=False)} = {{ kind = "{kind}"{rest} }}{note}')
     return "\n".join(lines) + "\n"
