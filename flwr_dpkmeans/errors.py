@@ -98,11 +98,12 @@ def nearest(value: object, valid: Iterable[str]) -> str:
     """Say which valid name is nearest to `value`, as the tail of an error sentence."""
     names = sorted(valid)
     if not names:
-        return "add it, it is not there under another name."
+        return "add it; no name is left that could be meant."
     # A name may come from another party, and the search takes time that grows with its length.
-    close = difflib.get_close_matches(str(value)[:_LONGEST_NAME], names, n=1, cutoff=0.5)
+    by_letters = {name.casefold(): name for name in names}
+    close = difflib.get_close_matches(str(value)[:_LONGEST_NAME].casefold(), by_letters, n=1, cutoff=0.5)
     if close:
-        return f"did you mean {close[0]!r}?"
+        return f"did you mean {by_letters[close[0]]!r}?"
     return "choose one of " + ", ".join(repr(name) for name in names) + "."
 
 

@@ -32,9 +32,11 @@ def validate_points(points: object) -> NDArray[np.float64]:
     """
     array = as_array(points)
     if array.ndim != 2:
+        one = "points.reshape(-1, 1) for a single feature or points.reshape(1, -1) for a single row"
+        mend = "np.concatenate(points) for a list of tables" if array.ndim > 2 else one
         raise DataError(
             f"the points have {array.ndim} dimensions, but they must have 2 (rows and features). Reshape your data: "
-            "points.reshape(-1, 1) for a single feature or points.reshape(1, -1) for a single row."
+            f"{mend}."
         )
     if array.shape[1] == 0:
         raise DataError(f"X has 0 feature(s) (shape={array.shape}) while a minimum of 1 is required: add a column.")
@@ -88,8 +90,8 @@ def validate_columns(points: object, names: Sequence[str]) -> NDArray[np.float64
     other, more = [name for name in names if name not in places], sorted(set(own) - set(names))
     if other:
         raise DataError(
-            f"the points have no column {other[0]!r}, but it was there before: "
-            + (f"rename this table's column, {nearest(other[0], more)}" if more else "add it.")
+            f"the points have no column {other[0]!r}, but the first table, or the fit, had one: "
+            + (f"add it or rename this table's; {nearest(other[0], more)}" if more else "add it.")
         )
     if more:
         raise DataError(f"the points have a column {more[0]!r} that was not there before: leave it out.")

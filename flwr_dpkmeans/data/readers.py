@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import math
+import re
 import warnings
 import zipfile
 import zlib
@@ -29,6 +30,8 @@ ReaderT = TypeVar("ReaderT")
 # Below this width a first row 0, 1, ... is more likely data than the header that pandas writes for unnamed columns.
 _MIN_NUMBERED_HEADER = 3
 _BUFFER_BYTES = 1 << 16  # of each column; else whole groups of rows are in memory
+# 3,5 or 1.200,50; and what stands between two such commas where a file without header was split at them.
+_DECIMAL_COMMA = re.compile(r"[+-]?\d[\d.' ]*,\d+|\d+;[+-]?[\d.' ]+")
 _TRUTH = {"true": 1.0, "false": 0.0}
 _BLOCK_ROWS, _BLOCK_CELLS = 1 << 16, 1 << 18
 _MARKERS = "#N/A #NA -1.#IND -1.#QNAN -NaN -nan 1.#IND 1.#QNAN <NA> N/A NA NULL NaN None n/a nan null"
@@ -54,6 +57,11 @@ class RawColumn:
     def of_cells(cls, name: str, cells: Iterable[Any], values: NDArray[np.float64] | None = None) -> RawColumn:
         """A column of Python objects, of which each is read by itself unless their `values` are known."""
         return cls(name, values, text=cache(lambda: list(map(text_of, cells))))
+
+    def has_decimal_commas(self) -> bool:
+        """Whether it is text for no other reason than that its numbers are written as 3,5."""
+        cells = [cell for cell in self.text() if cell is not None] if self.values is None else []
+        return bool(cells) and all(map(_DECIMAL_COMMA.fullmatch, cells))
 
     def numbers(self) -> NDArray[np.float64]:
         """Its numbers, those that are written as text too; NaN where a cell is none."""

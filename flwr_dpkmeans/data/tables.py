@@ -144,6 +144,11 @@ def _numeric(
         for name in columns:
             raw.column_of("columns", name)
         kept = [column for column in kept if column.name in columns]
+    if commas := [column.name for column in kept if column.has_decimal_commas()]:
+        raise DataError(
+            f"{raw} has numbers with a decimal comma in {', '.join(map(repr, commas))}, which would be left out as "
+            "text: write a point, 3.5 and not 3,5, or name other columns in columns."
+        )
     text = [column.name for column in kept if column.values is None]
     if text:
         say_once(logging.WARNING, f"{raw.path}: left out {', '.join(map(repr, text))}, which hold no numbers.")

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from flwr_dpkmeans.data.schema import MOST_OUTSIDE, Schema, Seen
+from flwr_dpkmeans.data.schema import MOST_OUTSIDE, Kind, Schema, Seen
 from flwr_dpkmeans.data.tables import Layout, look_by_schema
 from flwr_dpkmeans.errors import ConfigurationError, listed, nearest
 from flwr_dpkmeans.log import printable
@@ -93,7 +93,8 @@ def _tell_columns(schema: Schema, seen: Sequence[Seen]) -> int:
         if one.looks_foreign:
             problems.append(f"over {MOST_OUTSIDE:.0%} of {one.name!r} lie outside {column.bounds}: another unit?")
         if not one.n_read:
-            problems.append(f"not one cell of {one.name!r} can be read")
+            commas = column.kind is Kind.NUMBER and any(cell.replace(",", "").isdecimal() for cell in one.spellings)
+            problems.append(f"not one cell of {one.name!r} can be read{': write 3.5, not 3,5' if commas else ''}")
     _print(table)
     for problem in problems:
         print(printable(problem))

@@ -59,6 +59,14 @@ def test_a_notebook_shows_what_it_did_and_nothing_of_the_machine(notebook: Path)
     assert not re.search(r"/(home|root|tmp|work|Users)/", text)
 
 
+def test_the_files_that_it_printed_are_those_of_the_page() -> None:
+    page = (PROJECT / "flwr_dpkmeans" / "flower" / "README.md").read_text()
+    files = {*re.findall(r"^\| `(\w+\.\w+)` \|", page, re.MULTILINE)} - {"federated_profile.csv"}  # of a schema
+    text = (PROJECT / "simulations" / "notebooks" / "federation.ipynb").read_text()
+    assert files
+    assert not {name for name in files if f"'{name}'" not in text}
+
+
 def test_the_method_is_that_of_its_page() -> None:
     page = (PROJECT / "flwr_dpkmeans" / "sums" / "A_METHOD.md").read_text()
     (module,) = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)

@@ -62,12 +62,13 @@ def test_bounds_by_position_take_one_order_only(options: dict[str, Any]) -> None
     [
         (
             lambda frame: frame.rename(columns={"age": "aeg"}),
-            r"X\[1\]: the points have no column 'age'.* rename this table's column, .*'aeg'",
+            r"X\[1\]: the points have no column 'age'.* rename this table's; .*'aeg'",
         ),
         (
             lambda frame: frame.rename(columns={"age": "hiegth"}),  # nearer to a name that is there, and taken
-            r"X\[1\]: the points have no column 'age'.* rename this table's column, choose one of 'hiegth'",
+            r"X\[1\]: the points have no column 'age'.* add it or rename this table's; choose one of 'hiegth'",
         ),
+        (lambda frame: frame.rename(columns={"age": "AGE"}), r"'age', but the first table.* did you mean 'AGE'\?"),
         (
             lambda frame: pd.concat([frame, frame[["age"]]], axis=1),
             r"X\[1\]: 2 of 4 columns have the name 'age', but each needs one of its own: rename them",

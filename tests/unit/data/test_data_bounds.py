@@ -227,7 +227,7 @@ def test_feature_without_a_row(named_file: Path) -> None:
     )
     # Not one that another feature has.
     assert failure(named_file, ["a", "c", "b", "cc"]).endswith(
-        "needs a range: add it, it is not there under another name."
+        "needs a range: add it; no name is left that could be meant."
     )
 
 

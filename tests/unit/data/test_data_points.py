@@ -54,6 +54,7 @@ def test_dimensions() -> None:
         "points.reshape(-1, 1) for a single feature or points.reshape(1, -1) for a single row."
     )
     assert "the points have 0 dimensions" in failure(None)
+    assert failure([[[1.0, 2.0]], [[3.0, 4.0]]]).endswith("data: np.concatenate(points) for a list of tables.")
 
 
 def test_width() -> None:

@@ -105,6 +105,13 @@ def test_text_columns_are_left_out_and_logged_by_name(tmp_path: Path, caplog: py
     assert SECRET not in caplog.text
 
 
+@pytest.mark.parametrize("text", ["id;age\n1;3,5\n2;\n", 'id,age\n1,"1.200,50"\n', "1;3,5;2\n2;4,5;7\n"])
+def test_numbers_with_a_decimal_comma_are_refused_and_not_left_out_as_text(tmp_path: Path, text: str) -> None:
+    assert "write a point, 3.5 and not 3,5" in failure(write(tmp_path, text))
+    assert load_table(write(tmp_path, "id;age\n1;3,5\n2;\n"), columns=["id"]).names == ("id",)
+    assert load_table(write(tmp_path, "id;code\n1;3,5,A\n2;3,5\n")).names == ("id",)
+
+
 def test_label_column_is_left_out_without_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     table = load_table(write(tmp_path, "a,species,b\n1,x,2\n3,y,4\n"), label_column="species")
     assert table.names == ("a", "b")
