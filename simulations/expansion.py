@@ -28,7 +28,7 @@ from simulations.datasets import require_source
 _BESIDE = Path(__file__).resolve().with_name("conf")
 CONFIGURATION = _BESIDE if _BESIDE.is_dir() else _BESIDE.parents[1] / "conf"
 EXPERIMENT = "experiment"
-_COMMON = (EXPERIMENT, "output", "workers", "data_dir", "other_code")
+_COMMON = (EXPERIMENT, "output", "workers", "data_dir", "other_code", "sweep.figures")
 """Keys that say something of a sweep as a whole."""
 _OF_ALL_DATA = ("data.name", "data.n_clusters", "data.bounds", "data.label_column", "data.server")
 """Keys that every option of conf/data has, so a sweep that sets them takes any other data set as well."""

@@ -81,7 +81,7 @@ _DATA: Mapping[str, str] = MappingProxyType(
         "lsun": "LSun",
         "max_cover": "64 Gaussians",
         "mixture": "Gaussian mixture",
-        "mnist": "MNIST",
+        "mnist": "MNIST (test images)",
         "s1": "S1",
         "stack_overflow": "Stack Overflow",
         "synth": "Synth",

@@ -21,12 +21,13 @@ from simulations.configuration import NOT_PRIVATE, flat, job_key
 from simulations.datasets import DataSet
 from simulations.engines import run_settings
 from simulations.federation import n_clients_of, reference_box
-from simulations.outcome import Outcome
+from simulations.outcome import EVALUATED, Outcome
 
 Array = NDArray[np.float64]
 
 OPTIMUM_STARTS = 10
 """k-means++ starts of the non-private optimum, beside the true means where they are known."""
+_FOUND_NUMBERS = ("n_iterations", "n_rows", "n_columns", "n_found_clusters", "seconds", "cost_per_point")
 
 
 def run_job(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -61,6 +62,36 @@ def result_row(settings: Mapping[str, Any], outcome: Outcome, data: DataSet) -> 
 def failed_row(settings: Mapping[str, Any], reason: str) -> dict[str, Any]:
     """The row of a run that has no result."""
     return flat(settings) | {"job": job_key(settings), "status": "failed", "reason": reason}
+
+
+def rehearsed_row(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The row that a run is to have, with 1 for each number that it will find: what is drawn of it is known before.
+
+    Examples
+    --------
+    >>> settings = {"algorithm": {"name": "lloyd"}, "data": {"n_clusters": 3}, "privacy": {"epsilon": 1}}
+    >>> row = rehearsed_row({**settings, "metrics": ["dunn"], "evaluation": "none", "n_clients": 2})
+    >>> row["algorithm.name"], row["nicv"], row["dunn"], row["epsilon"], row["cost_curve"]
+    ('lloyd', 1.0, 1.0, None, None)
+    """
+    asked = float(settings["privacy"]["epsilon"])
+    private = settings["algorithm"]["name"] not in NOT_PRIVATE and math.isfinite(asked)
+    chooses = settings["data"]["n_clusters"] == "auto"
+    evaluated = [] if settings["evaluation"] == "none" else [f"evaluation_{name}" for name in EVALUATED]
+    evaluated += [f"{name}_noise" for name in evaluated]
+    found = dict.fromkeys((*_FOUND_NUMBERS, "nicv", *settings["metrics"], *evaluated), 1.0)
+    texts = dict.fromkeys(("trust", "noise", "version", "flwr_version", "code", "job"), "")
+    spent = {"epsilon": asked if private else None, "delta": 0.0 if private else None}
+    return {
+        **flat(settings),
+        "status": "done",
+        "reason": None,
+        **texts,
+        **spent,
+        **found,
+        "n_clients": settings["n_clients"] or 1,
+        "cost_curve": [1.0] if chooses else None,
+    }
 
 
 def measured(settings: Mapping[str, Any], outcome: Outcome, data: DataSet) -> dict[str, Any]:

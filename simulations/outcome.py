@@ -40,6 +40,9 @@ class Outcome:
     columns: Mapping[str, Any] = field(default_factory=dict)
 
 
+EVALUATED = ("cost", "clipped", "accuracy", "purity")
+
+
 def evaluation_columns(found: Mapping[str, Any]) -> dict[str, float | None]:
     """Columns of a table from an evaluation within a run, as ``metrics.json`` has it.
 
@@ -49,7 +52,7 @@ def evaluation_columns(found: Mapping[str, Any]) -> dict[str, float | None]:
     {'evaluation_cost': 0.5, 'evaluation_cost_noise': 0.01, 'evaluation_clipped': 0.0, 'evaluation_clipped_noise': 0.0}
     """
     columns = {}
-    for name in ("cost", "clipped", "accuracy", "purity"):
+    for name in EVALUATED:
         if found.get(name) is not None:
             columns[f"evaluation_{name}"] = found[name]["value"]
             columns[f"evaluation_{name}_noise"] = found[name]["noise"]

@@ -135,8 +135,7 @@ def figure_files(spec: FigureSpec, results: Results) -> dict[str, bytes]:
     DataError
         If the table has nothing to show.
     """
-    check_columns(spec, list(results.rows.columns))
-    selection = select(spec.name, results, spec.where)
+    selection = _selected(spec, results)
     notes = [*averaged_note(selection.rows, _cell(spec, selection.rows)), *notes_of(selection)]
     if results.missing:
         names = ", ".join(readable(("data.name",), name) for name in results.missing)
@@ -156,6 +155,25 @@ def figure_files(spec: FigureSpec, results: Results) -> dict[str, bytes]:
         figure = draw_lines(spec, found, looks, notes)
     images = {f"{spec.name}.{kind}": content for kind, content in encode(figure).items()}
     return {**images, f"{spec.name}.csv": encoded(_headed(spec, found))}
+
+
+def refusal_of(spec: FigureSpec, results: Results) -> DPKMeansError | None:
+    """Say why a figure cannot be made of a table; None if it can. Nothing is drawn."""
+    try:
+        selection = _selected(spec, results)
+        if isinstance(spec, SharesSpec):
+            shares_numbers(spec, selection)
+        else:
+            _numbers(spec, selection)
+    except DPKMeansError as error:
+        return error
+    return None
+
+
+def _selected(spec: FigureSpec, results: Results) -> Selection:
+    """The rows of a figure, which have all its columns."""
+    check_columns(spec, list(results.rows.columns))
+    return select(spec.name, results, spec.where)
 
 
 def _cell(spec: FigureSpec, rows: pd.DataFrame) -> tuple[str, ...]:

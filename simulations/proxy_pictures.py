@@ -90,7 +90,7 @@ def draw_start(epsilon: float, seed: int) -> bytes:
     covariance, proxies, refinements = played[place], played[place + 1], played[place + 2 :]
     panels: list[tuple[str, Callable[[Any], None]]] = [
         ("1  Box of the private covariance, and proxies", lambda axes: _ellipsoid_panel(axes, covariance)),
-        ("2  Proxies weighed by noisy counts", lambda axes: _weights_panel(axes, proxies)),
+        ("2  Proxies weighed by likely counts", lambda axes: _weights_panel(axes, proxies, len(points))),
         ("3  Weighted k-means of the proxies, first radius", lambda axes: _start_panel(axes, refinements[0])),
         ("4  Refinements: steps and radii", lambda axes: _refinement_panel(axes, refinements, points)),
     ]
@@ -125,7 +125,7 @@ def draw_passes(epsilon: float, seed: int) -> bytes:
     figure.subplots_adjust(left=0.07, right=0.98, top=0.86, bottom=0.22, wspace=0.06)
     for number, (axes, step) in enumerate(zip(figure.subplots(1, 3, sharey=True), passes, strict=True), start=1):
         axes.plot(*shown.T, ".", color=_ROW, markersize=2.5, markeredgewidth=0.0, zorder=1)
-        _weights_panel(axes, step)
+        _weights_panel(axes, step, len(points))
         axes.plot(*optimum.T, "+", color=_BEST, markersize=9, markeredgewidth=1.4, label="cluster's mean", zorder=6)
         if number == len(passes):
             axes.plot(*found.T, "x", color=_CENTROID, markersize=7, markeredgewidth=2.0, label="in the end", zorder=5)
@@ -168,22 +168,22 @@ def _ellipsoid(step: Played) -> Ellipsoid:
     return ellipsoid_of(matrix, block.noise_scale * unit, spread**2 / d)
 
 
-def _weights_panel(axes: Any, step: Played) -> None:
-    """Proxies of a pass by weight; those whose count noise alone may have made are hollow."""
+def _weights_panel(axes: Any, step: Played, n_rows: int) -> None:
+    """Proxies of a pass by weight; those that weigh less than the noise of a count are hollow."""
     noise = step.blocks[1].noise_scale
     options = ProxyOptions()
     weights = likely_weights(
-        step.released["proxy_counts"], noise, _ROWS, least=options.least_count, heard=options.heard
+        step.released["proxy_counts"], noise, n_rows, least=options.least_count, heard=options.heard
     )
     proxies, counted = step.before.extras[PROXIES][:, :2], weights > noise
     sizes = 90.0 * weights[counted] / weights.max()
     axes.scatter(
         *proxies[~counted].T, s=9, facecolors="none", edgecolors=_PROXY, linewidths=0.7, alpha=0.8, zorder=3,
-        label=f"lost in noise ({int((~counted).sum())})",
+        label=f"below the noise ({int((~counted).sum())})",
     )  # fmt: skip
     axes.scatter(
         *proxies[counted].T, s=sizes, color=_PROXY, alpha=0.75, linewidths=0.0, zorder=4,
-        label=f"area: noisy count ({int(counted.sum())})",
+        label=f"area: likely count ({int(counted.sum())})",
     )  # fmt: skip
 
 

@@ -12,6 +12,7 @@ import hashlib
 import json
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -24,9 +25,11 @@ from flwr_dpkmeans.results.writer import REPORT_FILE, write_folder
 from simulations.engines import run_settings
 from simulations.expansion import CONFIGURATION, Sweep, expand
 from simulations.figure_specs import parse_specs
-from simulations.job import log_quietly, result_row
+from simulations.figure_table import Results
+from simulations.job import log_quietly, rehearsed_row, result_row
 from simulations.mixture_runs import RESUMES, exit_code
-from simulations.sweep import default_workers, run_sweep
+from simulations.sweep import default_workers, labels_of, run_sweep
+from simulations.table import table_of
 
 _MANY = ("-m", "--multirun")
 _OUTPUTS = "outputs"
@@ -90,7 +93,7 @@ def _many(sweep: Sweep, overrides: Sequence[str]) -> int:
     given = sweep.common["output"]
     named = sorted(one for one in overrides if not one.startswith("workers="))
     digest = hashlib.sha256(repr(named).encode()).hexdigest()[:8]
-    parse_specs(sweep.common["sweep"]["figures"])
+    sweep = with_figures_that_can_be_drawn(sweep)
     if sweep.missing:
         print(
             f"left out, as their files are not in data_dir={sweep.common['data_dir']}: {', '.join(sweep.missing)}",
@@ -112,6 +115,33 @@ def _many(sweep: Sweep, overrides: Sequence[str]) -> int:
             print(path)
     print(result.table)
     return 1 if result.n_failed else 0
+
+
+def with_figures_that_can_be_drawn(sweep: Sweep) -> Sweep:
+    """A sweep less the figures that its runs cannot make whatever they find, which are named before the first run.
+
+    Raises
+    ------
+    ConfigurationError, DataError
+        If there are figures and none can be made.
+    """
+    given = sweep.common["sweep"]
+    specs = parse_specs(given["figures"])
+    if not specs:
+        return sweep
+    from simulations.plot import refusal_of
+
+    rows = [{**rehearsed_row(one), **labels_of(one, sweep.name)} for one in sweep.settings]
+    results = Results(table_of(rows).to_pandas(), missing=sweep.missing)
+    refusals = [refusal_of(spec, results) for spec in specs]
+    said = "; ".join(str(refusal).removesuffix(".") for refusal in refusals if refusal)
+    if all(refusals):
+        raise ConfigurationError(f"nothing was run: {said}; or add sweep.figures=[] for the table alone.")
+    if not said:
+        return sweep
+    print(f"figures left out, as these runs cannot make them: {said}.", file=sys.stderr)
+    drawn = [figure for figure, refusal in zip(given["figures"], refusals, strict=True) if not refusal]
+    return replace(sweep, common={**sweep.common, "sweep": {**given, "figures": drawn}})
 
 
 def _hydras_own() -> None:

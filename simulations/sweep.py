@@ -106,7 +106,7 @@ def run_sweep(sweep: Sweep, folder: Path, *, workers: int, run: Runner = run_job
         finally:
             merged = before | found
             rows = [
-                merged[key] | _labels(settings, sweep.name)
+                merged[key] | labels_of(settings, sweep.name)
                 for settings, key in zip(sweep.settings, keys, strict=True)
                 if key in merged
             ]
@@ -127,7 +127,7 @@ def code_version() -> str:
     return digest.hexdigest()[:12]
 
 
-def _labels(settings: Mapping[str, Any], experiment: str | None) -> Row:
+def labels_of(settings: Mapping[str, Any], experiment: str | None) -> Row:
     """Columns that change no result, from the sweep that asks now."""
     return {"experiment": experiment, "variant": settings.get("variant")}
 

@@ -131,17 +131,21 @@ def write_table(
     Path
         Of the table; whole or not there at all.
     """
-    names = list(dict.fromkeys(name for row in rows for name in row))
-    columns = {name: _column([row.get(name) for row in rows]) for name in names}
     metadata = {
         "experiment": experiment or "",
         "figures": json.dumps(list(figures)),
         "missing": json.dumps(list(missing)),
     }
-    table = pa.table(columns).replace_schema_metadata(metadata)
+    table = table_of(rows).replace_schema_metadata(metadata)
     buffer = io.BytesIO()
     pq.write_table(table, buffer)
     return write_whole(folder / TABLE_FILE, buffer.getvalue())
+
+
+def table_of(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
+    """Rows as a table; where a row lacks a name, the cell is empty."""
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    return pa.table({name: _column([row.get(name) for row in rows]) for name in names})
 
 
 def read_table(path: Path) -> tuple[pd.DataFrame, str, list[Any]]:

@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError
 from flwr_dpkmeans.results.writer import write_whole
+from simulations.configuration import flat, job_key
 from simulations.job import log_quietly
 from simulations.mixture_runs import RESUMES, exit_code
 from simulations.rivals.rival_data import DPM, SETS, prepared
 from simulations.rivals.rival_figure import draw
 from simulations.rivals.rival_runs import METHODS, jobs, run
-from simulations.rivals.rival_table import beside_published, compared, markdown, wins
+from simulations.rivals.rival_table import Compared, beside_published, compared, markdown, wins
 from simulations.sweep import default_workers, run_sweep
 from simulations.table import Journal
 
@@ -36,6 +38,8 @@ def _compare(options: argparse.Namespace) -> int:
     """Run, write, and say how many runs there were."""
     sets = options.sets or _there(options.data_dir)
     sweep = jobs(sets, options.methods, options.seeds, options.data_dir, other_code=options.other_code)
+    planned = {job_key(one): {**flat(one), "status": "done", "cost": 1.0} for one in sweep.settings}
+    _require_comparable({**planned, **Journal(Path(options.output)).finished()})
     result = run_sweep(sweep, Path(options.output), workers=default_workers(options.workers), run=run)
     _write(Path(options.output))
     print(f"{result.n_run} runs, {result.n_reused} were finished before, {result.n_failed} failed", file=sys.stderr)
@@ -56,15 +60,28 @@ def _there(data_dir: str) -> list[str]:
 
 def _write(folder: Path) -> None:
     """Table and figure of all runs in the folder."""
-    sets = compared(list(Journal(folder).finished().values()))
-    if not sets:
-        raise ConfigurationError("no set has runs of 'optimal', 'proxy_lloyd' and a rival yet: add them to --methods.")
+    sets = _require_comparable(Journal(folder).finished())
     text = "\n".join([markdown(sets), wins(sets), beside_published(sets)])
     print(text)
     numbers = sorted({area.n_seeds for own in sets for area in own.areas.values()})
     title = f"All methods on the same rows ({' to '.join(map(str, sorted({numbers[0], numbers[-1]})))} seeds)"
     write_whole(folder / "rivals.md", text.encode())
     write_whole(folder / "rivals.png", draw(sets, title))
+
+
+def _require_comparable(by_job: Mapping[str, Mapping[str, Any]]) -> list[Compared]:
+    """The sets that have something to compare.
+
+    Raises
+    ------
+    ConfigurationError
+        If there is none.
+    """
+    if sets := compared(list(by_job.values())):
+        return sets
+    raise ConfigurationError(
+        "no set has runs of 'optimal', 'proxy_lloyd' and a rival, in the folder or asked for: add them to --methods."
+    )
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -15,6 +15,7 @@ from simulations.rivals.rival_data import EPSILONS, rival_set
 from simulations.rivals.rival_runs import METHODS, OPTIMAL
 
 OURS = "proxy_lloyd"
+_COLUMNS = ("data.name", "algorithm.name", "privacy.epsilon", "seed", "cost")
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ class Compared:
 
 def compared(rows: Sequence[Mapping[str, Any]]) -> list[Compared]:
     """Each set's areas from finished runs, those that we lose first; a method needs all epsilons of a seed."""
-    frame = pd.DataFrame([row for row in rows if row["status"] == "done"])
+    frame = pd.DataFrame([row for row in rows if row["status"] == "done"], columns=list(_COLUMNS))
     found = []
     for name, own in frame.groupby("data.name", sort=False):
         epsilons = EPSILONS[rival_set(str(name)).conditions]

@@ -244,7 +244,7 @@ def test_areas_are_compared_with_the_sets_that_are_lost_first() -> None:
     assert "| iris | 0.3979: 16.8750 ± 1.8750 |" in beside_published([second])
     assert draw([first, second], "title").startswith(b"\x89PNG")
     del lost["pe_means"]
-    assert compared(rows_of("adult", lost, epsilons)) == []
+    assert compared(rows_of("adult", lost, epsilons)) == compared([]) == []
 
 
 def test_the_command_writes_goes_on_and_refuses_runs_of_other_code(
@@ -253,6 +253,10 @@ def test_the_command_writes_goes_on_and_refuses_runs_of_other_code(
     monkeypatch.setattr(rival_runs, "cluster", lambda method, rows, k, epsilon, seed: rows.points[:k])
     command = ["--sets", "iris", "--methods", "optimal", "proxy_lloyd", "balcan", "--seeds", "1"]
     command += ["--workers", "0", "--data-dir", str(tmp_path), "--output", str(tmp_path / "out")]
+    # What the folder and the methods that are asked for cannot make is said before a run.
+    assert main([*command, "--methods", "balcan"]) == 2
+    assert "no set has runs of 'optimal', 'proxy_lloyd' and a rival, in the folder or" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
     assert main(command) == 0
     assert "11 runs, 0 were finished before, 0 failed" in capsys.readouterr().err
     assert "| balcan | 1 | 0 | 1 | 0 |" in (tmp_path / "out" / "rivals.md").read_text()

@@ -29,8 +29,8 @@ from flwr_dpkmeans.errors import ConfigurationError, DataError
 from simulations import sweep as sweep_module
 from simulations.configuration import NOT_PRIVATE, _fingerprint, flat, job_key
 from simulations.expansion import Sweep, expand
-from simulations.job import run_job
-from simulations.run import main
+from simulations.job import rehearsed_row, run_job
+from simulations.run import main, with_figures_that_can_be_drawn
 from simulations.sweep import code_version, default_workers, run_sweep
 from simulations.table import JOURNAL_FILE, TABLE_FILE, Journal, read_table
 
@@ -358,3 +358,43 @@ def test_wrong_figures_are_found_before_anything_runs(tmp_path: Path, capsys: py
     assert main(["-m", "data=iris", figures, "workers=0", f"output={tmp_path / 'out'}"]) == 2
     assert "did you mean 'curve'?" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
+
+
+def test_figures_that_no_result_could_make_are_said_before_anything_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = ["+experiment=fastlloyd_fig3a", "data.n_features=2", "seed=0", "workers=0", f"output={tmp_path / 'out'}"]
+    assert main([*given, "privacy.epsilon=1", "algorithm=fastlloyd,sulloyd"]) == 2
+    said = capsys.readouterr().err
+    assert "nothing was run: figure 'fastlloyd_fig3a' shows areas over epsilon, but the table has 1 epsilon" in said
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_figure_that_no_result_could_make_is_left_out_of_those_that_can(capsys: pytest.CaptureFixture[str]) -> None:
+    figures = "[{name: a, kind: curve}, {name: b, kind: curve, y: nicvv}, {name: c, kind: curve, y: evaluation_cost}]"
+    sweep = expand(["data=iris", "evaluation=exact", "seed=0,1", f"sweep.figures={figures}"])
+    left = with_figures_that_can_be_drawn(sweep)
+    assert [figure["name"] for figure in left.common["sweep"]["figures"]] == ["a", "c"]
+    assert "figures left out, as these runs cannot make them: figure 'b' has y 'nicvv'" in capsys.readouterr().err
+
+
+def test_an_experiments_runs_without_its_figures() -> None:
+    sweep = expand(["+experiment=feddp_fig7", "seed=0", "sweep.figures=[]"])
+    assert (len(sweep.settings), sweep.common["sweep"]["figures"]) == (2, [])
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        (),
+        ("evaluation=exact", "metrics=[purity,nicv_optimum]"),
+        ("data.n_clusters=auto", "algorithm.max_clusters=2", "trust=distributed"),
+    ],
+)
+def test_a_rehearsed_row_has_the_columns_of_a_real_one(more: tuple[str, ...]) -> None:
+    (settings,) = expand(["data=iris", "engine=direct", "algorithm=proxy_lloyd", "privacy.epsilon=9", *more]).settings
+    rehearsed, real = rehearsed_row(settings), run_job(settings)
+    assert real["status"] == "done"
+    # A sweep adds the hash of its code; how many classes there are, the data say.
+    assert set(real) | {"code"} | {name for name in rehearsed if name.startswith("evaluation_")} == set(rehearsed)
+    assert (rehearsed["cost_curve"] is None) == (real["cost_curve"] is None)
