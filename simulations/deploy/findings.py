@@ -31,6 +31,10 @@ LEAST_FREE = 100 * 2**20
 a disk that fills up ends a run after it was charged."""
 
 
+LEAST_FILES = 1000
+"""More than an unpacked app and its bytecode, and the files of a run."""
+
+
 class Verdict(StrEnum):
     """How an item is."""
 
@@ -111,11 +115,13 @@ def search_path() -> str:
 def require_unchangeable(path: Path) -> None:
     """Refuse a file that another user than root could change, or put another one in the place of."""
     for one in (path, path.parent):
-        facts = one.stat()
+        facts = one.stat()  # of what a link leads to; a circle of links is an error
         others = facts.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not facts.st_mode & stat.S_ISVTX
         if facts.st_uid not in (0, os.geteuid()) or others:
             raise ConfigurationError(f"{one} may be changed by others: chown it to root, or chmod go-w it.")
-    for one in path.absolute().parents:
+    if path.is_symlink():
+        require_unchangeable(path.parent / path.readlink())
+    for one in (*path.absolute().parents, *path.resolve().parents):
         mode = one.stat().st_mode
         if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:  # where everybody could move the folder away
             raise ConfigurationError(f"{path} may be changed by others: everybody may write to {one}: chmod o-w it.")
@@ -123,7 +129,8 @@ def require_unchangeable(path: Path) -> None:
 
 def require_secret(path: Path) -> None:
     """Refuse a file that everybody could read."""
-    if path.stat().st_mode & (stat.S_IROTH | stat.S_IWOTH) and path.parent.stat().st_mode & stat.S_IXOTH:
+    real = path.resolve()
+    if real.stat().st_mode & (stat.S_IROTH | stat.S_IWOTH) and real.parent.stat().st_mode & stat.S_IXOTH:
         raise ConfigurationError(f"{path} may be read or changed by everybody: chmod o-rw it.")
 
 
@@ -164,6 +171,12 @@ def require_room(*folders: Path) -> str:
             raise ConfigurationError(
                 f"the disk of {folder} has {free / 2**20:.0f} MiB left, but {LEAST_FREE / 2**20:.0f} are needed: make "
                 "room, since one that is full in the middle of a run ends it after it was charged."
+            )
+        files = os.statvfs(existing(folder))
+        if files.f_files and files.f_favail < LEAST_FILES:  # some file systems have no such limit, and say 0
+            raise ConfigurationError(
+                f"the disk of {folder} takes {files.f_favail} more files, but {LEAST_FILES} are needed: remove some, "
+                "or make one with more inodes."
             )
     return f"over {LEAST_FREE / 2**20:.0f} MiB are free"
 
