@@ -111,7 +111,7 @@ def ask(options: NodeOptions) -> Answer:
                     raise UnansweredError(
                         f"{where} does not answer (HTTP {said.status_code}): have it started."
                     ) from error
-                if refusal is None:
+                if refusal is None and said.status_code != httpx.codes.UNAUTHORIZED:  # to a clock that is wrong
                     raise ValueError(f"it says HTTP {said.status_code}, and nothing of Flower's") from error
     except (httpx.HTTPError, ValueError) as error:
         if "SSL" in str(error) or not isinstance(error, httpx.ConnectError | httpx.TimeoutException):
@@ -120,7 +120,7 @@ def ask(options: NodeOptions) -> Answer:
         raise UnansweredError(f"{where} does not answer ({error}): have it started, or correct superlink.") from error
     times = [ssl.cert_time_to_seconds(certificate[side]) for side in ("notBefore", "notAfter") if certificate]
     return Answer(
-        refusal.code == ApiErrorCode.FLEET_INVALID_HEARTBEAT_INTERVAL,
+        refusal is not None and refusal.code == ApiErrorCode.FLEET_INVALID_HEARTBEAT_INTERVAL,
         max(0.0, before - sent - _DATE_SECONDS) + min(0.0, after - sent),
         tuple(datetime.datetime.fromtimestamp(one, datetime.UTC) for one in times),
     )

@@ -224,6 +224,12 @@ FAULTS: dict[str, tuple[Callable[[Place], object], str, Verdict, str]] = {
         WRONG,
         r"it is at least [45] s ahead of .* 5 s ahead, or 305 s behind: set",
     ),
+    "clock for which Flower has a status alone": (
+        lambda place: (_clock(place, -6), _answering(401)(place)),
+        "clock",
+        WRONG,
+        "it is at least [45] s ahead of",
+    ),
     "clock behind": (lambda place: _clock(place, 4), "clock", WRONG, r"it is at least [34] s behind that"),
     "rights of the file": (
         _mode("ward-7/node.toml", 0o620),
