@@ -434,8 +434,8 @@ class FileLedger(MemoryLedger):
         self._path = Path(os.path.realpath(path))
         if not self._path.parent.is_dir():
             raise ConfigurationError(f"the ledger's folder {self._path.parent} does not exist: make or mount it.")
-        if self._path.is_dir():
-            raise ConfigurationError(f"the ledger's path {self._path} is a folder: give the path of a file in it.")
+        if self._path.exists() and not self._path.is_file():
+            raise ConfigurationError(f"the ledger's path {self._path} is no file: give that of one, or of a new one.")
         super().__init__()
         self._chain = Chain()
 

@@ -31,6 +31,10 @@ LEAST_FREE = 100 * 2**20
 a disk that fills up ends a run after it was charged."""
 
 
+LEAST_FILES = 1000
+"""More than an unpacked app and its bytecode, and the files of a run."""
+
+
 class Verdict(StrEnum):
     """How an item is."""
 
@@ -110,6 +114,9 @@ def search_path() -> str:
 
 def require_unchangeable(path: Path) -> None:
     """Refuse a file that another user than root could change, or put another one in the place of, links included."""
+    path.stat()  # a circle of links is an error
+    if path.is_symlink():
+        require_unchangeable(path.parent / path.readlink())
     for place in dict.fromkeys((path.absolute(), path.resolve())):
         for one in (place, *place.parents):
             facts, near = one.stat(), one in (place, place.parent)
@@ -122,7 +129,8 @@ def require_unchangeable(path: Path) -> None:
 
 def require_secret(path: Path) -> None:
     """Refuse a file that everybody could read."""
-    if path.stat().st_mode & (stat.S_IROTH | stat.S_IWOTH) and path.parent.stat().st_mode & stat.S_IXOTH:
+    real = path.resolve()
+    if real.stat().st_mode & (stat.S_IROTH | stat.S_IWOTH) and real.parent.stat().st_mode & stat.S_IXOTH:
         raise ConfigurationError(f"{path} may be read or changed by everybody: chmod o-rw it.")
 
 
@@ -163,6 +171,12 @@ def require_room(*folders: Path) -> str:
             raise ConfigurationError(
                 f"the disk of {folder} has {free / 2**20:.0f} MiB left, but {LEAST_FREE / 2**20:.0f} are needed: make "
                 "room, since one that is full in the middle of a run ends it after it was charged."
+            )
+        files = os.statvfs(existing(folder))
+        if files.f_files and files.f_favail < LEAST_FILES:  # some file systems have no such limit, and say 0
+            raise ConfigurationError(
+                f"the disk of {folder} takes {files.f_favail} more files, but {LEAST_FILES} are needed: remove some, "
+                "or make one with more inodes."
             )
     return f"over {LEAST_FREE / 2**20:.0f} MiB are free"
 

@@ -107,6 +107,12 @@ def ask(options: NodeOptions) -> Answer:
                 sent = email.utils.parsedate_to_datetime(said.headers.get("date", "")).timestamp()
                 line = said.extensions["network_stream"].get_extra_info("ssl_object")
                 certificate = {} if line is None else line.getpeercert()
+                if refusal is None and said.is_server_error:  # of what stands before it
+                    raise UnansweredError(
+                        f"{where} does not answer (HTTP {said.status_code}): have it started."
+                    ) from error
+                if refusal is None and said.status_code != httpx.codes.UNAUTHORIZED:  # to a clock that is wrong
+                    raise ValueError(f"it says HTTP {said.status_code}, and nothing of Flower's") from error
     except (httpx.HTTPError, ValueError) as error:
         if "SSL" in str(error) or not isinstance(error, httpx.ConnectError | httpx.TimeoutException):
             mend = "correct superlink and root-certificates, as its operator says on a way that you trust"
@@ -221,9 +227,18 @@ class NodeCheck:
         return f"TLS to {options.superlink}, authenticated by {options.key}"
 
     @cached_property
+    def _asked(self) -> Answer | Exception:
+        try:
+            return ask(self.options)
+        except (DPKMeansError, OSError, ValueError) as error:  # one that is silent is so for 30 s
+            return error
+
+    @property
     def answer(self) -> Answer:
         """What the SuperLink says."""
-        return ask(self.options)
+        if isinstance(self._asked, Exception):
+            raise self._asked
+        return self._asked
 
     def _superlink(self) -> str:
         address, key, answer = self.options.superlink, self.options.key, self.answer
@@ -316,8 +331,7 @@ class NodeCheck:
         home, stated = self.options.home, os.environ.get("FLWR_HOME", "")
         if os.path.lexists(home):
             app_guard.require_private(home)
-        else:
-            require_writable(home)
+        require_writable(home)
         if stated and Path(stated).absolute() != home:
             raise NoteError(f"FLWR_HOME is {stated!r}, but this node's home is {home}: unset it, or correct home")
         return f"{home} is this user's alone"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import json
+import os
 import re
 import shutil
 import socket
@@ -124,6 +125,11 @@ def _certificate(place: Place, *, from_days: int = 0, for_days: int = 7, authori
         _invite(place, "certificate", (made / "ca.crt").read_text())
 
 
+def _answering(status: int) -> Callable[[Place], None]:
+    """What is no SuperLink: every status but 412 has no words of Flower's."""
+    return lambda place: place.patch.setattr(place.superlink, "status", status)
+
+
 def _yielding(place: Place) -> None:
     place.patch.setattr(place.superlink, "status", 200)
 
@@ -186,10 +192,29 @@ def _new_key(*words: str) -> Callable[[Place], None]:
     return plant
 
 
+def _linked(place: Place) -> None:
+    """A policy in a folder that everybody may write to."""
+    (made := place.root / "open").mkdir()
+    made.chmod(0o777)
+    policy = place.root / "ward-7" / "policy.toml"
+    shutil.move(policy, made / "policy.toml")
+    policy.symlink_to(made / "policy.toml")
+
+
+def _linked_key(place: Place) -> None:
+    (made := place.root / "open").mkdir(mode=0o755)
+    made.chmod(0o755)
+    key = place.root / "ward-7" / "key"
+    shutil.move(key, made / "key")
+    (made / "key").chmod(0o644)
+    key.symlink_to(made / "key")
+
+
 def _mode(file: str, mode: int) -> Callable[[Place], None]:
     return lambda place: (place.root / file).chmod(mode)
 
 
+_FULL = SimpleNamespace(f_frsize=4096, f_blocks=10**9, f_bfree=10**9, f_bavail=10**9, f_files=9, f_favail=2)
 WRONG, NOTE = Verdict.WRONG, Verdict.NOTE
 OTHER = Identity.generate().public_key.hex()
 FAULTS: dict[str, tuple[Callable[[Place], object], str, Verdict, str]] = {
@@ -198,6 +223,12 @@ FAULTS: dict[str, tuple[Callable[[Place], object], str, Verdict, str]] = {
         "clock",
         WRONG,
         r"it is at least [45] s ahead of .* 5 s ahead, or 305 s behind: set",
+    ),
+    "clock for which Flower has a status alone": (
+        lambda place: (_clock(place, -6), _answering(401)(place)),
+        "clock",
+        WRONG,
+        "it is at least [45] s ahead of",
     ),
     "clock behind": (lambda place: _clock(place, 4), "clock", WRONG, r"it is at least [34] s behind that"),
     "rights of the file": (
@@ -208,6 +239,7 @@ FAULTS: dict[str, tuple[Callable[[Place], object], str, Verdict, str]] = {
     ),
     "rights of its folder": (_mode("ward-7", 0o770), "file", WRONG, "ward-7 may be changed by others: .*chmod go-w"),
     "rights above its folder": (_mode(".", 0o777), "file", WRONG, "here may be changed by others: .*chmod go-w"),
+    "rights of what a link leads to": (_linked, "policy", WRONG, "open may be changed by others: .*chmod go-w"),
     "rights of the policy": (_mode("ward-7/policy.toml", 0o602), "policy", WRONG, "chmod go-w"),
     "rights of the key": (
         lambda place: (_mode("ward-7/key", 0o644)(place), _mode("ward-7", 0o755)(place)),
@@ -215,6 +247,7 @@ FAULTS: dict[str, tuple[Callable[[Place], object], str, Verdict, str]] = {
         WRONG,
         "key may be read or changed by everybody",
     ),
+    "rights of a key that a link leads to": (_linked_key, "connection", WRONG, "key may be read or changed by every"),
     "rights of the identity": (_mode("ward-7/identity", 0o640 | 0o4), "identity", WRONG, "mode 644, .*chmod 600"),
     "rights of the rows": (_mode("rows.csv", 0o644), "data", WRONG, "chmod o-rw"),
     "rights of the home": (_mode("ward-7/home", 0o755), "home", WRONG, "must be .*with mode 700"),
@@ -267,6 +300,8 @@ FAULTS: dict[str, tuple[Callable[[Place], object], str, Verdict, str]] = {
         "not those of .*invitation.toml, which may have come in two versions",
     ),
     "a SuperLink that takes everything": (_yielding, "superlink", WRONG, "is not the one that this node knows"),
+    "a web server": (_answering(404), "superlink", WRONG, "not the one that .*HTTP 404, and nothing of Flower's"),
+    "a proxy alone": (_answering(502), "superlink", WRONG, "does not answer .HTTP 502.: have it started"),
     "hash of the invitation": (
         lambda place: _invite(place, "app", "ab" * 32),
         "app",
@@ -325,6 +360,20 @@ FAULTS: dict[str, tuple[Callable[[Place], object], str, Verdict, str]] = {
         "disk",
         WRONG,
         "has 99 MiB left, but 100 are needed: make room",
+    ),
+    "disk without inodes": (
+        lambda place: place.patch.setattr(findings.os, "statvfs", lambda _: _FULL),
+        "disk",
+        WRONG,
+        "takes 2 more files, but 1000 are needed: remove some",
+    ),
+    "home that cannot be written": (
+        lambda place: place.patch.setattr(
+            findings.os, "access", lambda path, _: Path(path) != place.root / "ward-7" / "home"
+        ),
+        "home",
+        WRONG,
+        "this user cannot write into .*home",
     ),
     "TLS of another authority": (
         lambda place: _certificate(place, authority=False),
@@ -410,6 +459,12 @@ FAULTS: dict[str, tuple[Callable[[Place], object], str, Verdict, str]] = {
         "ledger",
         WRONG,
         "cannot be used .Is a directory.",
+    ),
+    "ledger that is no file": (
+        lambda place: os.mkfifo(place.root / "ward-7/ledger/ledger.jsonl"),
+        "ledger",
+        WRONG,
+        "ledger.jsonl is no file: give",
     ),
     "ledger in an open folder": (
         _mode("ward-7/ledger", 0o777),
