@@ -378,7 +378,7 @@ class FederatedKMeans(_PrivateClustering):
     algorithm : str or one of the ``*Options``
         ``"proxy_lloyd"`` (the default, with or without `server_data`); the papers' ``"fastlloyd"``, ``"glloyd"``,
         ``"sulloyd"``, ``"lloyd"`` (not private), ``"feddp_kmeans"``, or one of its baselines ``"server_kmeans++"``,
-        ``"server_lloyd"``, ``"sphere_packing"``; for comparison only, on all rows together, in a copy of the project:
+        ``"server_lloyd"``, ``"sphere_packing"``; for comparison only, on all rows together, by `simulations.baselines`:
         ``"max_cover"``, ``"balcan"``, ``"k_fed"`` and ``"optimal"`` (the latter two not private). With options of its
         own: ``FastLloydOptions(alpha=0.6)``.
     epsilon : float

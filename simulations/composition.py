@@ -139,6 +139,9 @@ def require_key(config: Any, name: str, groups: Mapping[str, Sequence[str]] | No
         if not isinstance(inner, Mapping) or part not in inner:
             group, _, option = name.partition(".")
             owners = [repr(other) for other in (*clusterings(), *NOT_FEDERATED) if option in options_of(other)]
+            elsewhere = [key for key in dict(_leaves(config, "")) if key.rpartition(".")[2] == option]
+            if group == "algorithm" and elsewhere and repr(config["algorithm"]["name"]) in owners:
+                raise ConfigurationError(f"there is no key {name!r} in this configuration: give {elsewhere[0]!r}.")
             if group == "algorithm" and owners:
                 raise ConfigurationError(
                     f"{name} was given, but the algorithm is {config['algorithm']['name']!r}, which has no such "

@@ -19,6 +19,8 @@ PAGE = PROJECT / "simulations" / "hub_readme.md"
 
 def write_app(folder: Path) -> list[Path]:
     """Copy what `flwr build` takes into a new or empty folder, with the Hub's README in the place of the project's."""
+    if not (PROJECT / "pyproject.toml").is_file():
+        raise SystemExit(f"{PROJECT} is no copy of the project, whose files these are: run this in the folder of one.")
     config = tomllib.loads((PROJECT / "pyproject.toml").read_text())
     names = get_filtered_fab_paths(filter_paths_for_publish(collect_files(PROJECT)), config)
     folder.mkdir(parents=True, exist_ok=True)

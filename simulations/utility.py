@@ -13,6 +13,7 @@ import math
 import os
 import statistics
 import sys
+import warnings
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
@@ -88,11 +89,13 @@ def run_job(job: Job) -> float:
     """Fit once and return the cost per point (NICV) of the scaled data."""
     from flwr_dpkmeans import FederatedKMeans
     from flwr_dpkmeans.algorithms import clusterings
+    from flwr_dpkmeans.errors import PrivacyWarning
     from flwr_dpkmeans.kmeans.lloyd import cost_per_point
     from flwr_dpkmeans.options import own_options
     from simulations.configuration import algorithm_value
 
     logging.disable(logging.CRITICAL)
+    warnings.simplefilter("ignore", PrivacyWarning)  # of seeded noise, once for each of hundreds of fits
     points = load_scaled(job.source)
     order = np.random.default_rng([job.seed, 1]).permutation(len(points))
     parts = np.array_split(points[order], job.n_clients)

@@ -338,6 +338,7 @@ class PrivateKMeans(Strategy):
     def rehearse(self, n_clients: int, n_features: int, names: tuple[str, ...], *, has_labels: bool) -> None:
         """Refuse what so many simulated clients with such tables would refuse once they are asked; nothing is sent."""
         self._undisturbed()
+        self.config.changed(n_clients=n_clients)  # fewer than its smallest cohort would be waited for
         plan = self.draft(n_clients)
         require_width(plan, n_features)
         require_labels(plan, has_labels=has_labels)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import ipaddress
 import os
+import re
 import shutil
 import socket
 import stat
@@ -29,6 +30,8 @@ LEAST_DAYS = 30
 LEAST_FREE = 100 * 2**20
 """Bytes on the disks of ledger, results and home: files and log of a run take some 5 MB, an unpacked app as much, and
 a disk that fills up ends a run after it was charged."""
+_PAIR = re.compile(r"""\S+?=('[^']*'|"[^"]*"|\S+)""")
+"""A key with its value, as Flower finds them in a text."""
 
 
 LEAST_FILES = 1000
@@ -53,6 +56,16 @@ class Finding:
 
     def __str__(self) -> str:
         return f"{self.verdict:<6}{self.item + ':':<12}{printable(self.says)}"
+
+
+def require_pairs(what: str, text: str) -> None:
+    """Refuse what Flower would leave out without a word: 'epsilon = 0.1' would run at the default."""
+    rest = [] if text.endswith(".toml") else _PAIR.sub("", text).split()
+    if rest:
+        raise ConfigurationError(
+            f"{what} is {text!r}, of which {' '.join(rest)!r} is no KEY=VALUE and would be left out: write no spaces "
+            "beside '=', and quotes around a text that has some, as in columns='age, height'."
+        )
 
 
 class NoteError(Exception):

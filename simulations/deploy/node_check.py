@@ -52,6 +52,7 @@ from simulations.deploy.findings import (
     is_this_machine,
     require_days,
     require_free,
+    require_pairs,
     require_room,
     require_secret,
     require_unchangeable,
@@ -138,13 +139,12 @@ def private_key(path: Path) -> ec.EllipticCurvePrivateKey:
 
 
 def stated_run(text: str) -> dict[str, Any]:
-    """Read what the server's operator will type; Flower would leave out a word without '=', and say nothing."""
+    """Read what the server's operator will type."""
+    require_pairs("run-config", text)
     try:
         stated: dict[str, Any] = parse_config_args([text]) if text else {}
     except (click.ClickException, OSError, ValueError) as error:
         raise ConfigurationError(f"run-config is {text!r}, which cannot be read ({error}): correct it.") from error
-    if text and not stated:
-        raise ConfigurationError(f"run-config is {text!r}, which is no KEY=VALUE: write it as after --run-config.")
     return stated
 
 

@@ -31,7 +31,15 @@ from flwr_dpkmeans.flower.server_app import checked_strategy, require_known
 from flwr_dpkmeans.log import printable
 from flwr_dpkmeans.sums.plan import Plan
 from simulations.deploy.app_guard import SERVER_APP
-from simulations.deploy.findings import GUARDED, HOST, require_proposed, require_room, require_writable, search_path
+from simulations.deploy.findings import (
+    GUARDED,
+    HOST,
+    require_pairs,
+    require_proposed,
+    require_room,
+    require_writable,
+    search_path,
+)
 from simulations.deploy.invitation import Invitation
 from simulations.deploy.node_command import settings_text
 from simulations.deploy.server_options import ServerOptions
@@ -55,6 +63,10 @@ def run(arguments: Sequence[str]) -> int:
     Raises the sentences of the ServerApp, before anything is started; whatever is wrong otherwise Flower says itself.
     """
     given, others = _parser().parse_known_intermixed_args(arguments)
+    if is_own(given.app):
+        for what in ("run_config", "federation_config"):
+            for text in getattr(given, what) or ():
+                require_pairs(f"--{what.replace('_', '-')}", text)
     if given.server is None:
         check(given)
         return _streamed(given.superlink, arguments, os.environ | {"PATH": search_path()})

@@ -77,7 +77,7 @@ def test_flwr_build_makes_a_complete_fab(tmp_path: Path) -> None:
     assert not any(name.startswith("tests/unit") for name in inside)
 
 
-def test_the_app_for_the_hub_keeps_its_limits(tmp_path: Path) -> None:
+def test_the_app_for_the_hub_keeps_its_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Format 1, a README of its own without pictures or relative links, and what Flower would upload."""
     from flwr.cli.app_cmd.publish import _validate_files
     from flwr.cli.build import build_fab_from_files
@@ -98,6 +98,9 @@ def test_the_app_for_the_hub_keeps_its_limits(tmp_path: Path) -> None:
     assert "<img" not in readme
     with pytest.raises(SystemExit, match="is not empty"):
         write_app(tmp_path / "hub")
+    monkeypatch.setattr("simulations.hub.PROJECT", tmp_path)  # as where a wheel is installed
+    with pytest.raises(SystemExit, match="is no copy of the project, whose files these are"):
+        write_app(tmp_path / "other")
 
 
 def test_the_wheel_installs_and_runs(tmp_path: Path) -> None:

@@ -162,6 +162,7 @@ def test_a_copy_does_not_change_its_template() -> None:
         (("algoritm=fastlloyd",), "did you mean 'algorithm'"),
         (("data=iris", "+privacy.epsilom=1,2"), "there is no key 'privacy.epsilom' .* did you mean 'privacy.epsilon'"),
         (("data=iris", "algorithm=glloyd", "algorithm.alpha=1"), "but the algorithm is 'glloyd'.* choose 'fastlloyd'"),
+        (("data=iris", "algorithm.n_clusters=4"), "no key 'algorithm.n_clusters' .* give 'data.n_clusters'"),
         (("data=iris", "privacy.epsilon=1,0"), "epsilon is 0"),
         (("data=iris", "privacy.epsilon=interval(0,1)"), "no finite list"),
         (("data=iris", "seed"), "cannot be read"),

@@ -89,3 +89,11 @@ def test_sources_are_files_or_bundled_names(tmp_path: Path) -> None:
     np.save(tmp_path / "s1.npy", np.zeros((3, 2)))
     assert find_source("s1", [str(tmp_path)]) == str(tmp_path / "s1.npy")
     assert find_source("iris", [str(tmp_path)]) == "iris"
+
+
+def test_a_fit_says_nothing_between_the_rows_of_the_table(
+    monkeypatch: pytest.MonkeyPatch, recwarn: pytest.WarningsRecorder
+) -> None:
+    monkeypatch.setattr(utility.logging, "disable", lambda level: None)
+    assert utility.run_job(utility.Job("iris", "iris", 3, "fastlloyd", 0.5, 0, "bisect", 2, None)) > 0.0
+    assert not recwarn.list

@@ -485,7 +485,7 @@ FAULTS: dict[str, tuple[Callable[[Place], object], str, Verdict, str]] = {
         "no key on a NIST curve: ssh-keyg",
     ),
     "command that is none": (_set("run-config", "n-clusters=="), "run", WRONG, "which cannot be read .*: correct it"),
-    "command of mere words": (_set("run-config", "a b"), "run", WRONG, "run-config is 'a b', which is no KEY=VALUE"),
+    "command of mere words": (_set("run-config", "a b"), "run", WRONG, "of which 'a b' is no KEY=VALUE"),
     "log in no folder": (
         _set("log-file", "/no/such/log"),
         "output",

@@ -91,6 +91,29 @@ def test_what_is_wrong_is_said_before_anything_starts(
     assert not log.exists()
 
 
+@pytest.mark.parametrize(
+    ("federation", "more", "sentence"),
+    [
+        ("num-supernodes=1", "", "n_clients is 1, but it must be an integer of at least 2"),
+        ("num-supernodes=3", " epsilon = 0.1", "of which 'epsilon = 0.1' is no KEY=VALUE and would be left out"),
+        ("num-supernodes=3", " epsilon= 0.1 columns='age, height'", "'epsilon= 0.1' is no KEY=VALUE"),
+        ("num-supernodes 3", "", "--federation-config is 'num-supernodes 3', of which"),
+    ],
+)
+def test_what_flower_would_leave_out_without_a_word_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+    table: Path,
+    capsys: pytest.CaptureFixture[str],
+    federation: str,
+    more: str,
+    sentence: str,
+) -> None:
+    log = play(monkeypatch, table.parent)
+    assert main(["run", str(PROJECT), "--federation-config", federation, "-c", stated(table) + more]) == 1
+    assert sentence in capsys.readouterr().err
+    assert not log.exists()
+
+
 def test_missing_cells_are_named(
     monkeypatch: pytest.MonkeyPatch, table: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
