@@ -194,7 +194,7 @@ def require_whole(name: str, value: object, least: int, mend: str = "", most: in
 
 
 _LEAST_WIDTH = 2.0**-900
-"""Of a much narrower range the steps are subnormal numbers, so coarse that rows would leave the box, and their bound."""
+"""Of a much narrower range the steps are subnormal numbers, so coarse that rows would leave the box and their bound."""
 
 
 def require_ranges(lower: Sequence[float], upper: Sequence[float], names: Sequence[str] = ()) -> None:
