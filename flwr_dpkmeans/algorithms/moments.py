@@ -27,6 +27,7 @@ from flwr_dpkmeans.sums.task import Known, Result, Task
 
 DEVIATIONS = "deviations"
 _MOST_NOISE_OF_A_BIN = 1.0
+_MOST_NOISE_OF_A_MEAN = 0.1
 _LEAST = 2.0**-16
 _MOST_CENTERS = 10_000
 
@@ -59,10 +60,12 @@ def noise_caution(plan: Plan, n_groups: int, groups: str, most: float) -> tuple[
     noise = max(block.noise_scale for block in plan.rounds[0].blocks) * n_groups / plan.n_examples
     if noise <= most:
         return ()
+    whose, fewer = (f" in {n_groups} {groups}", f" or {groups}") if n_groups > 1 else ("", "")
+    adds = "one of them adds" if whose else "they add"
     return (
-        f"For {plan.n_examples} rows in {n_groups} {groups}, noise is about {noise:.0%} of what one of them adds to a "
-        f"sum, and above {most:.0%} the result differs much from run to run: have more rows, raise epsilon, or use "
-        f"fewer columns or {groups}.",
+        f"For {plan.n_examples} rows{whose}, noise is about {noise:.0%} of what {adds} to a sum, and above "
+        f"{most:.0%} the result differs much from run to run: have more rows, raise epsilon, or use fewer "
+        f"columns{fewer}.",
     )
 
 
@@ -134,6 +137,9 @@ class Moments(OneRound):
 
     def shapes(self, n_features: int) -> Mapping[str, tuple[int, ...]]:
         return {"rows": (1,), "means": (1, n_features), DEVIATIONS: (1, n_features)}
+
+    def cautions(self, plan: Plan) -> tuple[str, ...]:
+        return noise_caution(plan, 1, "", _MOST_NOISE_OF_A_MEAN)
 
     def result(self, plan: Plan, state: State) -> Result:
         """``mean`` and ``deviation`` of every column, (n_features,), in the units of the data, and ``rows``."""

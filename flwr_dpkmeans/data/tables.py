@@ -311,14 +311,14 @@ def _declared(raw: RawTable, layout: Layout) -> list[RawColumn]:
     """The columns that are clustered, in the declared order; each is there once, and at least one is left."""
     if raw.named and not layout.columns:
         raise DataError(
-            f"nothing says which columns of {str(raw.path)!r} are clustered, and what stands in them may not decide "
+            f"nothing says which columns of {raw} are clustered, and what stands in them may not decide "
             "it: name them in the node's configuration, as in columns='age,height'."
         )
     times = Counter(column.name for column in raw.columns)
     missing = [name for name in layout.columns if times[name] != 1]
     if missing:
         raise DataError(
-            f"columns has {missing[0]!r}, but {str(raw.path)!r} does not have one column of that name: correct the "
+            f"columns has {missing[0]!r}, but {raw} does not have one column of that name: correct the "
             "node's configuration, or the header."
         )
     require_names(layout.columns, len(layout.columns))
@@ -326,15 +326,13 @@ def _declared(raw: RawTable, layout: Layout) -> list[RawColumn]:
     others = {column.name: column for column in raw.columns if column is not label}
     wanted = [others[name] for name in layout.columns or others if name in others]
     if not wanted:
-        raise DataError(f"no column of {str(raw.path)!r} is left to be clustered: name one in columns.")
+        raise DataError(f"no column of {raw} is left to be clustered: name one in columns.")
     return wanted
 
 
 def _renamed(raw: RawTable, names: Sequence[str]) -> RawTable:
     if len(names) != len(raw.columns):
-        raise DataError(
-            f"columns has {len(names)} names, but {str(raw.path)!r} has {len(raw.columns)} columns: name all of them."
-        )
+        raise DataError(f"columns has {len(names)} names, but {raw} has {len(raw.columns)} columns: name all of them.")
     renamed = [replace(column, name=name) for name, column in zip(names, raw.columns, strict=True)]
     return replace(raw, columns=tuple(renamed), named=True)
 

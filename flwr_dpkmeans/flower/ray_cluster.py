@@ -33,6 +33,8 @@ from flwr_dpkmeans.sums.draft import build_algorithm
 from flwr_dpkmeans.sums.round import Array
 
 _BLOCK_ROWS = 1 << 17
+_RETRIES = 5
+"""How often a block is summed elsewhere whose worker has died; Ray would do so for ever."""
 Load = Callable[[Any], Table]
 """Makes a table of an Arrow table, in whatever process a block is read."""
 
@@ -91,9 +93,9 @@ class ClusterClient(KMeansClient):
         of_block, started = partial(_of_block, load=self._load, work=work, version=__version__), time.monotonic()
 
         def added(data: Any) -> Array:
-            answers = data.map_batches(of_block, batch_size=_BLOCK_ROWS, batch_format="pyarrow").iter_rows()
+            blocks = data.map_batches(of_block, batch_size=_BLOCK_ROWS, batch_format="pyarrow", max_retries=_RETRIES)
             total: Array = np.zeros((2, 1))  # whole numbers, and what is behind the point, with its last digits
-            for answer in chain(of_block(self._empty).to_pylist(), answers):
+            for answer in chain(of_block(self._empty).to_pylist(), blocks.iter_rows()):
                 if answer["failed"]:
                     raise DataError(f"a block of the table on a Ray cluster cannot be summed: {answer['failed']}")
                 total = total + np.divmod(np.frombuffer(answer["found"]), 1.0)
@@ -122,7 +124,8 @@ class ClusterClient(KMeansClient):
         except ConnectionError:
             problem = "this machine has joined none: 'ray start --address=HEAD:6379' there, or set RAY_ADDRESS"
         except Exception as error:
-            problem = f"reading it fails ({where_raised(error)}): it must be Parquet, at the same path on all machines"
+            problem = f"summing it fails ({where_raised(error)}): it must be Parquet, at the same path on all machines"
+            problem += f", whose workers have room for {_BLOCK_ROWS} rows"
         raise DataError(f"the table is on a Ray cluster, but {problem}.")
 
 

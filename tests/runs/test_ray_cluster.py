@@ -42,7 +42,8 @@ class Blocks:
     def schema(self) -> Blocks:
         return self
 
-    def map_batches(self, work: Callable[[pa.Table], pa.Table], **_: object) -> Blocks:
+    def map_batches(self, work: Callable[[pa.Table], pa.Table], *, max_retries: int, **_: object) -> Blocks:
+        assert 0 < max_retries < 10  # Ray's own default sums a block for ever whose workers die of it
         self.asked = [work(self._table[at : at + self._height]) for at in range(0, len(self._table), self._height)]
         return self
 

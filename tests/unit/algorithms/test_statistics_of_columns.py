@@ -264,3 +264,12 @@ def test_more_bins_than_the_noise_leaves_rows_for_are_warned_of() -> None:
     with pytest.warns(PrivacyWarning, match=r"^For 30 rows in 20 bins, noise is about \d+% of what one of them adds"):
         found = federate("histograms", few, bounds=(0, 1), epsilon=1.0)
     assert repr(found) == "Federated('counts' (2, 20), 'edges' (2, 21); histograms, epsilon 1)"
+
+
+def test_means_of_fewer_rows_than_the_noise_leaves_room_for_are_warned_of() -> None:
+    few, many = plan_of("moments", n_examples=10), plan_of("moments")
+    (sentence,) = few.task.cautions(few)
+    assert re.match(
+        r"For 10 rows, noise is about \d+% of what they add to a sum, and above 10% .* fewer columns\.", sentence
+    )
+    assert many.task.cautions(many) == ()

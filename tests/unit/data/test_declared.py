@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 from support.cases import pairs
 
-from flwr_dpkmeans.data.tables import Layout, load_declared, parse_header
+from flwr_dpkmeans.data.tables import Layout, load_declared, load_stated, parse_header
 from flwr_dpkmeans.errors import ConfigurationError, DataError
 
 ROWS = ["31,a,170", "47,b,160", "52,c,180"]
@@ -129,6 +130,13 @@ def test_labels_go_with_the_rows_that_are_left(tmp_path: Path) -> None:
 def test_what_the_owner_got_wrong_is_said_on_the_node(tmp_path: Path, schema: Layout, sentence: str) -> None:
     with pytest.raises(DataError, match=sentence):
         load_declared(write(tmp_path, ["age,kind,twice,twice", "1,2,3,4"]), schema)
+
+
+def test_a_table_that_is_no_file_has_no_path_in_sentences() -> None:
+    """As blocks of a Ray cluster are: their path was '.'."""
+    for layout in (Layout(), Layout.of("hight"), Layout.of("age", "age")):
+        with pytest.raises(DataError, match=r"(of|but) the table (are|does|is)"):
+            load_stated(pa.table({"age": [1.0]}), layout, None)
 
 
 def test_an_array_needs_as_many_names_as_columns(tmp_path: Path) -> None:
