@@ -1,7 +1,8 @@
 """One Lloyd round: the nearest centroid of each point, what a client sums, clipping, and the next centroids.
 
-The nearest centroid maximises the score ``x . c - |c|^2 / 2``; one matrix product gives the (n_clusters, chunk) scores
-of a chunk that fits the processor's caches.
+The nearest centroid maximises the score ``x . c - |c|^2 / 2``; one matrix product gives the (chunk, n_clusters) scores
+of a chunk that fits the processor's caches. On the grid x . c is a multiple of 2^-32 and |c|^2 / 2 of 2^-33: their sums
+are exact in any order.
 
 Rounding toward zero never increases an L1 or L2 norm: clipped rows and vectors are within the bound, exactly. Clients'
 copies of the centroids must be equal bit for bit, so updates are elementwise IEEE arithmetic that ends on the grid, and
@@ -31,13 +32,10 @@ LabelArray = npt.NDArray[np.int32]
 # Scores per matrix product: 512 KiB, the second-level cache of common processors.
 _CHUNK_SCORES = 1 << 16
 _MINIMUM_CHUNK = 64
+_MANY = 32
 GRID_BITS = 16
 GRID = 2.0**GRID_BITS
 """Steps of the grid in a unit."""
-# On the grid x . c is a multiple of 2^-32 and |c|^2 / 2 of 2^-33.
-_LARGEST_STEP = 2.0**-33
-# |x . c| <= 4 |c|_1 up to here, where `_Search` has room for twice as much.
-_FARTHEST_EXACT = 4.0
 
 
 def is_on_grid(values: FloatArray) -> bool:
@@ -56,12 +54,9 @@ def nearest_centroids(points: npt.ArrayLike, centroids: npt.ArrayLike) -> tuple[
     points, centroids = np.asarray(points), np.ascontiguousarray(centroids, dtype=np.float64)
     _check_shapes(points, centroids)
     labels, squares = np.empty(len(points), dtype=np.int32), np.empty(len(points))
-    step = min(max(_MINIMUM_CHUNK, _CHUNK_SCORES // len(centroids)), block_length(max(centroids.shape)))
-    search = _Search(centroids, min(step, len(points)))
-    for start in range(0, len(points), step):
-        rows = slice(start, start + step)
-        part = np.ascontiguousarray(points[rows], dtype=np.float64)
-        labels[rows], best = search.best(part)
+    for rows, part, scores in _scored(points, centroids):
+        labels[rows] = nearest = scores.argmax(axis=1)
+        best = scores[np.arange(len(part)), nearest]
         # |x - c|^2 = |x|^2 - 2 score; exact on the grid, never negative off it.
         squares[rows] = np.maximum(np.einsum("ij,ij->i", part, part) - 2.0 * best, 0.0)
     return labels, squares
@@ -69,75 +64,33 @@ def nearest_centroids(points: npt.ArrayLike, centroids: npt.ArrayLike) -> tuple[
 
 @one_thread()
 def nearest_labels(points: FloatArray, centroids: FloatArray) -> LabelArray:
-    """Find the labels of `nearest_centroids`, faster, for points (n, d) and centroids (k, d) that are on the grid."""
-    step = min(max(_MINIMUM_CHUNK, _CHUNK_SCORES // len(centroids)), block_length(max(centroids.shape)))
-    search, best = _Search(centroids, min(step, len(points)), on_grid=True), np.empty(len(points))
-    # Of many short centroids, an addition to all scores costs as much as a column of ones before the product.
-    with_ones = 2 * points.shape[1] <= len(centroids)
-    if with_ones:
-        extended = np.hstack([search.on_grid[:, :1], centroids])
-        ones = np.ones((search.scores.shape[1], extended.shape[1]))
-    for start in range(0, len(points), step):
-        part = points[start : start + step]
-        scores = search.scores[:, : len(part)]
-        # Then all terms are multiples of the last place, and any sum of them is below 2^53 of it: exact in any order.
-        if with_ones and np.abs(part).max() <= _FARTHEST_EXACT:
-            ones[: len(part), 1:] = part
-            np.matmul(extended, ones[: len(part)].T, out=scores)
-        else:
-            np.matmul(centroids, part.T, out=scores)
-            scores += search.on_grid[:, : len(part)]
-        scores.max(axis=0, out=best[start : start + step])
-    if not np.abs(best).max(initial=0.0) < search.most:
-        return nearest_centroids(points, centroids)[0]
-    best /= search.step
-    best -= np.floor(best)
-    labels: LabelArray = (len(centroids) - 1.0 - best * search.room).astype(np.int32)
+    """Find the labels of `nearest_centroids` alone, for points (n, d) and centroids (k, d)."""
+    labels = np.empty(len(points), dtype=np.int32)
+    for rows, _, scores in _scored(points, centroids):
+        labels[rows] = scores.argmax(axis=1)
     return labels
 
 
-class _Search:
-    """Labels and scores of the centroids whose scores are largest, the first of equal ones.
-
-    NumPy is slow at ``argmax`` along the first axis and fast at ``max``: scores are rounded to a step, which changes
-    nothing on the grid, and carry their label in the bits below, where float64 has room for that.
-    """
-
-    def __init__(self, centroids: FloatArray, n_points: int, *, on_grid: bool = False) -> None:
-        k, d = centroids.shape
-        self._centroids, self.scores = centroids, np.empty((k, n_points))
-        self._offsets = -0.5 * np.einsum("ij,ij->i", centroids, centroids)
-        self.room = 2.0 ** (k - 1).bit_length()
-        # Points of the box have |x . c| <= |c|_1.
-        bound = float((np.abs(centroids).sum(axis=1) - self._offsets).max())
-        self.step = 2.0 ** (math.frexp(bound * self.room)[1] - 50)
-        self.most = 2.0**51 * self.step / self.room if self.step <= _LARGEST_STEP else 0.0
-        self._codes = np.arange(k - 1.0, -1.0, -1.0) * (self.step / self.room)
-        # A look at every coordinate saves two additions per score; a whole array is added in half the time.
-        self._look_for_grid = not on_grid and 2 * d <= k and is_on_grid(centroids)
-        width = n_points if on_grid or self._look_for_grid else 1
-        self.on_grid = np.repeat((self._offsets + self._codes)[:, None], width, axis=1)
-
-    def best(self, points: FloatArray) -> tuple[LabelArray, FloatArray]:
-        """Of some points, not more than were announced."""
-        scores = self.scores if len(points) == self.scores.shape[1] else np.empty((len(self._codes), len(points)))
-        np.matmul(self._centroids, points.T, out=scores)
-        if self._look_for_grid and is_on_grid(points):
-            scores += self.on_grid[:, : len(points)]
+def _scored(points: npt.NDArray[np.generic], centroids: FloatArray) -> Iterator[tuple[slice, FloatArray, FloatArray]]:
+    """Chunks of points: which, their rows, and their scores (n, k), which the next chunk overwrites."""
+    k, d = centroids.shape
+    step = min(len(points), max(_MINIMUM_CHUNK, _CHUNK_SCORES // k), block_length(max(k, d)))
+    offsets = -0.5 * np.einsum("ij,ij->i", centroids, centroids)
+    # Of many short centroids, an addition to all scores costs more than a column of ones before the product.
+    with_ones = k >= max(_MANY, 2 * d)
+    factors = np.ascontiguousarray(np.vstack([centroids.T, offsets[None, :]]) if with_ones else centroids.T)
+    all_scores, extended = np.empty((step, k)), np.ones((step, d + 1) if with_ones else 0)
+    for start in range(0, len(points), max(1, step)):
+        rows = slice(start, start + step)
+        part = np.ascontiguousarray(points[rows], dtype=np.float64)
+        scores = all_scores[: len(part)]
+        if with_ones:
+            extended[: len(part), :-1] = part
+            np.matmul(extended[: len(part)], factors, out=scores)
         else:
-            # What is added to a number whose neighbours lie one step apart is rounded to steps.
-            rounding = 1.5 * 2.0**52 * self.step
-            scores += (self._offsets + rounding)[:, None]
-            scores -= rounding
-            scores += self._codes[:, None]
-        best = scores.max(axis=0)
-        if not np.abs(best).max() < self.most:
-            plain = points @ self._centroids.T + self._offsets
-            return plain.argmax(axis=1).astype(np.int32), plain.max(axis=1)
-        best /= self.step
-        whole = np.floor(best)
-        labels = (len(self._codes) - 1.0 - (best - whole) * self.room).astype(np.int32)
-        return labels, whole * self.step
+            np.matmul(part, factors, out=scores)
+            scores += offsets
+        yield rows, part, scores
 
 
 def cost_per_point(points: npt.ArrayLike, centroids: npt.ArrayLike) -> float:

@@ -22,8 +22,6 @@ _ROOT_TWO = math.sqrt(2.0)
 _PRIOR_CAUTION = 4.0
 # Sums of multiples of 2^-32 below it are exact in float64.
 _EXACT_SUM = 2.0**20
-# Rows times centres up to which all distances are computed at once.
-_FEW_DISTANCES = 1 << 16
 
 
 def triangle_size(n_features: int) -> int:
@@ -122,12 +120,7 @@ def nearest_projected(points: FloatArray, projection: FloatArray | None, centers
     All is on the grid and all sums are exact: each label is a function of its row and the centres alone, to the last
     bit. No projection measures distances in the space of the data.
     """
-    rows = project(points, projection)
-    if len(points) * len(centers) <= _FEW_DISTANCES:
-        # A client of a large cohort holds a few rows: to prepare a search would cost more than the distances.
-        scores = rows @ centers.T - 0.5 * np.einsum("ij,ij->i", centers, centers)
-        return np.asarray(scores.argmax(axis=1), dtype=np.int32)
-    return lloyd.nearest_labels(rows, centers)
+    return lloyd.nearest_labels(project(points, projection), centers)
 
 
 def clear_labels(points: FloatArray, projection: FloatArray | None, centers: FloatArray, margin: float) -> LabelArray:

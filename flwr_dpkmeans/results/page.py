@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from jinja2 import DictLoader, Environment, StrictUndefined
 from markupsafe import Markup
 from numpy.typing import NDArray
 
@@ -45,6 +44,8 @@ Table = tuple[str, Sequence[Sequence[str]], Sequence[str], Sequence[Sequence[int
 
 @lru_cache(maxsize=3)
 def _environment(form: str) -> Any:
+    from jinja2 import DictLoader, Environment, StrictUndefined
+
     def finished(value: object) -> object:
         """A value without control characters, and without what the form would take for more than text."""
         text = value if isinstance(value, Markup) else printable(value, _LONGEST)
