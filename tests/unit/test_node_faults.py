@@ -18,9 +18,15 @@ from types import SimpleNamespace
 
 import httpx
 import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
+from fastapi import HTTPException
 from flwr.proto.fleet_pb2 import ActivateNodeRequest, DeactivateNodeRequest, PullMessagesRequest
+from flwr.proto.node_pb2 import Node
+from flwr.supercore.date import now
 from flwr.supercore.protobuf.client import ProtobufClient
+from flwr.superlink.routers.fleet import node_auth
 from flwr.supernode.fleet_http_client import FleetHttpClient
+from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 from support.apps import app_files, packed
 from support.superlink_stand_in import UNKNOWN, StandIn, standing_in
 
@@ -625,3 +631,25 @@ def test_without_a_superlink_the_rest_is_looked_at(place: Place) -> None:
     assert found["clock"] == (NOTE, found["clock"][1])
     assert "not known" in found["clock"][1]
     assert {item for item, (verdict, _) in found.items() if verdict is WRONG} == {"superlink"}
+
+
+def test_flower_signs_the_time_of_a_request_and_not_what_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What THREATS says of recorded headers; if this fails, Flower has become better, and the page can say so."""
+    key, later = ec.generate_private_key(ec.SECP384R1()), now() + datetime.timedelta(seconds=310)
+    sent = httpx.Request("POST", "https://127.0.0.1/v1/fleet/send-node-heartbeat")
+    NodeAuthHttpInterceptor(key, key.public_key()).intercept(SimpleNamespace(request=sent), lambda _: None)  # type: ignore[arg-type,return-value]
+    state = SimpleNamespace(get_node_id_by_public_key=lambda _: 5)
+    monkeypatch.setattr(node_auth, "get_linkstate", lambda _: state)
+
+    def again(node: int) -> None:
+        asked = PullMessagesRequest(node=Node(node_id=node))
+        node_auth.authenticate_node(
+            SimpleNamespace(headers=sent.headers, state=SimpleNamespace(protobuf_request=asked))
+        )  # type: ignore[arg-type]
+
+    again(5)
+    with pytest.raises(HTTPException):
+        again(6)
+    monkeypatch.setattr(node_auth, "now", lambda: later)
+    with pytest.raises(HTTPException):
+        again(5)
