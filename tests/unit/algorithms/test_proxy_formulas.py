@@ -195,16 +195,17 @@ def test_counts_are_trusted_as_far_as_noise_does_not_explain_them(
     counts = np.array([2 * each + more * noise, each - more * noise, -0.5 * noise])
     points, found = proxy_rounds._with_known_points(setting, state, PROXIES_AT, counts, noise)
     assert points.tolist() == [*KNOWN.tolist(), PROXIES_AT[2].tolist()]
-    shift = trusted * more * noise
-    assert found == pytest.approx([each + shift / 2, each + shift / 2, each - shift, 0.0], abs=1e-4)
+    first, second = likely_weights(counts[:2], noise, 10_000.0, least=2.0, heard=3.0)
+    rows = (1.0 - trusted) * np.array([2 * each, each]) + trusted * np.array([first, second])
+    assert found == pytest.approx([rows[0] / 2, rows[0] / 2, rows[1], 0.0], abs=1e-4)
     beside = proxy_rounds._with_known_points(
         setting, state, PROXIES_AT, counts + np.array([0.0, 0.0, 4.5 * noise]), noise
     )[1]
     alone = likely_weights(np.array([4.0 * noise]), noise, 10_000.0, least=2.0, heard=3.0)
     assert beside[-1:].tolist() == alone.tolist()
     assert alone.item() == pytest.approx(380.0, abs=15.0)
-    far_less = proxy_rounds._with_known_points(setting, state, PROXIES_AT, counts - np.array([1e5, 0.0, 0.0]), noise)[1]
-    assert far_less[:2].tolist() == [0.0, 0.0]
+    far_less = proxy_rounds._with_known_points(setting, state, PROXIES_AT, np.array([-4.0, 70.0, 0.0]) * noise, noise)[1]
+    assert far_less[:2].max() < 0.1 * each  # believed at most as far as noise may explain, and not half of it on average
 
 
 def test_the_next_pass_is_drawn_around_points_and_proxies_that_were_heard(monkeypatch: pytest.MonkeyPatch) -> None:
