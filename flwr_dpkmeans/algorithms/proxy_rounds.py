@@ -346,8 +346,8 @@ def _with_known_points(
 ) -> tuple[Array, Array]:
     """Points to cluster and their weights: the server's own in the place of proxies that have some.
 
-    A proxy's likely count is averaged by precision with the number of rows that the server's points stand for, which is
-    worth as much as it agrees with all counts; its points share it, and move as the proxy does.
+    A proxy's noisy count is averaged by precision with the number of rows that the server's points stand for, which is
+    worth as much as it agrees with all counts; its points share what is likely then, and move as the proxy does.
     """
     proxies = state[PROXIES]
     known = in_proxy_space(state[SERVER_POINTS], state)
@@ -357,10 +357,11 @@ def _with_known_points(
     expected = n_known[has_known] * (setting.public.n_units / len(known))
     more = counts[has_known] - expected
     trusted = numerics.signal_share(math.fsum(np.square(more)) / len(more), noise)
+    both = expected + trusted * more
+    if trusted > 0.0:  # points that are unlike the rows may stand for none
+        both = _likely_weights(setting, both, math.sqrt(trusted) * noise)
     each = np.zeros(len(proxies))
-    # As far as points are not like the rows, their proxies may have none, as those elsewhere.
-    likely = _likely_weights(setting, counts[has_known], noise)
-    each[has_known] = round_to_grid(((1.0 - trusted) * expected + trusted * likely) / n_known[has_known])
+    each[has_known] = round_to_grid(both / n_known[has_known])
     elsewhere = _likely_weights(setting, counts[~has_known], noise)
     points = np.concatenate([known + (moved - proxies)[labels], moved[~has_known]])
     return _inside(points, state), np.concatenate([each[labels], elsewhere])

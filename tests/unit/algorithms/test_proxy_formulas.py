@@ -195,8 +195,9 @@ def test_counts_are_trusted_as_far_as_noise_does_not_explain_them(
     counts = np.array([2 * each + more * noise, each - more * noise, -0.5 * noise])
     points, found = proxy_rounds._with_known_points(setting, state, PROXIES_AT, counts, noise)
     assert points.tolist() == [*KNOWN.tolist(), PROXIES_AT[2].tolist()]
-    first, second = likely_weights(counts[:2], noise, 10_000.0, least=2.0, heard=3.0)
-    rows = (1.0 - trusted) * np.array([2 * each, each]) + trusted * np.array([first, second])
+    rows = np.array([2 * each, each]) + trusted * more * noise * np.array([1.0, -1.0])
+    if trusted:
+        rows = likely_weights(rows, math.sqrt(trusted) * noise, 10_000.0, least=2.0, heard=3.0)
     assert found == pytest.approx([rows[0] / 2, rows[0] / 2, rows[1], 0.0], abs=1e-4)
     beside = proxy_rounds._with_known_points(
         setting, state, PROXIES_AT, counts + np.array([0.0, 0.0, 4.5 * noise]), noise
