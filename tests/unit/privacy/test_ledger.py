@@ -287,7 +287,7 @@ def test_ledger_can_be_pickled(filled: Path) -> None:
 def test_missing_folder_does_not_start_an_empty_ledger(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="does not exist: make or mount it"):
         FileLedger(tmp_path / "unmounted" / "ledger")
-    with pytest.raises(ConfigurationError, match="is a folder"):
+    with pytest.raises(ConfigurationError, match="is no file"):
         FileLedger(tmp_path)
 
 
