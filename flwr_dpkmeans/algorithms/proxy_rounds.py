@@ -357,9 +357,10 @@ def _with_known_points(
     expected = n_known[has_known] * (setting.public.n_units / len(known))
     more = counts[has_known] - expected
     trusted = numerics.signal_share(math.fsum(np.square(more)) / len(more), noise)
-    both = expected + trusted * more
-    if trusted > 0.0:  # points that are unlike the rows may stand for none
-        both = _likely_weights(setting, both, math.sqrt(trusted) * noise)
+    both = np.maximum(expected + trusted * more, 0.0)
+    # Points that are unlike the rows may stand for none, where an average proxy's rows are to be told from none.
+    if trusted > 0.0 and expected.mean() >= setting.options.least_count * noise:
+        both = _likely_weights(setting, expected + trusted * more, math.sqrt(trusted) * noise)
     each = np.zeros(len(proxies))
     each[has_known] = round_to_grid(both / n_known[has_known])
     elsewhere = _likely_weights(setting, counts[~has_known], noise)

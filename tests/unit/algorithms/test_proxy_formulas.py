@@ -210,6 +210,21 @@ def test_counts_are_trusted_as_far_as_noise_does_not_explain_them(
     assert far_less[:2].max() < 0.01 * each  # the slab's own part of a count that is below zero
 
 
+@pytest.mark.parametrize(("noise", "likely"), [(2400.0, True), (2600.0, False)])
+def test_posterior_means_weigh_where_an_average_proxy_is_told_from_none(
+    noise: float, likely: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Proxies with points stand for 5,000 rows on average; two deviations of the noise are less, or more."""
+    _, state, setting = server_pass(1, clustered=[], monkeypatch=monkeypatch)
+    expected, more = np.array([20_000 / 3, 10_000 / 3]), np.array([2.0, -2.0]) * noise
+    counts = np.array([*(expected + more), 0.0])
+    rows = np.maximum(expected + 0.75 * more, 0.0)
+    if likely:
+        rows = likely_weights(expected + 0.75 * more, math.sqrt(0.75) * noise, 10_000.0, least=2.0, heard=3.0)
+    found = proxy_rounds._with_known_points(setting, state, PROXIES_AT, counts, noise)[1]
+    assert found[:3] == pytest.approx([rows[0] / 2, rows[0] / 2, rows[1]], abs=1e-4)
+
+
 def test_the_next_pass_is_drawn_around_points_and_proxies_that_were_heard(monkeypatch: pytest.MonkeyPatch) -> None:
     step, state, _ = server_pass(2, clustered=[], monkeypatch=monkeypatch)
     asked: list[tuple[Floats, Floats]] = []
