@@ -357,12 +357,12 @@ def _with_known_points(
     expected = n_known[has_known] * (setting.public.n_units / len(known))
     more = counts[has_known] - expected
     trusted = numerics.signal_share(math.fsum(np.square(more)) / len(more), noise)
-    both = np.maximum(expected + trusted * more, 0.0)
+    both = expected + trusted * more
     # Points that are unlike the rows may stand for none, where an average proxy's rows are to be told from none.
     if trusted > 0.0 and expected.mean() >= setting.options.least_count * noise:
-        both = _likely_weights(setting, expected + trusted * more, math.sqrt(trusted) * noise)
+        both = _likely_weights(setting, both, math.sqrt(trusted) * noise)
     each = np.zeros(len(proxies))
-    each[has_known] = round_to_grid(both / n_known[has_known])
+    each[has_known] = round_to_grid(np.maximum(both, 0.0) / n_known[has_known])
     elsewhere = _likely_weights(setting, counts[~has_known], noise)
     points = np.concatenate([known + (moved - proxies)[labels], moved[~has_known]])
     return _inside(points, state), np.concatenate([each[labels], elsewhere])

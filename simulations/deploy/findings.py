@@ -30,12 +30,10 @@ LEAST_DAYS = 30
 LEAST_FREE = 100 * 2**20
 """Bytes on the disks of ledger, results and home: files and log of a run take some 5 MB, an unpacked app as much, and
 a disk that fills up ends a run after it was charged."""
-_PAIR = re.compile(r"""\S+?=('[^']*'|"[^"]*"|\S+)""")
-"""A key with its value, as Flower finds them in a text."""
-
-
 LEAST_FILES = 1000
 """More than an unpacked app and its bytecode, and the files of a run."""
+_PAIR = re.compile(r"""\S+?=('[^']*'|"[^"]*"|\S+)""")
+"""A key with its value, as Flower finds them in a text."""
 
 
 class Verdict(StrEnum):
