@@ -11,6 +11,7 @@ the only reduction (the norm of a step) does not depend on the order of summatio
 
 from __future__ import annotations
 
+import copy
 import enum
 import math
 import os
@@ -235,12 +236,19 @@ def sum_by_label(points: FloatArray, labels: LabelArray, n_rows: int) -> FloatAr
     if n_rows * n_points <= _SMALL_MATRIX:
         chosen = (labels == np.arange(n_rows)[:, None]).astype(np.float64)
         return np.asarray(chosen @ points, dtype=np.float64)
+    chosen = copy.copy(_one_each(n_rows, n_points))
+    chosen.indices = labels.astype(np.int32, copy=False)
+    sums: FloatArray = chosen @ points
+    return sums
+
+
+@lru_cache(maxsize=4)
+def _one_each(n_rows: int, n_points: int) -> Any:
+    """A sparse matrix whose column i says in which row point i is summed: making one costs as much as a product."""
     from scipy.sparse import csc_array
 
-    # A sparse matrix with one entry per column: column i says in which row point i is summed.
-    starts = np.arange(n_points + 1, dtype=np.int32)
-    sums: FloatArray = csc_array((np.ones(n_points), labels, starts), shape=(n_rows, n_points)) @ points
-    return sums
+    places, starts = np.zeros(n_points, dtype=np.int32), np.arange(n_points + 1, dtype=np.int32)
+    return csc_array((np.ones(n_points), places, starts), shape=(n_rows, n_points))
 
 
 # -- clipping, and the next centroids ---------------------------------------------------------------------------------
