@@ -120,7 +120,7 @@ def real(default: Any, low: float, high: float, example: str, about: str) -> Any
         if number is None or not low < number < high:
             given = value if number is None else number
             least = f"greater than {low:g}" if low >= 0.0 else "of at least 0"
-            bound = least if math.isinf(high) else f"between {low:g} and {high:g}"
+            bound = least if math.isinf(high) else f"strictly between {low:g} and {high:g}"
             raise invalid(name, given, f"a finite number {bound}", f"give {example}")
         return number
 

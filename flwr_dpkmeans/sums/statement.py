@@ -198,7 +198,9 @@ def build_report(
     """
     settings = plan.settings
     events = plan.events([index for index, _ in attempts])
-    warnings = why_not_private(plan) or plan_cautions(plan)
+    # An experiment that protects nobody has the same noise: only what is said of the guarantee does not hold for it.
+    reasons = why_not_private(plan)
+    warnings = (*reasons, *plan.task.cautions(plan)) if reasons else plan_cautions(plan)
     report = PrivacyReport(
         is_private=plan.is_private,
         epsilon=run_epsilon(plan, attempts),

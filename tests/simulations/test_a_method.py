@@ -178,7 +178,7 @@ def test_an_option_that_it_does_not_have_is_refused_on_ray(
     completed = superlink.run(config, nodes=2, app=package, paths=(PROJECT, package))
     # Flower tells of the failed run by a traceback of its own, after the sentence.
     said = completed.stdout.partition("Traceback")[0]
-    assert "pull is 3.0, but it must be a finite number between 0 and 1" in said
+    assert "pull is 3.0, but it must be a finite number strictly between 0 and 1" in said
     # Of a run that was refused there is how it ended, and no result.
     assert {path.name for path in (tmp_path / "out").glob("*/*")} == {"progress.json", "log.jsonl"}
 

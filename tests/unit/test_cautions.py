@@ -141,6 +141,10 @@ def test_exact_and_seeded_runs_say_why_they_protect_nobody_and_nothing_of_their_
     assert "adds no noise" in sentence
     [sentence] = warnings_of(uniform_parts(20_000), noise="seeded", random_state=1, epsilon=50.0)
     assert "seeded generator" in sentence
+    # What is said against the result is true of the same noise from a seed.
+    [seeded, noisy] = warnings_of(uniform_parts(20_000), noise="seeded", random_state=1, epsilon=1e-6, max_iter=1)[:2]
+    assert "seeded generator" in seeded
+    assert "the result is mostly noise" in noisy
 
 
 # -- what only the holder of the rows may know ---------------------------------------------------------------------

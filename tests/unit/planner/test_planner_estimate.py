@@ -146,7 +146,7 @@ def test_private_bounds_take_rounds_and_a_share_and_leave_no_units() -> None:
         ({"n": 2}, "n_examples is 2, but it must be an integer of at least 3: give 10000."),
         ({"d": 0}, "n_features is 0, but it must be an integer of at least 1: give 8."),
         ({"clients": 1}, "n_clients is 1, but it must be an integer of at least 2: give 5."),
-        ({"spread": 1.5}, "spread is 1.5, but it must be a finite number between 0 and 1: give 0.15."),
+        ({"spread": 1.5}, "spread is 1.5, but it must be a finite number strictly between 0 and 1: give 0.15."),
         ({"epsilon": -1.0}, "epsilon is -1.0, but it must be a finite number greater than 0: give 1.0."),
         ({"n_clusters": 20_000}, "n_examples is 10000, but 20000 clusters need at least as many rows"),
         ({"unit": "recrod"}, "unit is 'recrod', which is not known: did you mean 'record'?"),
