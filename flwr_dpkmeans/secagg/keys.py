@@ -72,8 +72,12 @@ def encode(values: NDArray[np.float64], fraction_bits: int = FRACTION_BITS) -> F
 
 
 def require_no_wrap(largest_sum: float, noise_scale: float, name: str, fraction_bits: int = FRACTION_BITS) -> None:
-    """Refuse a round whose sum plus 12 noise scales could leave the ring, by a `PlanError`."""
-    reach = (largest_sum + 12.0 * noise_scale) * float(2**fraction_bits)
+    """Refuse a round whose sum plus 91 standard deviations of noise could leave the ring, by a `PlanError`.
+
+    Twelve would do for the sum; what no source of noise draws (40 of a Gaussian, 128 / sqrt(2) of a Laplace variable)
+    must be refused here as well, and not by whoever draws it, when clients have been charged.
+    """
+    reach = (largest_sum + 91.0 * noise_scale) * float(2**fraction_bits)
     if not reach < HALF_RING:
         raise PlanError(
             f"the sum {name!r} could reach {reach:.3g} grid steps, but the ring wraps at {HALF_RING:.3g}: use fewer "
