@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import numbers
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -30,7 +31,7 @@ from numpy.typing import ArrayLike
 from flwr_dpkmeans.algorithms.array_sum import ArraySum
 from flwr_dpkmeans.data.bundled import BUNDLED, load_source_once
 from flwr_dpkmeans.data.partition import MIXTURE, MixtureClients, Partition, parse_sizes, partition_indices
-from flwr_dpkmeans.data.points import frame_columns
+from flwr_dpkmeans.data.points import as_array, frame_columns
 from flwr_dpkmeans.data.readers import is_clustered, whole_frame
 from flwr_dpkmeans.data.rows import Rows, Store
 from flwr_dpkmeans.data.schema import Encoded, Schema, schema_of
@@ -417,8 +418,8 @@ def client_app(
     load_data : callable
         ``load_data(context)`` returns this node's rows, (n_examples, n_features), ``schema.encode(table)``, or a
         `KMeansClient` that holds them.
-        Of a table of numbers, rows that are not finite are left out: were they an error, the server would see that one
-        is there. Results are written in the node's output folder (see `output_folder`).
+        Rows with a cell that is no finite number are left out: were they an error, the server would see that one is
+        there. Results are written in the node's output folder (see `output_folder`).
     mod : SecureAggregation
         The secure-aggregation mod; on by default.
 
@@ -450,11 +451,21 @@ def _client_of(data: ArrayLike | Encoded, folder: Path) -> KMeansClient:
         return KMeansClient(data.points, output_dir=folder, schema=data.schema)
     if isinstance(data, Rows):
         return KMeansClient(data, output_dir=folder)
-    array = np.asarray(data)
-    if array.dtype.kind != "f" or array.ndim != 2 or bool((kept := np.isfinite(array).all(axis=1)).all()):
+    array = as_array(data)
+    kept = np.ones(len(array) if array.ndim == 2 else 0, dtype=bool)
+    if array.ndim == 2 and array.dtype.kind == "f":
+        kept = np.isfinite(array).all(axis=1)
+    elif array.ndim == 2 and array.dtype.kind == "O":  # columns that differ in type, or gaps in whole numbers
+        kept = np.array([all(map(_is_finite, row)) for row in array], dtype=bool)
+    if kept.all():
         return KMeansClient(data, output_dir=folder)
-    logger.warning("left out rows with a value that is missing or infinite")
+    left = (logging.WARNING, "left out rows with a value") if kept.any() else (logging.ERROR, "every row has a value")
+    logger.log(left[0], "%s that is missing, infinite or no number", left[1])
     return KMeansClient(array[kept], output_dir=folder, feature_names=frame_columns(data))
+
+
+def _is_finite(cell: object) -> bool:
+    return isinstance(cell, numbers.Real | np.bool_) and abs(cell) <= sys.float_info.max  # which NaN is not
 
 
 # -- this project's own app -------------------------------------------------------------------------------------------
