@@ -452,20 +452,17 @@ def _client_of(data: ArrayLike | Encoded, folder: Path) -> KMeansClient:
     if isinstance(data, Rows):
         return KMeansClient(data, output_dir=folder)
     array = as_array(data)
-    kept = np.ones(len(array) if array.ndim == 2 else 0, dtype=bool)
-    if array.ndim == 2 and array.dtype.kind == "f":
-        kept = np.isfinite(array).all(axis=1)
-    elif array.ndim == 2 and array.dtype.kind == "O":  # columns that differ in type, or gaps in whole numbers
-        kept = np.array([all(map(_is_finite, row)) for row in array], dtype=bool)
-    if kept.all():
+    kind = array.dtype.kind if array.ndim == 2 else ""  # objects: columns differ in type, or have gaps
+    is_finite: Any = np.frompyfunc(_is_finite, 1, 1) if kind == "O" else np.isfinite
+    if kind not in ("f", "O") or (kept := is_finite(array).astype(bool).all(axis=1)).all():
         return KMeansClient(data, output_dir=folder)
-    left = (logging.WARNING, "left out rows with a value") if kept.any() else (logging.ERROR, "every row has a value")
-    logger.log(left[0], "%s that is missing, infinite or no number", left[1])
+    logger.warning("left out %s with a value that is no finite number", "rows" if kept.any() else "ALL rows, each")
     return KMeansClient(array[kept], output_dir=folder, feature_names=frame_columns(data))
 
 
 def _is_finite(cell: object) -> bool:
-    return isinstance(cell, numbers.Real | np.bool_) and abs(cell) <= sys.float_info.max  # which NaN is not
+    number: Any = cell if isinstance(cell, numbers.Real | np.bool_) else np.nan
+    return bool(number == number and abs(number) <= sys.float_info.max)
 
 
 # -- this project's own app -------------------------------------------------------------------------------------------

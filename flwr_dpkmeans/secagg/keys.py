@@ -72,10 +72,8 @@ def encode(values: NDArray[np.float64], fraction_bits: int = FRACTION_BITS) -> F
 
 
 def require_no_wrap(largest_sum: float, noise_scale: float, name: str, fraction_bits: int = FRACTION_BITS) -> None:
-    """Refuse a round whose sum plus 91 standard deviations of noise could leave the ring, by a `PlanError`.
-
-    Twelve would do for the sum; what no source of noise draws (40 of a Gaussian, 128 / sqrt(2) of a Laplace variable)
-    must be refused here as well, and not by whoever draws it, when clients have been charged.
+    """Refuse a round whose sum plus 91 deviations of noise could leave the ring, by a `PlanError`: noise that no source
+    draws (of which 128 Laplace scales, 91 deviations, leave it) must be refused before anybody is charged.
     """
     reach = (largest_sum + 91.0 * noise_scale) * float(2**fraction_bits)
     if not reach < HALF_RING:

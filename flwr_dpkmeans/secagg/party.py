@@ -184,10 +184,7 @@ class Party(ABC):
         return changed(self._with_boxes(request.boxes), phase=Phase.FINISHED)
 
     def forgotten(self) -> Self:
-        """The state of a run that is over, without what its ``repr`` leaves out, which is every secret.
-
-        Against whoever kept the run's messages, and gets hold of a node's memory later.
-        """
+        """The state without its secrets, all that ``repr`` leaves out: against who reads it when the run is over."""
         secrets = {one.name: getattr(self, one.name) for one in fields(self) if not one.repr}
         return changed(self, **{name: type(value)() for name, value in secrets.items()})
 
