@@ -156,7 +156,7 @@ HOLES: dict[str, Any] = {
     "columns of two types": pd.DataFrame({"a": [1.0, np.nan, np.inf, 0.5], "b": [True, False, True, True]}),
     "whole numbers": pd.DataFrame({"a": pd.array([1, None, None, 2], dtype="Int64"), "b": [1.0, 2.0, 3.0, 4.0]}),
     "objects": np.array([[1.0, 2], [None, 3], ["rare", 1.0], [0.5, np.bool_(True)]], dtype=object),
-    "a mask": np.ma.masked_array(np.ones((4, 2)), mask=[[0, 0], [1, 0], [1, 1], [0, 0]]),
+    "a mask": np.ma.masked_array(np.ones((4, 2)), mask=np.eye(4, 2, -1) > 0),
     "too large": [[1.0, 2.0], [10**400, 3], [-(10**400), 1], [0.5, 1.0]],
 }
 
