@@ -222,7 +222,7 @@ class KMeansTask(Task):
             parts = [] if n_features is None else moment_parts(1, n_features)
             blocks = divided(parts, settings.bounds_share, entire)
             name = " and ".join([COUNT] * counted + ["spreads"])
-            return (PlannedRound(name, PRELIMINARY_TRUST, (*count, *blocks)),)
+            return (PlannedRound(name, trust, (*count, *blocks)),)
 
         def histograms(name: str, n_bins: int, part: float) -> list[Block]:
             multiplier = entire / math.sqrt(settings.bounds_share * part)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import numbers
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -30,7 +31,7 @@ from numpy.typing import ArrayLike
 from flwr_dpkmeans.algorithms.array_sum import ArraySum
 from flwr_dpkmeans.data.bundled import BUNDLED, load_source_once
 from flwr_dpkmeans.data.partition import MIXTURE, MixtureClients, Partition, parse_sizes, partition_indices
-from flwr_dpkmeans.data.points import frame_columns
+from flwr_dpkmeans.data.points import as_array, frame_columns
 from flwr_dpkmeans.data.readers import is_clustered, whole_frame
 from flwr_dpkmeans.data.rows import Rows, Store
 from flwr_dpkmeans.data.schema import Encoded, Schema, schema_of
@@ -417,8 +418,8 @@ def client_app(
     load_data : callable
         ``load_data(context)`` returns this node's rows, (n_examples, n_features), ``schema.encode(table)``, or a
         `KMeansClient` that holds them.
-        Of a table of numbers, rows that are not finite are left out: were they an error, the server would see that one
-        is there. Results are written in the node's output folder (see `output_folder`).
+        Rows with a cell that is no finite number are left out: were they an error, the server would see that one is
+        there. Results are written in the node's output folder (see `output_folder`).
     mod : SecureAggregation
         The secure-aggregation mod; on by default.
 
@@ -450,11 +451,18 @@ def _client_of(data: ArrayLike | Encoded, folder: Path) -> KMeansClient:
         return KMeansClient(data.points, output_dir=folder, schema=data.schema)
     if isinstance(data, Rows):
         return KMeansClient(data, output_dir=folder)
-    array = np.asarray(data)
-    if array.dtype.kind != "f" or array.ndim != 2 or bool((kept := np.isfinite(array).all(axis=1)).all()):
+    array = as_array(data)
+    kind = array.dtype.kind if array.ndim == 2 else ""  # objects: columns differ in type, or have gaps
+    is_finite: Any = np.frompyfunc(_is_finite, 1, 1) if kind == "O" else np.isfinite
+    if kind not in ("f", "O") or (kept := is_finite(array).astype(bool).all(axis=1)).all():
         return KMeansClient(data, output_dir=folder)
-    logger.warning("left out rows with a value that is missing or infinite")
+    logger.warning("left out %s with a value that is no finite number", "rows" if kept.any() else "ALL rows, each")
     return KMeansClient(array[kept], output_dir=folder, feature_names=frame_columns(data))
+
+
+def _is_finite(cell: object) -> bool:
+    number: Any = cell if isinstance(cell, numbers.Real | np.bool_) else np.nan
+    return bool(number == number and abs(number) <= sys.float_info.max)
 
 
 # -- this project's own app -------------------------------------------------------------------------------------------

@@ -33,6 +33,7 @@ from flwr_dpkmeans.log import event, name_nodes, placed_logger
 from flwr_dpkmeans.node.ledger import lock
 from flwr_dpkmeans.secagg.keys import Ring
 from flwr_dpkmeans.secagg.messages import Stage
+from flwr_dpkmeans.secagg.party import Phase, changed
 from flwr_dpkmeans.sums.client import Memory
 from flwr_dpkmeans.sums.server import Answer
 from flwr_dpkmeans.sums.wire import MAX_BLOB_BYTES, Packet, Request, encode_request
@@ -100,7 +101,9 @@ def recall(context: Context) -> Memory | None:
 
 
 def remember(context: Context, memory: Memory) -> None:
-    """Replace the memory of this run, or of one before it, all of it at once."""
+    """Replace the memory of this run, or of one before it, all of it at once; with the result, its keys go."""
+    if memory.protocol.phase is Phase.FINISHED:
+        memory = changed(memory, protocol=memory.protocol.forgotten())
     # One record, put in place by one assignment, so that a crash leaves the old or the new memory.
     context.state[_MEMORY] = ConfigRecord(memory.pack())
 

@@ -72,8 +72,10 @@ def encode(values: NDArray[np.float64], fraction_bits: int = FRACTION_BITS) -> F
 
 
 def require_no_wrap(largest_sum: float, noise_scale: float, name: str, fraction_bits: int = FRACTION_BITS) -> None:
-    """Refuse a round whose sum plus 12 noise scales could leave the ring, by a `PlanError`."""
-    reach = (largest_sum + 12.0 * noise_scale) * float(2**fraction_bits)
+    """Refuse a round whose sum plus 91 deviations of noise could leave the ring, by a `PlanError`: noise that no source
+    draws (of which 128 Laplace scales, 91 deviations, leave it) must be refused before anybody is charged.
+    """
+    reach = (largest_sum + 91.0 * noise_scale) * float(2**fraction_bits)
     if not reach < HALF_RING:
         raise PlanError(
             f"the sum {name!r} could reach {reach:.3g} grid steps, but the ring wraps at {HALF_RING:.3g}: use fewer "

@@ -26,7 +26,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import Enum
 from functools import lru_cache
 from typing import Any, ClassVar, Self, TypeVar
@@ -182,6 +182,11 @@ class Party(ABC):
                 f"{did} round {self.round_index}, attempt {self.attempt}: it is late, replayed or of another run."
             )
         return changed(self._with_boxes(request.boxes), phase=Phase.FINISHED)
+
+    def forgotten(self) -> Self:
+        """The state without its secrets, all that ``repr`` leaves out: against who reads it when the run is over."""
+        secrets = {one.name: getattr(self, one.name) for one in fields(self) if not one.repr}
+        return changed(self, **{name: type(value)() for name, value in secrets.items()})
 
     def unblind(self, release: messages.Release, *, blinded: bool) -> AggregateVector:
         """Subtract the streams of the key authors in the sum from a release."""

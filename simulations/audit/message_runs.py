@@ -22,7 +22,7 @@ from flwr_dpkmeans.node.guard import NodeSettings
 from flwr_dpkmeans.node.ledger import MemoryLedger
 from flwr_dpkmeans.node.policy import IN_SIMULATION
 from flwr_dpkmeans.secagg.keys import FixedPointVector, Ring
-from flwr_dpkmeans.secagg.messages import Release, Stage, SumRequest
+from flwr_dpkmeans.secagg.messages import FinishRequest, Release, Stage, SumRequest
 from flwr_dpkmeans.secagg.party import Party, Phase
 from flwr_dpkmeans.sums.client import Memory
 from flwr_dpkmeans.sums.draft import build_algorithm
@@ -61,12 +61,15 @@ class Recorder:
     memories: dict[Place, dict[int, Memory]] = field(default_factory=dict)
     lost: set[Place] = field(default_factory=set)
 
-    def on_request(self, message: Message) -> None:
-        """Note a release on its way."""
+    def on_request(self, message: Message, context: Context) -> None:
+        """Note a release on its way; the last one is read at once, as its client forgets its keys with it."""
         body = decode_request(packet_of(message.content)).body
         release: Release | None = getattr(body, "release", None)
         if release is not None and release.values.size:
             self.releases[release.round_index, release.attempt] = release.values
+        memory = recall(context)
+        if isinstance(body, FinishRequest) and memory is not None:
+            self._read(replace(memory, protocol=memory.protocol.finish(body)))
 
     def on_reply(self, reply: Message, context: Context) -> list[Message]:
         """Note a masked vector, and what its client knows now."""
@@ -105,7 +108,7 @@ class _Watched(InProcessGrid):
 
     def deliver(self, message: Message) -> list[Message]:
         """See `InProcessGrid`."""
-        self.recorder.on_request(message)
+        self.recorder.on_request(message, self.contexts[message.metadata.dst_node_id])
         (reply,) = super().deliver(message)
         return self.recorder.on_reply(reply, self.contexts[message.metadata.dst_node_id])
 

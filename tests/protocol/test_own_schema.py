@@ -13,6 +13,7 @@ import pytest
 from support.messages import keys_messages, parse_failure
 from support.protocol_federation import all_bytes, grid_parts, small_config
 
+from flwr_dpkmeans.flower import client_app as flower_client
 from flwr_dpkmeans.flower.client_app import SecureAggregation, client_app, load_client
 from flwr_dpkmeans.flower.engines import InProcessGrid, Node
 from flwr_dpkmeans.flower.strategy import PrivateKMeans
@@ -149,3 +150,19 @@ def test_a_row_of_ones_own_array_that_is_not_finite_is_no_error(tmp_path: Path, 
         assert strategy.start(grid).confirmed
     with np.load(next((tmp_path / "0").rglob("centroids.npz"))) as archive:
         assert tuple(archive["feature_names"]) == names
+
+
+HOLES: dict[str, Any] = {
+    "columns of two types": pd.DataFrame({"a": [1.0, np.nan, np.inf, 0.5], "b": [True, False, True, True]}),
+    "whole numbers": pd.DataFrame({"a": pd.array([1, None, None, 2], dtype="Int64"), "b": [1.0, 2.0, 3.0, 4.0]}),
+    "objects": np.array([[1.0, 2], [None, 3], ["rare", 1.0], [0.5, np.bool_(True)]], dtype=object),
+    "a mask": np.ma.masked_array(np.ones((4, 2)), mask=np.eye(4, 2, -1) > 0),
+    "too large": [[1.0, 2.0], [10**400, 3], [-(10**400), 1], [0.5, 1.0]],
+}
+
+
+@pytest.mark.parametrize("kind", HOLES)
+def test_a_gap_in_ones_own_table_is_no_error_whatever_its_columns_are(kind: str, tmp_path: Path) -> None:
+    """The server would see that a row has one: failures of a table have a sentence of their own."""
+    assert flower_client._client_of(HOLES[kind], tmp_path).fit([], {"task": "describe"})[2]["n_features"] == 2
+    assert len(flower_client._client_of(HOLES[kind], tmp_path)._points) == 2

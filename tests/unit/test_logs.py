@@ -54,6 +54,7 @@ from flwr_dpkmeans.node.identity import Identity
 from flwr_dpkmeans.node.ledger import MemoryLedger
 from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.secagg.messages import Stage
+from flwr_dpkmeans.secagg.party import Party
 from flwr_dpkmeans.secagg.roster import Credential
 from flwr_dpkmeans.sums.local import FIRST_NODE_ID
 from flwr_dpkmeans.sums.wire import Request
@@ -410,7 +411,19 @@ def test_no_dataclass_prints_arrays_or_bytes_unless_it_may() -> None:
         assert kind.__name__ in SHOWN or "Callable" in str(fields(kind)) or shown <= SHOWN_FIELDS, (kind, shown)
 
 
-def test_what_a_client_holds_is_not_in_its_reprs() -> None:
+@pytest.mark.parametrize(("dropout", "n_clients"), [("retry", 3), ("recover", 6)])
+def test_a_client_forgets_its_keys_with_the_result(dropout: str, n_clients: int) -> None:
+    """Else whoever kept the run's messages, and reads a node's memory later, opens its vectors and all sums."""
+    federation = make_federation(grid_parts((20,) * n_clients))
+    federation.start(algorithm="lloyd", max_iter=1, dropout=dropout)
+    for context in federation.grid.contexts.values():
+        memory = recall(context)
+        assert memory is not None
+        assert not [each.name for each in fields(memory.protocol) if not each.repr and vars(memory.protocol)[each.name]]
+
+
+def test_what_a_client_holds_is_not_in_its_reprs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Party, "forgotten", lambda party: party)
     federation = make_federation(grid_parts((20, 20, 20)))
     federation.start(algorithm="lloyd", max_iter=2)
     memory = recall(federation.grid.contexts[FIRST_NODE_ID])

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from flwr_dpkmeans import ClientLevel, FederatedKMeans, Schema, federate
+from flwr_dpkmeans import ClientLevel, DPKMeans, FederatedKMeans, Schema, federate
 from flwr_dpkmeans.algorithms.standard_scale import moments_of
 from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.errors import ConfigurationError
@@ -74,6 +74,13 @@ def test_spreads_follow_the_rows_and_their_price_is_in_the_report() -> None:
         assert any("private spreads that are listed below" in one for one in km.privacy_.assumptions)
     counted = fitted(epsilon=1.0, n_examples="private")
     assert counted.privacy_.releases[0].round_name == "count and spreads"
+
+
+def test_spreads_of_one_table_have_its_holders_noise_once() -> None:
+    """There is nobody to share it with: of two shares there was twice the variance, and clients in the report."""
+    report = DPKMeans(3, epsilon=500.0, noise="seeded", random_state=1, bounds=SCHEMA).fit(ROWS).privacy_
+    assert {line.trust for line in report.releases} == {"curator"}
+    assert "clients" not in report.guarantee
 
 
 def test_a_spread_that_noise_hides_is_named() -> None:

@@ -17,7 +17,8 @@ from support.recovery_federation import RecoveryFederation
 from flwr_dpkmeans.errors import BudgetError, ConfigurationError, PlanError, ProtocolError, RefusalError
 from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.options import parse_config
-from flwr_dpkmeans.privacy.release import Block, ExactRelease, NoiseShape, Norm, PrivacyUnit, Sensitivity
+from flwr_dpkmeans.privacy.noise import SecureNoise
+from flwr_dpkmeans.privacy.release import Block, ExactRelease, NoiseShape, Norm, PrivacyUnit, Sensitivity, draw_noise
 from flwr_dpkmeans.secagg.messages import MAX_BOXES, NO_ROUND, pack_boxes, unpack_boxes
 from flwr_dpkmeans.sums import client, draft, neighbours, server
 from flwr_dpkmeans.sums.neighbours import _share_of_bound, check_sensitivity
@@ -170,6 +171,20 @@ def test_sums_have_room_for_all_rows_of_all_clients(
     block = Block("sums", (2,), because, NoiseShape.GAUSSIAN, 3.0, 0.25)
     draft._check_round(plan, PlannedRound("r", "oblivious", (block,)))
     assert asked == [(0.25 * rows * 3, 6.0, "sums", plan.fraction_bits)]
+
+
+@pytest.mark.parametrize(("noise", "norm"), [(NoiseShape.GAUSSIAN, Norm.L2), (NoiseShape.LAPLACE, Norm.L1)])
+def test_noise_that_no_source_draws_is_refused_before_anybody_is_charged(noise: NoiseShape, norm: Norm) -> None:
+    """Under trust oblivious the server draws it when clients have charged the round."""
+    plan, drawn = final_plan(), 0
+    for power in np.arange(36.0, 48.0, 0.125):
+        block = Block("counts", (2,), Sensitivity(norm, 1.0, PrivacyUnit.RECORD, "so"), noise, 2.0**power, 0.0)
+        try:
+            draft._check_round(plan, PlannedRound("r", "oblivious", (block,)))
+        except PlanError:
+            continue
+        drawn += draw_noise([block], SecureNoise(), plan.fraction_bits).size
+    assert 0 < drawn < 2 * 96
 
 
 def test_noise_of_less_than_a_step_and_too_long_rounds_are_refused() -> None:
