@@ -502,6 +502,9 @@ def _query_blocks(url: str, query: str) -> Iterator[RawTable]:
             import sqlalchemy
 
             engine = sqlalchemy.create_engine(url)
+            file = engine.url.database if engine.dialect.name == "sqlite" else None
+            if file and not file.startswith((":memory:", "file:")):
+                Path(file).stat()  # SQLite would make it, and a node leave an empty one behind
             with engine.connect().execution_options(stream_results=True) as connection:
                 found = connection.execute(sqlalchemy.text(query))
                 names = list(found.keys())

@@ -86,16 +86,17 @@ def _read(site: Site) -> ClientResult:
             f"{site.folder.name} has no result (nothing is below {site.results}): look at the server's lines above and "
             f"at {site.folder / 'log'}."
         )
-    with np.load(path) as arrays:
-        centroids = np.array(arrays["centroids"], dtype=np.float64)
+    centroids, said = digest(path)
     report = json.loads((path.parent / REPORT_FILE).read_text())
     # Each says of itself who it is and when it was done.
     report.pop("provenance", None)
-    return ClientResult(site, centroids, report, _digest(centroids, path))
+    return ClientResult(site, centroids, report, said)
 
 
-def _digest(centroids: NDArray[np.float64], path: Path) -> str:
-    """Of the numbers alone: files hold times."""
+def digest(path: Path) -> tuple[NDArray[np.float64], str]:
+    """A file's centroids, and the SHA-256 of the numbers alone: files hold times."""
+    with np.load(path) as arrays:
+        centroids = np.array(arrays["centroids"], dtype=np.float64)
     if centroids.ndim != 2 or not np.isfinite(centroids).all():
         raise DeploymentError(f"{path} holds no centroids (its shape is {centroids.shape}): look at the node's log.")
-    return hashlib.sha256(np.ascontiguousarray(centroids, dtype="<f8").tobytes()).hexdigest()
+    return centroids, hashlib.sha256(np.ascontiguousarray(centroids, dtype="<f8").tobytes()).hexdigest()

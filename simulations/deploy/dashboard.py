@@ -93,22 +93,25 @@ def _summed(kind: Any, name: str, about: str, label: str, amounts: Iterable[tupl
 # -- a server's runs --------------------------------------------------------------------------------------------------
 
 
-def _runs(folder: Path) -> list[RunProgress]:
-    """What is known of the newest runs."""
-    return [read_progress(place) for place in runs_below(folder)[:_MOST_RUNS]]
+def _runs(folder: Path, most: int | None = None) -> list[RunProgress]:
+    """What is known of the newest runs, or of all."""
+    return [read_progress(place) for place in runs_below(folder)[:most]]
 
 
 def server_page(folder: Path) -> str:
     """All runs, and more of those under way and of the newest."""
     if not folder.is_dir():
         raise ConfigurationError(f"{folder} is no folder: give a server's, or that of its runs.")
-    runs = _runs(folder)
+    runs = _runs(folder, _MOST_RUNS)
     shown = [run for place, run in enumerate(runs) if run.outcome is Outcome.RUNNING or place == 0]
     return rendered("live.j2", HTML, place=folder, now=utc_now(), seconds=_SECONDS, runs=runs, shown=shown)
 
 
 def server_metrics(folder: Path) -> Iterator[Metric]:
-    """Numbers over all runs; none of them is taken from rows or from what was released."""
+    """Numbers over all runs; none of them is taken from rows or from what was released.
+
+    Without the oldest runs, counters would fall with each new one, which Prometheus takes for a restart.
+    """
     runs, counter, gauge = _runs(folder), CounterMetricFamily, GaugeMetricFamily
     trips = [trip for run in runs for trip in run.trips]
     silent = [pair for run in runs for pair in (("late", len(run.late)), ("left out", len(run.missing)))]

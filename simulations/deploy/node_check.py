@@ -388,8 +388,8 @@ class NodeCheck:
 
     def _data(self) -> str:
         options, table = self.options, self.table
-        if not options.query and not self.cluster:
-            require_secret(Path(options.data_path))
+        if options.data_file:
+            require_secret(options.data_file)
         source = "the database" if options.query else options.data_path  # a URL may hold a password
         n_rows = self.cluster.count() if self.cluster else len(table.points)
         if not n_rows:

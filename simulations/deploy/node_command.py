@@ -86,9 +86,18 @@ def _node(path: Path, *, start: bool, apps: bool = False, eager: bool = False, d
         if dry:
             print(shlex.join(command))
             return 0
+        _leave_no_core()
         # No process in between: signals, exit codes and systemd meet Flower's program itself.
         os.execve(command[0], command, environment)
     return 1 if wrong else 0
+
+
+def _leave_no_core() -> None:
+    """A node or an app that crashes would leave its memory on the disk: rows, masks and keys."""
+    with contextlib.suppress(ImportError):  # Windows
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
 def _wait(options: NodeOptions, *, apps: bool) -> None:

@@ -30,9 +30,18 @@ def _located(path: Path, info: ValidationInfo) -> Path:
     return Path(os.path.abspath(Path(info.context or "") / path))
 
 
+_SQLITE = re.compile(r"(sqlite(?:\+\w+)?:///)((?!:memory:|file:)[^?]+)(.*)")
+
+
+def located_source(source: str, folder: Path) -> str:
+    """A file's path, or a database's URL; SQLite by itself looks in the folder that a program was started in."""
+    if found := _SQLITE.fullmatch(source):
+        return found[1] + os.path.abspath(folder / found[2]) + found[3]
+    return source if "://" in source else os.path.abspath(folder / source)
+
+
 def _source(source: str, info: ValidationInfo) -> str:
-    """A file's path, or a database's URL."""
-    return source if "://" in source else str(_located(Path(source), info))
+    return located_source(source, Path(info.context or ""))
 
 
 LocalPath = Annotated[Path, Field(strict=False), AfterValidator(_located)]
@@ -153,6 +162,12 @@ class NodeOptions(SettingsFile):
         if is_database and re.search("(?i):[^/@]+@|(password|pwd)=", self.data_path):
             raise ValueError("data-path holds a password, which `ps` shows to all users here: see PGPASSFILE")
         return self
+
+    @property
+    def data_file(self) -> Path | None:
+        """The file or folder of this machine that has the rows, if one has them: also that of an SQLite database."""
+        found = _SQLITE.fullmatch(self.data_path)
+        return Path(found[2] if found else self.data_path) if found or "://" not in self.data_path else None
 
     @property
     def data_name(self) -> str:

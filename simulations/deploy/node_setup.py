@@ -22,7 +22,7 @@ from simulations.deploy.certificates import write_node_key
 from simulations.deploy.findings import HOST, NoteError, require_free, require_proposed, require_writable
 from simulations.deploy.invitation import Invitation
 from simulations.deploy.node_check import NodeCheck
-from simulations.deploy.node_options import NodeOptions
+from simulations.deploy.node_options import NodeOptions, located_source
 from simulations.own_table import open_table
 
 SETTINGS_FILE = "node.toml"
@@ -64,9 +64,9 @@ def init(given: argparse.Namespace) -> Path:
     except BaseException:
         shutil.rmtree(new)
         raise
-    if not (given.query or is_clustered(given.data)) and (mode := Path(given.data).stat().st_mode) & 0o007:
+    if (data := looks.options.data_file) and (mode := data.stat().st_mode) & 0o007:
         with contextlib.suppress(OSError):  # `check` asks for it, too
-            Path(given.data).chmod(mode & ~0o007)
+            data.chmod(mode & ~0o007)
     return folder / SETTINGS_FILE
 
 
@@ -81,7 +81,7 @@ def _settings(given: argparse.Namespace, invitation: Invitation) -> dict[str, An
         "root_certificates": "ca.crt",
         "key": "key",
         "home": "home",
-        "data_path": given.data if given.query or is_clustered(given.data) else str(Path(given.data).absolute()),
+        "data_path": located_source(given.data, Path.cwd()),
         "data_id": given.name,
         "policy": "policy.toml",
         "ledger": "ledger/ledger.jsonl",

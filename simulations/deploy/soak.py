@@ -29,6 +29,8 @@ import numpy as np
 
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.node.ledger import RESULT_TAKEN, LedgerEntry
+from flwr_dpkmeans.results.writer import CENTROIDS_FILE
+from simulations.deploy.collected import digest
 from simulations.deploy.findings import flower_environment, program, search_path
 from simulations.deploy.ledger_report import inspect_ledger
 from simulations.deploy.run_command import listed_runs
@@ -54,7 +56,7 @@ int clock_gettime(clockid_t which, struct timespec *now) {
 _RUN_SECONDS, _BACK_SECONDS, _QUIET_SECONDS = 400.0, 120.0, 30.0
 _KINDS = (
     *("kill_node", "end_node", "kill_superlink", "kill_server", "kill_serverapp", "kill_clientapp", "pause_node"),
-    *("step_clock", "other_version", "stop", "two_at_once", "full_disk"),
+    *("lose_node", "step_clock", "other_version", "stop", "two_at_once", "full_disk"),
 )
 _SHARE_CALM = 3
 """One run in so many is not disturbed: it has to work whatever came before."""
@@ -205,6 +207,16 @@ class Federation:
         self.start(name)
         self.wait_for(name)
 
+    def lose_node(self, run: Run) -> None:
+        """As soon as it is charged, so that the others recover its masks; it comes back after the run."""
+        name, end = self.rng.choice(self.names), time.monotonic() + _BACK_SECONDS
+        ledger = self.folder / name / "ledger" / "ledger.jsonl"
+        while not (ledger.exists() and f"{run.run_ids[-1]}/" in ledger.read_text()) and time.monotonic() < end:
+            time.sleep(0.05)
+        run.done.append(f"SIGKILL {name}, which stays away")
+        self.nodes[name].kill()
+        self.nodes[name].wait()
+
     def end_node(self, run: Run) -> None:
         """As systemd restarts it."""
         self.kill_node(run, signal.SIGTERM)
@@ -332,13 +344,14 @@ class Federation:
         start = time.monotonic()
         more = self.rng.choice(("", "cohort.min-clients=2"))
         if len(self.names) >= _FEWEST_FOR_RECOVERY:
-            more += self.rng.choice((" cohort.dropout='recover'", " cohort.dropout='retry'"))
+            recover = " cohort.dropout='recover'"
+            more += recover if kind == "lose_node" else self.rng.choice((recover, " cohort.dropout='retry'"))
         run.done += more.split()
         if kind == "other_version":
             self.other_version(run)
         with self._asked(run, more):
             if kind != "other_version" and run.run_ids:
-                time.sleep(0.0 if kind in ("full_disk", "calm") else self.rng.uniform(0.0, self.moment))
+                time.sleep(0.0 if kind in ("full_disk", "calm", "lose_node") else self.rng.uniform(0.0, self.moment))
                 getattr(self, kind)(run)
         for name, node in [*self.nodes.items()]:
             self._limit(name, resource.RLIM_INFINITY)
@@ -353,6 +366,7 @@ class Federation:
             self.moment = 0.8 * run.seconds
         self._look_at_runs(run)
         self._look_at_ledgers(run)
+        self._look_at_results(run)
         self._look_at_rest(run)
         return run
 
@@ -403,6 +417,13 @@ class Federation:
         has_result = any(one.attempt == RESULT_TAKEN for one in entries)
         if status == "completed" and run.kind in ("calm", "two_at_once", "other_version") and not has_result:
             yield "the run completed, and the ledger has no result of it"
+
+    def _look_at_results(self, run: Run) -> None:
+        """Whoever has a result has the same one, bit by bit, however many were lost on its way."""
+        for run_id, status in zip(run.run_ids, run.statuses, strict=False):
+            found = [*self.folder.glob(f"*/results/run-{run_id}/client-*/{CENTROIDS_FILE}")]
+            if len({digest(path)[1] for path in found}) != (1 if found or status == "completed" else 0):
+                run.faults.append(f"{len(found)} results of {run_id}, which {status}, are not the same")
 
     def _look_at_rest(self, run: Run) -> None:
         """Processes, files, descriptors and memory, once what ends by itself has ended."""
@@ -535,7 +556,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--kinds", nargs="+", help="what may happen (default: everything)")
     given = parser.parse_args(arguments)
     federation = Federation(given.folder, given.app, given.nodes, given.seed, given.other)
-    kinds = given.kinds or [kind for kind in _KINDS if kind != "step_clock" or federation.clocks]
+    cannot = {"step_clock": not federation.clocks, "lose_node": given.nodes < _FEWEST_FOR_RECOVERY}
+    kinds = given.kinds or [kind for kind in _KINDS if not cannot.get(kind)]
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     os.environ["PATH"] = search_path()
     try:

@@ -22,6 +22,7 @@ from flwr_dpkmeans.flower.progress import PROGRESS_FILE, Notice, kept
 from flwr_dpkmeans.flower.strategy import PrivateKMeans
 from flwr_dpkmeans.node.ledger import FileLedger, LedgerEntry
 from flwr_dpkmeans.node.policy import ClientPolicy
+from simulations.deploy import dashboard
 from simulations.deploy.dashboard import node_metrics, node_page, server_metrics, server_page, site
 
 ALLOWED = {
@@ -110,7 +111,7 @@ def test_the_servers_page_says_who_is_there_and_why_a_run_ended(tmp_path: Path) 
     assert "run-11/progress.json cannot be read" in client(tmp_path).get("/").text
 
 
-def test_metrics_count_runs_round_trips_and_refusals(tmp_path: Path) -> None:
+def test_metrics_count_runs_round_trips_and_refusals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run(tmp_path, grid_parts((20, 20, 20)), run_id=11)
     with pytest.raises(DPKMeansError):
         run(tmp_path, grid_parts((20, 20)), run_id=12, policies={3: ClientPolicy(max_epsilon_per_run=0.5)})
@@ -135,6 +136,10 @@ def test_metrics_count_runs_round_trips_and_refusals(tmp_path: Path) -> None:
         ("dpkmeans_refusals", "RefusalError"): 1,
     }
     assert found["dpkmeans_bytes", "received"] > 3 * 2 * 3 * 3 * 8
+    # A counter that forgets the oldest runs falls, which is a restart to Prometheus.
+    monkeypatch.setattr(dashboard, "_MOST_RUNS", 1)
+    assert numbers(client(tmp_path).get("/metrics").text, ALLOWED) == found
+    assert client(tmp_path).get("/").text.count('<th scope="row">1') == 1
 
 
 @pytest.mark.parametrize(("trust", "algorithm"), [("oblivious", "fastlloyd"), ("central", "glloyd")])

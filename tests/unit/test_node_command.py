@@ -58,6 +58,8 @@ def started(monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
         raise Started
 
     monkeypatch.setattr(node_command.os, "execve", execve)
+    if sys.platform != "win32":
+        monkeypatch.setattr("resource.setrlimit", lambda which, limits: seen.update(limit=(which, limits)))
     return seen
 
 
@@ -262,6 +264,7 @@ def test_a_node_has_a_schema_and_a_database_of_its_own(
     assert "s3cret" not in line
     with pytest.raises(Started):
         main(["node", "start", str(file)])
+    assert sys.platform == "win32" or started["limit"] == (importlib.import_module("resource").RLIMIT_CORE, (0, 0))
     command = started["command"]
     assert isinstance(command, list)
     # No word of it is in the command line, which `ps` shows to everybody.

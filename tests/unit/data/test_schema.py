@@ -323,8 +323,12 @@ def test_a_database_that_does_not_answer_tells_nothing(tmp_path: Path, schema: S
     url = f"sqlite:///{tmp_path}/none.db?password=s3cret"
     for layout, said in (
         (Layout(), "'query' does not say"),
+        (Layout(query="SELECT 's3cret' FROM no"), "FileNotFoundError"),
         (Layout(query="SELECT 's3cret' FROM no"), "OperationalError"),
     ):
+        if said == "OperationalError":
+            assert not (tmp_path / "none.db").exists()
+            sqlite3.connect(tmp_path / "none.db").close()
         with pytest.raises(DataError, match=said) as error:
             load_by_schema(url, schema, layout)
         assert "s3cret" not in str(error.value)
