@@ -105,6 +105,14 @@ class _PrivateClustering(
     n_examples: int | str | PrivateCount | None = None
     evaluation: str | Evaluation | ExactEvaluation | None = None
 
+    def __new__(cls, *_: Any, **arguments: Any) -> Self:
+        """Say of an unknown argument where it has gone; all others are the fields."""
+        for name in arguments.keys() - set(cls._get_param_names()):
+            if name in FederatedKMeans._get_param_names():
+                raise ConfigurationError(f"{name} is an argument of FederatedKMeans alone: leave it out for one table.")
+            raise moved(name, arguments[name])
+        return object.__new__(cls)
+
     def set_params(self, **params: Any) -> Self:
         """Set parameters; those of an object by ``algorithm__alpha``, which turns a short form into the object."""
         nested = {name: value for name, value in params.items() if "__" in name}
@@ -471,12 +479,6 @@ class FederatedKMeans(_PrivateClustering):
     engine: str = "inprocess"
     cohort: Cohort | None = None
 
-    def __new__(cls, *_: Any, **arguments: Any) -> Self:
-        """Say of an unknown argument where it has gone; all others are the fields."""
-        for name in arguments.keys() - set(cls._get_param_names()):
-            raise moved(name, arguments[name])
-        return object.__new__(cls)
-
     def fit(
         self,
         X: Any = None,
@@ -611,6 +613,7 @@ class FederatedKMeans(_PrivateClustering):
 
 
 FederatedKMeans.__signature__ = signature(FederatedKMeans().__init__)  # type: ignore[misc]
+DPKMeans.__signature__ = signature(DPKMeans().__init__)  # type: ignore[misc]
 """What editors show: the fields, not what `__new__` takes."""
 
 

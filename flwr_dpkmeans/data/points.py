@@ -40,7 +40,7 @@ def validate_points(points: object) -> NDArray[np.float64]:
         )
     if array.shape[1] == 0:
         raise DataError(f"X has 0 feature(s) (shape={array.shape}) while a minimum of 1 is required: add a column.")
-    labels = list(getattr(points, "column_names", ()) or getattr(points, "columns", range(array.shape[1])))
+    labels = column_labels(points) or range(array.shape[1])
     values = np.ascontiguousarray(_as_real(array, labels), dtype=np.float64)
     finite = np.isfinite(values)
     if not finite.all():
@@ -52,10 +52,15 @@ def validate_points(points: object) -> NDArray[np.float64]:
     return values
 
 
+def column_labels(points: object) -> list[Any]:
+    """Labels of a data frame's columns, whatever they are; none of an array's."""
+    # pyarrow's `columns` are their cells.
+    return list(getattr(points, "column_names", ()) or getattr(points, "columns", ()))
+
+
 def frame_columns(points: object) -> tuple[str, ...]:
     """Names of a data frame's columns, as scikit-learn reads them; empty for arrays and for numbered columns."""
-    # pyarrow's `columns` are their cells.
-    names = list(getattr(points, "column_names", ()) or getattr(points, "columns", ()))
+    names = column_labels(points)
     n_texts = sum(isinstance(name, str) for name in names)
     if 0 < n_texts < len(names):
         raise DataError(
@@ -131,8 +136,18 @@ def as_array(points: object) -> NDArray[Any]:
         plain = np.asarray(points.data)
         # Only numbers can be marked as missing; other types are refused afterwards in any case.
         return np.where(np.ma.getmaskarray(points), np.nan, plain) if plain.dtype.kind in "biuf" else plain
+    types = getattr(getattr(points, "schema", None), "types", "")  # pyarrow's
+    kinds = [str(kind).lower() for kind in np.atleast_1d(getattr(points, "dtypes", types))]
+    # Beside numbers polars makes numbers of them, in a unit that nobody named, and pyarrow cannot.
+    timed = [place for place, kind in enumerate(kinds) if kind.startswith(("date", "time", "duration"))]
+    if timed:
+        raise DataError(
+            f"the points have values in feature {(column_labels(points) or [0])[timed[0]]!r} of type "
+            f"{kinds[timed[0]]}, but all must be real numbers: turn it into a number in a unit of your own, or let a "
+            "schema read dates."
+        )
     if hasattr(points, "to_numpy"):
-        if any(str(kind) == "category" for kind in np.atleast_1d(getattr(points, "dtypes", ""))):
+        if "category" in kinds:
             points = points.astype(object)  # type: ignore[attr-defined]  # pandas makes its gaps the least integer
         return np.asarray(points.to_numpy())
     if hasattr(points, "toarray"):
@@ -161,7 +176,9 @@ def _as_real(array: NDArray[Any], labels: Sequence[object]) -> NDArray[Any]:
             "points.astype('float64')."
         )
     for label, column in zip(labels, array.T, strict=True):
-        if not all(isinstance(value, numbers.Real | np.bool_) for value in column):
+        # NumPy calls its time differences integers.
+        spans = any(isinstance(cell, np.timedelta64) for cell in column)
+        if spans or not all(isinstance(cell, numbers.Real | np.bool_) for cell in column):
             raise DataError(
                 f"the points have values in feature {label!r} which are no numbers, but all must be real numbers: "
                 "leave the feature out, encode it as numbers and fill in what is missing, or let a schema do so."
@@ -252,7 +269,7 @@ def read_ranges(value: Any) -> NamedRanges:
     if isinstance(value, Bounds):
         return NamedRanges(value.lower, value.upper)
     if hasattr(value, "columns"):
-        columns: dict[str, object] = {str(name): np.asarray(value[name]) for name in value.columns}
+        columns: dict[str, object] = {str(name): np.asarray(value[name]) for name in column_labels(value)}
         index = list(getattr(value, "index", ()))
         if "feature" not in columns and any(isinstance(name, str) for name in index):
             columns["feature"] = index

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from sklearn.utils.estimator_checks import check_estimator
 
 from flwr_dpkmeans import Cohort, DPKMeans, Evaluation, FederatedKMeans
-from flwr_dpkmeans.errors import PlanError, PrivacyWarning, RefusalError
+from flwr_dpkmeans.errors import ConfigurationError, PlanError, PrivacyWarning, RefusalError
 from flwr_dpkmeans.estimator import warn_once
 from flwr_dpkmeans.node.guard import NodeGuard, NodeSettings
 from flwr_dpkmeans.node.ledger import MemoryLedger
@@ -81,6 +81,20 @@ def test_what_is_found_privately_is_found(options: dict[str, Any]) -> None:
     assert report.epsilon <= report.epsilon_worst_case <= 8.0
     assert {line.trust for line in report.releases} == {"curator"}
     assert not [one for one in report.assumptions if "mask" in one or "server" in one]
+
+
+@pytest.mark.parametrize(
+    ("values", "text"),
+    [
+        ({"alpha": 0.6}, "alpha is an option of some algorithms: give algorithm=FastLloydOptions(alpha=0.6)."),
+        ({"trust": "central"}, "trust is an argument of FederatedKMeans alone: leave it out for one table."),
+        ({"epsilom": 1.0}, "there is no parameter 'epsilom': did you mean 'epsilon'?"),
+    ],
+)
+def test_an_unknown_argument_is_told_in_one_sentence(values: dict[str, Any], text: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        DPKMeans(3, **values)
+    assert str(caught.value) == text
 
 
 def test_labels_are_for_an_evaluation() -> None:

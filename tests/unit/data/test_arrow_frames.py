@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import time
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pyarrow as pa
 import pytest
 from support.flat import flat_estimator
 
+from flwr_dpkmeans.data.points import read_ranges, validate_points
 from flwr_dpkmeans.data.schema import Schema
 from flwr_dpkmeans.errors import DataError
 from flwr_dpkmeans.results.model import Model
@@ -95,3 +97,26 @@ def test_columns_are_matched_by_name_without_a_schema(make: Maker) -> None:
         centers(make(numbers), make(numbers.rename(columns={"mass": "weight"})))
     with pytest.raises(DataError, match="the first such feature is 'mass'"):
         centers(make(numbers), make(numbers.assign(mass=np.nan)))
+
+
+@pytest.mark.parametrize(
+    "make", [lambda frame: frame, pa.Table.from_pandas, _polars], ids=["pandas", "pyarrow", "polars"]
+)
+@pytest.mark.parametrize(
+    "cell", [pd.Timestamp("2020-01-01"), pd.Timedelta(1, "D"), time(6)], ids=["date", "span", "time"]
+)
+def test_dates_and_times_beside_numbers_are_no_numbers(make: Maker, cell: Any) -> None:
+    """polars made numbers of them, nanoseconds of a time: they were clustered, clipped, without a word."""
+    with pytest.raises(DataError, match=r"^the points have values in feature 'when'.* real numbers: .* schema"):
+        validate_points(make(FRAME[["age"]].assign(when=cell)))
+
+
+def test_time_differences_in_an_array_of_objects_are_no_numbers() -> None:
+    with pytest.raises(DataError, match="values in feature 0 which are no numbers"):
+        validate_points(np.array([[np.timedelta64(1, "D"), 2.0]], dtype=object))
+
+
+@pytest.mark.parametrize("make", [pa.Table.from_pandas, _polars], ids=["pyarrow", "polars"])
+def test_bounds_in_other_frames_are_read_by_name(make: Maker) -> None:
+    bounds = pd.DataFrame({"feature": ["b", "a"], "lower": [0.0, 1.0], "upper": [5.0, 6.0]})
+    assert read_ranges(make(bounds)) == read_ranges(bounds)
