@@ -25,9 +25,9 @@ from flwr_dpkmeans.algorithms.kmeans_task import DEFAULT_MAX_CLUSTERS
 from flwr_dpkmeans.algorithms.measure import COST_CURVE
 from flwr_dpkmeans.algorithms.naive_bayes import NaiveBayes, NaiveBayesOptions
 from flwr_dpkmeans.algorithms.server_points import is_private, squared_unit
-from flwr_dpkmeans.data.points import Bounds, frame_columns, validate_columns
+from flwr_dpkmeans.data.points import Bounds, column_labels, frame_columns, validate_columns
 from flwr_dpkmeans.data.schema import Encoded, schema_of
-from flwr_dpkmeans.errors import ConfigurationError, DataError, PrivacyWarning
+from flwr_dpkmeans.errors import ConfigurationError, DataError, PrivacyWarning, listed
 from flwr_dpkmeans.flower.engines import ENGINES, Federated, InOnePlace, Tables, federate, fit_in_one_place
 from flwr_dpkmeans.kmeans.lloyd import nearest_centroids, round_to_grid, row_blocks
 from flwr_dpkmeans.log import placed_logger
@@ -188,7 +188,7 @@ class _PrivateClustering(
 
     def _fit(self, tables: Tables, y: Any) -> None:
         config, server_points = self._config(self._given(), tables)
-        labels = self._labels(y, tables, config)
+        labels = self._classes(y, tables, config)
         if config.algorithm in NOT_FEDERATED:
             self._take(config, tables, fit_in_one_place(config, tables.parts))
         else:
@@ -247,6 +247,12 @@ class _PrivateClustering(
             has, was = ("does not have valid", "with") if fitted else ("has", "without")
             told = f"X {has} feature names, but {type(self).__name__} was fitted {was} feature names"
             warnings.warn(told, UserWarning, stacklevel=4)
+        own, labels = column_labels(X), list(getattr(self, "_labels", ()))
+        if labels and not fitted and len(own) == len(labels) and own != labels:
+            raise DataError(
+                f"X has the columns {listed(map(repr, own))}, but those of the fit are {listed(map(repr, labels))}: put "
+                "them in the same order, or make the names text, as in frame.columns.astype(str)."
+            )
         return _of_width(self, validate_columns(X, fitted))
 
     def _given(self) -> dict[str, Any]:
@@ -276,7 +282,7 @@ class _PrivateClustering(
         require_supported(config, has_server_data=has_server_data)
         return config, points
 
-    def _labels(self, y: Sequence[ArrayLike] | None, tables: Tables, config: Run) -> list[Labels] | None:
+    def _classes(self, y: Sequence[ArrayLike] | None, tables: Tables, config: Run) -> list[Labels] | None:
         """The clients' labels where an evaluation looks at them; otherwise whatever was given is left alone."""
         if config.evaluation is EvaluationKind.NONE or (y is None and config.n_classes == 0):
             return None
@@ -309,7 +315,7 @@ class _PrivateClustering(
         told = replace(report, warnings=report.warnings + local)
         self._adopt(RunResult.of(Model(*known), told, state, evaluation=self.evaluation_))
         self.cost_curve_: Array | None = state.extras.get(COST_CURVE)
-        self.n_iter_ = len(state.movements)
+        self.n_iter_, self._labels = len(state.movements), tables.labels
         self.history_ = _history(report, state.movements) if run else []
 
     def _adopt(self, result: RunResult) -> None:

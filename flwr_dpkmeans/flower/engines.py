@@ -28,6 +28,7 @@ from flwr_dpkmeans.algorithms.measure import EvaluationResult, read_evaluation
 from flwr_dpkmeans.algorithms.server_points import in_box, is_private, plan_bounds, resolve_bounds
 from flwr_dpkmeans.data.points import (
     Bounds,
+    column_labels,
     frame_columns,
     read_ranges,
     validate_columns,
@@ -231,6 +232,8 @@ class Tables:
     """What a schema made of each table, where there is one."""
     cautions: tuple[str, ...] = ()
     """Where it left out most rows of a party."""
+    labels: tuple[object, ...] = ()
+    """Of the columns of frames, also where they are no names: numbers, or levels of several."""
 
     @classmethod
     def of(cls, X: Any, argument: str = "X", groups: Any = None, schema: Schema | None = None) -> Tables:
@@ -264,7 +267,8 @@ class Tables:
         widths = sorted({part.shape[1] for part in parts})
         if len(widths) > 1:
             raise DataError(f"the clients' arrays have {widths} features, but all need the same columns.")
-        return cls(parts, orders[0], len(set(orders)) == 1, parties)
+        labels = next(filter(None, map(column_labels, given)), [])
+        return cls(parts, orders[0], len(set(orders)) == 1, parties, labels=tuple(labels))
 
     @classmethod
     def alone(cls, X: Any, schema: Schema | None = None) -> Tables:
@@ -272,7 +276,8 @@ class Tables:
         points, names, encoded = _one_table(X, schema)
         rows = np.arange(len(points))
         cautions = _cautions(["the table"], encoded)
-        return cls([points, points[:0]], names, True, ("0", "1"), (rows, rows[:0]), encoded, cautions)
+        labels = tuple(column_labels(X))
+        return cls([points, points[:0]], names, True, ("0", "1"), (rows, rows[:0]), encoded, cautions, labels)
 
     @classmethod
     def made(cls, load: Any, n_clients: Any, *others: Any) -> Tables:
@@ -308,7 +313,8 @@ class Tables:
         codes = codes[encoded[0].rows] if encoded else codes
         rows = np.split(np.argsort(codes, kind="stable"), np.cumsum(np.bincount(codes, minlength=len(parties)))[:-1])
         own = [points[places] for places in rows]
-        return cls(own, names, True, tuple(map(repr, parties)), tuple(rows), encoded, cautions)
+        labels = tuple(column_labels(X))
+        return cls(own, names, True, tuple(map(repr, parties)), tuple(rows), encoded, cautions, labels)
 
     @cached_property
     def total(self) -> int:
