@@ -100,7 +100,8 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _run(options: argparse.Namespace) -> None:
     """Run, print and write."""
-    require_seeds(options.seeds)
+    for seeds in (options.seeds, options.mixture_seeds, options.fastlloyd_seeds):
+        require_seeds(options.seeds if seeds is None else seeds)
     unknown = [name for name in options.variants if name not in VARIANTS]
     if unknown:
         raise ConfigurationError(f"variant is {unknown[0]!r}, which is not known: {nearest(unknown[0], VARIANTS)}")
@@ -116,15 +117,28 @@ def _run(options: argparse.Namespace) -> None:
     cells += _simulated(wanted, options, optima)
     found = [worth_of(variant, cells, sets, options.epsilons) for variant in variants]
     console = wide_console()
-    console.print(_summary_table(found, options.seeds))
+    console.print(_summary_table(found, seeds_said(options)))
     console.print(_epsilon_table(variants, cells, sets, options.epsilons))
     rows = [_row(cell, cells) for cell in cells]
     files = encoded_tables(NAME, vars(options), rows)
     summary = [_plain(worth, found[0]) for worth in found]
     plain = {"options": vars(options), "optima": optima, "summary": summary, "rows": rows}
     files[f"{NAME}.json"] = json.dumps(plain, indent=1, allow_nan=False).encode() + b"\n"
-    files[f"{NAME}.png"] = draw_ratios({w.variant: w.ratios for w in found}, options.epsilons, options.seeds)
+    files[f"{NAME}.png"] = draw_ratios({w.variant: w.ratios for w in found}, options.epsilons, seeds_said(options))
     write_files(Path(options.output), files)
+
+
+def seeds_said(options: argparse.Namespace) -> str:
+    """Numbers of seeds, for titles.
+
+    Examples
+    --------
+    >>> seeds_said(argparse.Namespace(seeds=4, mixture_seeds=1, fastlloyd_seeds=None))
+    '4 seeds, mixtures 1'
+    """
+    others = {"mixtures": options.mixture_seeds, "FastLloyd": options.fastlloyd_seeds}
+    said = [f"{name} {number}" for name, number in others.items() if number and number != options.seeds]
+    return ", ".join([f"{options.seeds} seed{'s' if options.seeds > 1 else ''}", *said])
 
 
 def data_sets(options: argparse.Namespace) -> list[DataSet]:
@@ -176,10 +190,11 @@ def _simulated(
     wanted: Sequence[tuple[DataSet, str]], options: argparse.Namespace, optima: Mapping[str, float]
 ) -> list[Cell]:
     """Run all fits that are asked for."""
-    seeds = range(options.first_seed, options.first_seed + options.seeds)
-    chunks = [tuple(seeds[start : start + _SEEDS_PER_JOB]) for start in range(0, len(seeds), _SEEDS_PER_JOB)]
     jobs = [
-        Job(data, method, epsilon, chunk) for data, method in wanted for epsilon in options.epsilons for chunk in chunks
+        Job(data, method, epsilon, chunk)
+        for data, method in wanted
+        for epsilon in options.epsilons
+        for chunk in _chunks(data, method, options)
     ]
     results = run_jobs(run_job, jobs, workers=options.workers, chunk=1, description="fits (seeded, not private)")
     costs: dict[tuple[str, str, float], list[float]] = {}
@@ -189,6 +204,14 @@ def _simulated(
         Cell(name, method, epsilon, statistics.fmean(values), _standard_error(values), optima[name])
         for (name, method, epsilon), values in costs.items()
     ]
+
+
+def _chunks(data: DataSet, method: str, options: argparse.Namespace) -> list[tuple[int, ...]]:
+    """Seeds of a method's fits on a data set, those of a job together."""
+    number = options.mixture_seeds if data.source == MIXTURE else None
+    number = options.fastlloyd_seeds if method == FASTLLOYD else number
+    seeds = range(options.first_seed, options.first_seed + (number or options.seeds))
+    return [tuple(seeds[start : start + _SEEDS_PER_JOB]) for start in range(0, len(seeds), _SEEDS_PER_JOB)]
 
 
 def _standard_error(values: Sequence[float]) -> float:
@@ -253,10 +276,10 @@ def _plain(worth: Worth, base: Worth) -> dict[str, Any]:
     }
 
 
-def _summary_table(found: Sequence[Worth], seeds: int) -> Table:
+def _summary_table(found: Sequence[Worth], seeds: str) -> Table:
     """One row per variant: excess over FastLloyd's, by data set and in all."""
     table = Table(
-        title=f"Excess cost over FastLloyd's, geometric mean over epsilons ({seeds} seeds; seeded noise, not private)",
+        title=f"Excess cost over FastLloyd's, geometric mean over epsilons ({seeds}; seeded noise, not private)",
         caption="= : no difference to 'all'; over 'all': mean over the data sets where there is one; "
         "AUC: area under the cost over epsilon, over FastLloyd's",
     )
@@ -301,6 +324,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--variants", nargs="+", default=list(VARIANTS), help=", ".join(map(repr, VARIANTS)))
     parser.add_argument("--epsilons", nargs="+", type=float, default=list(EPSILONS))
     parser.add_argument("--seeds", type=int, default=20)
+    parser.add_argument("--mixture-seeds", type=int, help="fits of a variant take longest there (default: --seeds)")
+    parser.add_argument("--fastlloyd-seeds", type=int, help="its fits are fast (default: --seeds)")
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--output", default=f"outputs/{NAME}", help="folder for tables and figure")

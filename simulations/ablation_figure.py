@@ -22,7 +22,7 @@ _OWN, _CHANGED = "#0072B2", "#B8C4CC"
 _DPI = 150
 
 
-def draw_ratios(ratios: Mapping[str, Mapping[str, float]], epsilons: Sequence[float], seeds: int) -> bytes:
+def draw_ratios(ratios: Mapping[str, Mapping[str, float]], epsilons: Sequence[float], seeds: str) -> bytes:
     """Draw the geometric mean of every variant as a bar, from FastLloyd's 1, with all data sets' own ratios on it.
 
     Parameters
@@ -31,8 +31,8 @@ def draw_ratios(ratios: Mapping[str, Mapping[str, float]], epsilons: Sequence[fl
         By variant, then by data set; the first variant is the algorithm itself.
     epsilons : sequence of float
         For the title.
-    seeds : int
-        For the title.
+    seeds : str
+        How many, for the title.
 
     Returns
     -------
@@ -81,7 +81,7 @@ def draw_ratios(ratios: Mapping[str, Mapping[str, float]], epsilons: Sequence[fl
     axes.set_xlabel("excess cost per point over FastLloyd's (log scale; 1: FastLloyd, dashed: all ingredients)")
     axes.set_title(
         f"Bars: geometric mean over data sets and epsilons {min(epsilons):g} to {max(epsilons):g} "
-        f"({seeds} seed{'s' if seeds > 1 else ''}); marks: single data sets",
+        f"({seeds});\nmarks: single data sets",
         fontsize=10,
     )
     figure.legend(loc="outside lower center", ncols=min(7, len(next(iter(ratios.values())))), frameon=False, fontsize=9)

@@ -164,7 +164,7 @@ class Schedule(Enum):
 class FastLloydOptions(PackedOptions):
     """Options of FastLloyd."""
 
-    alpha: float = real(0.8, 1e-6, 1e6, "0.8", "radius over half a cell's diagonal (equation 22)")
+    alpha: float = real(0.8, 1e-6, 1e6, "0.8", "radius over half a cell's diagonal (equation 25)")
     schedule: Schedule = choice(Schedule, Schedule.STEP, "radius of the first iteration")
     radius_clipping: bool = flag(True, "clip steps to the radius")
 

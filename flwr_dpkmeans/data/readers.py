@@ -457,7 +457,7 @@ def _raw_parquet(table: Any, path: Path) -> RawTable:
     columns = (
         RawColumn(name, _parquet_values(cells), text=cache(partial(_parquet_text, cells, name, path)))
         for name, cells in zip(table.column_names, table.columns, strict=True)
-        if not name.startswith("__index_level_")  # the index of a pandas frame
+        if not name.startswith(("__index_level_", "__null_dask_index__"))  # of a pandas or Dask frame
     )
     return RawTable(path, tuple(columns), named=True)
 

@@ -180,6 +180,7 @@ def test_iris_is_scaled_as_in_the_utility_benchmark() -> None:
     ("arguments", "sentence"),
     [
         (["--seeds", "0"], "seeds is 0"),
+        (["--mixture-seeds", "0"], "seeds is 0"),
         (["--sets", "iris"], "set is 'iris'"),
         (["--sets", "iris:x"], "set is 'iris:x'"),
         (["--variants", "no proxy"], "did you mean 'no proxies'?"),
@@ -196,10 +197,10 @@ def test_a_mistake_is_one_sentence(
 
 def test_the_figure_shows_what_the_table_says() -> None:
     ratios = {ALL: {"iris": 0.2, "s1": 0.1}, "no proxies": {"iris": 0.4, "s1": 0.5}}
-    first = draw_ratios(ratios, [0.1, 1.0], 20)
+    first = draw_ratios(ratios, [0.1, 1.0], "20 seeds")
     assert first.startswith(PNG)
-    assert first == draw_ratios(ratios, [0.1, 1.0], 20)
-    assert first != draw_ratios(ratios | {"no proxies": {"iris": 0.4, "s1": 0.9}}, [0.1, 1.0], 20)
+    assert first == draw_ratios(ratios, [0.1, 1.0], "20 seeds")
+    assert first != draw_ratios(ratios | {"no proxies": {"iris": 0.4, "s1": 0.9}}, [0.1, 1.0], "20 seeds")
 
 
 def test_the_pages_pictures_are_those_of_the_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -319,6 +319,13 @@ def test_parquet_round_trip(tmp_path: Path, caplog: pytest.LogCaptureFixture) ->
     assert "left out 'town', 'digits'" in caplog.text
 
 
+@pytest.mark.parametrize("index", ["__null_dask_index__", "__index_level_0__"])
+def test_an_unnamed_index_is_no_column(tmp_path: Path, index: str) -> None:
+    """Dask's `to_parquet` writes the number of a row as a column, which would be clustered with the others."""
+    pq.write_table(pa.table({"a": [0.5, 1.5], index: [0, 1]}), tmp_path / "part.0.parquet")
+    assert load_table(tmp_path / "part.0.parquet").names == ("a",)
+
+
 def test_parquet_without_rows_and_below_a_partition_directory(tmp_path: Path) -> None:
     folder = tmp_path / "client=3"
     folder.mkdir()
