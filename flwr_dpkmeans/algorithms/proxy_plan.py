@@ -310,7 +310,7 @@ def _bounds(public: Known) -> dict[str, float]:
 def _most_proxies(public: Known, options: ProxyOptions) -> int:
     """As many as are wanted, whatever the noise."""
     wanted = max(options.least_most_proxies, options.proxies_per_cluster * public.config.n_clusters)
-    return min(options.most_proxies, wanted)
+    return min(options.most_proxies, int(wanted))
 
 
 def _heard_proxies(public: Known, options: ProxyOptions, n_passes: int, rows: float | None = None) -> float:
