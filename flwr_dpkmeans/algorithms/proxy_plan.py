@@ -432,7 +432,9 @@ class Setting:
 
         def fits(name: str, array: Array) -> bool:
             shaped = array.shape == shapes[name] if name in shapes else is_table(array, k, width)
-            return shaped and (is_projection(array) if name == AXES else is_near(array, d))
+            # Each radius is a length of its own.
+            points = array[:, None] if shaped and name == PROXY_RADIUS else array
+            return shaped and (is_projection(points) if name == AXES else is_near(points, d))
 
         return lambda state: all(name in state.arrays and fits(name, state.arrays[name]) for name in names)
 
