@@ -129,7 +129,7 @@ def draw_passes(epsilon: float, seed: int) -> bytes:
         axes.plot(*optimum.T, "+", color=_BEST, markersize=9, markeredgewidth=1.4, label="cluster's mean", zorder=6)
         if number == len(passes):
             axes.plot(*found.T, "x", color=_CENTROID, markersize=7, markeredgewidth=2.0, label="in the end", zorder=5)
-        radius = float(step.before.extras[PROXY_RADIUS][0])
+        radius = float(step.before.extras[PROXY_RADIUS].min())
         axes.set(xlim=(-reach, reach), ylim=(-reach, reach), aspect="equal", xlabel="first private axis")
         axes.set_title(f"Pass {number}, radius {radius:.2f}", fontsize=10, loc="left")
         _legend(axes, -0.13)

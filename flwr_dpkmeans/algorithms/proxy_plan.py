@@ -290,8 +290,11 @@ def look_share(options: ProxyOptions) -> float:
 
 
 def _passes(public: Known, options: ProxyOptions) -> int:
-    """Releases over proxies, if there are any proxies."""
-    return 1 if public.n_features <= options.most_direct_features else options.subspace_passes
+    """Releases over proxies, if there are any: two where so many proxies as are wanted need no more than half."""
+    if public.n_features > options.most_direct_features:
+        return options.subspace_passes
+    closer = public.server is None and _heard_proxies(public, options, 2) >= _most_proxies(public, options)
+    return 2 if closer else 1
 
 
 def _noise_multiplier(public: Known) -> float:
@@ -304,14 +307,25 @@ def _bounds(public: Known) -> dict[str, float]:
     return client_bounds(public.config) if public.config.settings.unit is PrivacyUnit.CLIENT else {}
 
 
+def _most_proxies(public: Known, options: ProxyOptions) -> int:
+    """As many as are wanted, whatever the noise."""
+    wanted = max(options.least_most_proxies, options.proxies_per_cluster * public.config.n_clusters)
+    return min(options.most_proxies, int(wanted))
+
+
+def _heard_proxies(public: Known, options: ProxyOptions, n_passes: int, rows: float | None = None) -> float:
+    """As many as have so many rows each, in deviations of a count's noise in each of some passes."""
+    share = options.seeding_share / n_passes * options.proxy_counts_share
+    noise = _noise_multiplier(public) / math.sqrt(share) * _bounds(public).get("proxy_counts", 1.0)
+    return public.n_units / ((rows or options.rows_per_proxy) * noise)
+
+
 def _affordable_proxies(public: Known, options: ProxyOptions) -> int:
     """As many as have enough rows each to be told from none."""
-    k, share = public.config.n_clusters, options.seeding_share / _passes(public, options) * options.proxy_counts_share
-    noise = _noise_multiplier(public) / math.sqrt(share) * _bounds(public).get("proxy_counts", 1.0)
-    most = min(options.most_proxies, max(options.least_most_proxies, options.proxies_per_cluster * k))
-    n_proxies = int(min(public.n_units / (options.rows_per_proxy * noise), most))
-    few = min(options.few_proxies * k, most, public.n_units / (options.least_rows_per_proxy * noise))
-    return max(n_proxies, int(few))
+    n_passes, most = _passes(public, options), _most_proxies(public, options)
+    few = min(options.few_proxies * public.config.n_clusters, most)
+    few = min(few, _heard_proxies(public, options, n_passes, options.least_rows_per_proxy))
+    return max(int(min(_heard_proxies(public, options, n_passes), most)), int(few))
 
 
 def _least_proxies(public: Known, options: ProxyOptions) -> float:
@@ -414,11 +428,13 @@ class Setting:
         d, k, n_proxies = self.n_features, self.n_clusters, self.plan.n_proxies
         width = self.plan.n_components or d
         shapes: dict[str, tuple[int, ...]] = {CENTRE: (d,), AXES: (d, width), PROXIES: (n_proxies, width)}
-        shapes |= dict.fromkeys((CLIP, SPREAD, PROXY_RADIUS, RADIUS), (1,))
+        shapes |= {PROXY_RADIUS: (n_proxies,)} | dict.fromkeys((CLIP, SPREAD, RADIUS), (1,))
 
         def fits(name: str, array: Array) -> bool:
             shaped = array.shape == shapes[name] if name in shapes else is_table(array, k, width)
-            return shaped and (is_projection(array) if name == AXES else is_near(array, d))
+            # Each radius is a length of its own.
+            points = array[:, None] if shaped and name == PROXY_RADIUS else array
+            return shaped and (is_projection(points) if name == AXES else is_near(points, d))
 
         return lambda state: all(name in state.arrays and fits(name, state.arrays[name]) for name in names)
 

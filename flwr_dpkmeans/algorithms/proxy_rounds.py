@@ -306,12 +306,15 @@ def _first_proxies(setting: Setting, state: State, found: numerics.Ellipsoid) ->
         samples = np.concatenate([samples, drawn])
     n_far = int(setting.options.far_share * plan.n_proxies) if plan.cover_box and extent < 1.0 else 0
     proxies = numerics.tessellation(_inside(samples, state), plan.n_proxies - n_far, generator)
+    radii = np.full(plan.n_proxies, float(as_length(setting.options.proxy_clip * side)[0]))
     if n_far:
-        # Rows too few to be heard at their distance may still be heard at their place.
+        # Rows too few to be heard at their distance may still be heard at their place; cells are wide there.
         far = numerics.far_samples(centre, extent, plan.n_proxies, generator)
-        proxies = np.concatenate([proxies, numerics.tessellation(far, n_far, generator)])
+        own = numerics.tessellation(far, n_far, generator)
+        proxies = np.concatenate([proxies, own])
+        radii[-n_far:] = np.maximum(radii[-n_far:], numerics.cell_radii(far, own))
     proxies = _at_known_points(proxies, state)
-    return state.changed(**{PROXIES: proxies, PROXY_RADIUS: as_length(setting.options.proxy_clip * side)})
+    return state.changed(**{PROXIES: proxies, PROXY_RADIUS: radii})
 
 
 def _at_known_points(proxies: Array, state: State) -> Array:
@@ -386,18 +389,19 @@ def proxy_round(setting: Setting, index: int) -> PlannedSum:
     n_proxies, options = setting.plan.n_proxies, setting.options
 
     def statistic(points: Array, state: State) -> Sequence[Array]:
-        proxies, radius = state[PROXIES], _length(state, PROXY_RADIUS)
+        proxies, radii = state[PROXIES], state[PROXY_RADIUS]
 
         def summed(part: slice) -> Sequence[Array]:
             rows = in_proxy_space(points[part], state)
             labels = nearest_projected(rows, None, proxies)
-            found = residual_sums(rows, labels, proxies, radius, n_proxies, drop=not options.clips)
+            found = residual_sums(rows, labels, proxies, radii, n_proxies, drop=not options.clips)
             return [found.sums, found.counts]
 
         return setting.sent(sum_over_blocks(summed, len(points), setting.n_features), len(points), parts)
 
     def advance(state: State, released: ReleasedSum) -> State:
-        proxies, radius = state[PROXIES], _length(state, PROXY_RADIUS)
+        proxies, radii = state[PROXIES], state[PROXY_RADIUS]
+        radius = float(radii.min())
         sums_noise, counts_noise = (setting.noise(block) for block in released.blocks)
         width = proxies.shape[1]
         steps = shrunk_steps(
@@ -409,7 +413,8 @@ def proxy_round(setting: Setting, index: int) -> PlannedSum:
             least_tau=options.first_least_tau,
             radius=radius,
         )
-        moved = round_to_grid(_inside(proxies + steps, state))
+        # In its own radii a step is as likely far away, where cells are wide, as it is among the rows.
+        moved = round_to_grid(_inside(proxies + steps * (radii / radius)[:, None], state))
         counts = released["proxy_counts"]
         if SERVER_POINTS in state.arrays:
             moved, weights = _with_known_points(setting, state, moved, counts, counts_noise)
@@ -418,9 +423,11 @@ def proxy_round(setting: Setting, index: int) -> PlannedSum:
         if index == setting.plan.n_passes:
             return _clustered(setting, state, moved, weights)
         generator = setting.generator(state, index)
-        samples = numerics.samples_around(moved, weights, options.split_width * radius / math.sqrt(width), generator)
+        radii = radii[nearest_centroids(moved, proxies)[0]] if len(moved) != len(proxies) else radii
+        samples = numerics.samples_around(moved, weights, options.split_width * radii / math.sqrt(width), generator)
         redrawn = _at_known_points(numerics.tessellation(_inside(samples, state), n_proxies, generator), state)
-        return state.changed(**{PROXIES: redrawn, PROXY_RADIUS: as_length(options.pass_shrinking * radius)})
+        closer = round_to_grid(options.pass_shrinking * radii[nearest_centroids(redrawn, moved)[0]])
+        return state.changed(**{PROXIES: redrawn, PROXY_RADIUS: np.maximum(closer, as_length(0.0))})
 
     reads = (CENTRE, AXES, PROXIES, PROXY_RADIUS) if setting.in_subspace else (PROXIES, PROXY_RADIUS)
     return parts, PrivateSum(f"proxies-{index}", (), statistic, advance, None, reads, setting.admitting(reads))

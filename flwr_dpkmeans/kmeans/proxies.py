@@ -180,6 +180,14 @@ def tessellation(samples: FloatArray, n_proxies: int, generator: np.random.Gener
     return proxies
 
 
+def cell_radii(samples: FloatArray, proxies: FloatArray) -> FloatArray:
+    """Distance of each proxy's farthest sample, on the grid: rows of its cell lie no farther away."""
+    labels, squares = nearest_centroids(samples, proxies)
+    radii = np.zeros(len(proxies))
+    np.maximum.at(radii, labels, np.sqrt(squares))
+    return round_to_grid(radii)
+
+
 def at_means(proxies: FloatArray, points: FloatArray) -> FloatArray:
     """Move each proxy to the mean, on the grid, of the points (n, d) that it is nearest to, where there are any."""
     labels = nearest_centroids(points, proxies)[0]
@@ -274,18 +282,20 @@ def _n_samples(n_proxies: int, width: int, least: int = _LEAST_SAMPLES) -> int:
 
 
 def samples_around(
-    proxies: FloatArray, weights: npt.ArrayLike, width: float, generator: np.random.Generator
+    proxies: FloatArray, weights: npt.ArrayLike, width: float | FloatArray, generator: np.random.Generator
 ) -> FloatArray:
     """Draw points around proxies (n, c), in proportion to their weights: where the next pass has to look more closely.
 
-    Ten for each proxy, or as many as memory allows, with standard deviation `width` along each axis.
+    Ten for each proxy, or as many as memory allows; `width`, of each or of all, is the deviation along each axis.
     Weights are at least 0; equal ones are taken where all are 0.
     """
     shares = np.asarray(weights, dtype=np.float64)
     shares = shares / shares.sum() if shares.sum() > 0.0 else np.full(len(proxies), 1.0 / len(proxies))
     size = _n_samples(len(proxies), proxies.shape[1], least=1)
     parents = generator.choice(len(proxies), size=size, p=shares)
-    return proxies[parents] + width * generator.standard_normal((len(parents), proxies.shape[1]))
+    return proxies[parents] + np.broadcast_to(width, len(proxies))[parents, None] * generator.standard_normal(
+        (len(parents), proxies.shape[1])
+    )
 
 
 def likely_weights(noisy_counts: FloatArray, noise: float, n: float, *, least: float, heard: float) -> FloatArray:

@@ -48,15 +48,15 @@ def unit_residuals(residuals: FloatArray, radius: float) -> FloatArray:
     return units / GRID + 0.0  # A negative zero would be a different bit pattern of the same number.
 
 
-def _divide(residuals: FloatArray, radius: float, scratch: FloatArray) -> FloatArray:
+def _divide(residuals: FloatArray, radius: float | FloatArray, scratch: FloatArray) -> FloatArray:
     """Turn residuals (n, d) into unit residuals in whole steps of the grid, in place; return their squared lengths."""
     squares: FloatArray = np.square(residuals, out=scratch) @ np.ones(residuals.shape[1])
-    at_least = radius if radius > _SMALLEST_RADIUS else _SMALLEST_RADIUS
+    at_least = np.fmax(radius, _SMALLEST_RADIUS)
     # Maximum, so that a norm that is not a number gives a row that is refused later rather than a long one; a power of
     # two changes no digit of the product.
     factors, common = SHADE / np.maximum(np.sqrt(squares), at_least) * GRID, SHADE / at_least * GRID
     far = np.flatnonzero(factors != common)
-    if 4 * len(far) > len(factors):
+    if np.ndim(radius) or 4 * len(far) > len(factors):
         residuals *= factors[:, None]
     else:  # One number for all is twice as fast as one for each row.
         pulled = residuals[far] * factors[far, None]
@@ -67,13 +67,19 @@ def _divide(residuals: FloatArray, radius: float, scratch: FloatArray) -> FloatA
 
 
 def residual_sums(
-    points: FloatArray, labels: LabelArray, centers: FloatArray, radius: float, n: int, *, drop: bool = False
+    points: FloatArray,
+    labels: LabelArray,
+    centers: FloatArray,
+    radius: float | FloatArray,
+    n: int,
+    *,
+    drop: bool = False,
 ) -> ResidualSums:
     """Sum the clipped residuals of points on the grid, count them and sum their squares, cluster by cluster.
 
     The result has `n` rows, those beyond the 1 to `n` centers (else `DataError`) being 0. A label beyond the centers
-    counts as the last: an error would depend on the rows. `drop` leaves rows beyond the radius out of all three sums,
-    as FastLloyd does, instead of pulling them back.
+    counts as the last: an error would depend on the rows. There is one radius, or one for each center. `drop` leaves
+    rows beyond the radius out of all three sums, as FastLloyd does, instead of pulling them back.
     """
     n_features = points.shape[1]
     if not 1 <= len(centers) <= n:
@@ -87,9 +93,10 @@ def residual_sums(
         steps, scratch = all_steps[: len(own)], all_scratch[: len(own)]
         np.take(centers, own, axis=0, out=steps, mode="clip")
         np.subtract(points[rows], steps, out=steps)
-        lengths = _divide(steps, radius, scratch)
+        bound = radius[own] if isinstance(radius, np.ndarray) else radius
+        lengths = _divide(steps, bound, scratch)
         if drop:
-            kept = lengths <= radius**2
+            kept = lengths <= bound**2
             steps, own = steps[kept], own[kept]
         add_by_label(sums, steps, own)
         counts += np.bincount(own, minlength=n)

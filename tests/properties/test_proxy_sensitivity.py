@@ -264,7 +264,9 @@ def made_up_state(plan: Plan, generator: np.random.Generator, radius: float, kin
         return clip_rows(on_grid(generator.normal(0.0, reach, (rows, columns))), farthest)
 
     farthest = 2.0 * math.sqrt(d)
-    named = {name: np.array([radius]) for name in (CLIP, SPREAD, PROXY_RADIUS, RADIUS, SUBSPACE_SPREAD)}
+    named = {name: np.array([radius]) for name in (CLIP, SPREAD, RADIUS, SUBSPACE_SPREAD)}
+    # One of its own for each proxy.
+    named[PROXY_RADIUS] = np.minimum(radius * 2.0 ** (np.arange(n_proxies) % 3), 4.0 * math.sqrt(d))
     extras = {
         SEED: np.zeros(1),
         CENTRE: on_grid(np.clip(generator.normal(0.0, reach, d), -1.0, 1.0)),

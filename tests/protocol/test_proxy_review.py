@@ -285,7 +285,7 @@ def test_a_client_of_any_size_keeps_the_bounds_of_its_means(n_rows: int, rows: s
     state = initial_state(plan)
     n_proxies = next(b.shape[0] for s in algorithm.rounds for b in s.blocks if b.name == "proxy_counts")
     extras = {"centre": np.zeros(3), "spread": np.array([2.0**-12]), "radius": np.array([-1.0])}
-    extras |= {"proxies": np.zeros((n_proxies, 3)), "proxy_radius": np.array([2.0**-16])}
+    extras |= {"proxies": np.zeros((n_proxies, 3)), "proxy_radius": np.full(n_proxies, 2.0**-16)}
     made_up = with_extras(state, dict(state.extras) | extras)
     for step in algorithm.rounds:
         for array, block in zip(step.statistic(points, made_up), step.blocks, strict=True):

@@ -24,7 +24,7 @@ def sensitivity_without_the_radius(patch: pytest.MonkeyPatch) -> None:
 def residuals_not_divided_by_the_radius(patch: pytest.MonkeyPatch) -> None:
     """Pulled back to the radius, but in units of the data."""
 
-    def unscaled(rows: Array, radius: float, _: Array) -> Array:
+    def unscaled(rows: Array, radius: Any, _: Array) -> Array:
         squares: Array = np.einsum("ij,ij->i", rows, rows)
         factors = np.minimum(1.0, radius / np.maximum(np.sqrt(squares), 1e-12))
         rows *= (factors * 2.0**16)[:, None]
@@ -93,10 +93,10 @@ def rounded_away_from_zero(patch: pytest.MonkeyPatch) -> None:
         patch.setattr(module, "toward_zero", away)
     divided = residuals._divide
 
-    def divided_away(rows: Array, radius: float, scratch: Array) -> Array:
+    def divided_away(rows: Array, radius: Any, scratch: Array) -> Array:
         before = rows.copy()
         squares = divided(rows, radius, scratch)
-        at_least = max(radius, residuals._SMALLEST_RADIUS)
+        at_least = np.maximum(radius, residuals._SMALLEST_RADIUS)
         whole = before * (residuals.SHADE * 2.0**16 / np.maximum(np.sqrt(squares), at_least))[:, None]
         rows[:] = np.copysign(np.ceil(np.abs(whole)), whole)
         return squares

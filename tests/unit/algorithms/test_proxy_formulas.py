@@ -27,6 +27,7 @@ from flwr_dpkmeans.algorithms.proxy_plan import (
     options_for,
 )
 from flwr_dpkmeans.algorithms.proxy_rounds import proxy_round
+from flwr_dpkmeans.kmeans.lloyd import nearest_centroids
 from flwr_dpkmeans.kmeans.proxies import Ellipsoid, likely_weights
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.calibration import gaussian_noise_multiplier
@@ -74,7 +75,7 @@ def quiet_pass(
         SPREAD: np.array([0.5]),
         EXTENT: np.array([2.0 * math.sqrt(d)]),
         PROXIES: proxies,
-        PROXY_RADIUS: np.array([radius]),
+        PROXY_RADIUS: np.full(len(proxies), radius),
     }
     state = cluster_state(np.zeros((k, d)), np.zeros(k), (), extras)
     return replace(step, blocks=blocks), state, setting
@@ -110,21 +111,39 @@ def test_the_next_pass_looks_where_rows_are_at_the_new_radius(monkeypatch: pytes
     """Samples have 3/4 of a radius along all axes together, only around proxies whose count is above the noise."""
     proxies = np.array([[-0.5, -0.5], [0.5, 0.5]])
     step, state, setting = quiet_pass(2, 1, proxies, n_passes=2, radius=0.4)
-    asked: list[tuple[Floats, Floats, float]] = []
+    state = state.changed(**{PROXY_RADIUS: np.array([0.4, 0.6])})
+    asked: list[tuple[Floats, Floats, Floats]] = []
 
-    def samples_around(moved: Floats, weights: Floats, width: float, generator: np.random.Generator) -> Floats:
+    def samples_around(moved: Floats, weights: Floats, widths: Floats, generator: np.random.Generator) -> Floats:
         del generator
-        asked.append((moved, weights, width))
+        asked.append((moved, weights, widths))
         return np.concatenate([moved, moved])
 
     monkeypatch.setattr(proxy_rounds.numerics, "samples_around", samples_around)
     noise = setting.noise(step.blocks[1])
     after = step.advance(state, released(step, np.zeros((2, 2)), np.array([900.0, 0.5 * noise])))
-    ((moved, weights, width),) = asked
+    ((moved, weights, widths),) = asked
     assert moved == pytest.approx(proxies, abs=1e-4)
     assert weights.tolist() == [900.0, 0.0]
-    assert width == pytest.approx(0.75 * 0.4 / math.sqrt(2.0))
-    assert after.extras[PROXY_RADIUS].item() == pytest.approx(0.8 * 0.4, abs=1.0 / GRID)
+    assert widths == pytest.approx(0.75 * np.array([0.4, 0.6]) / math.sqrt(2.0))
+    # Each new proxy has four fifths of the radius of the one whose cell it lies in.
+    owners = nearest_centroids(after.extras[PROXIES], moved)[0]
+    assert sorted(owners) == [0, 1]
+    assert after.extras[PROXY_RADIUS] == pytest.approx(0.8 * np.array([0.4, 0.6])[owners], abs=1.0 / GRID)
+
+
+def test_a_proxy_with_a_wider_cell_moves_farther_by_its_own_radius() -> None:
+    """Two equal steps in radii: the one of the radius 0.5 is four times that of the radius 0.125; rows likewise."""
+    proxies = np.array([[-0.5, 0.0], [0.25, 0.0]])
+    step, state, _ = quiet_pass(2, 1, proxies, n_passes=1)
+    state = state.changed(**{PROXY_RADIUS: np.array([0.125, 0.5])})
+    sums, counts = step.statistic(np.array([[-0.5, 0.0625], [0.25, 0.25], [0.5, 1.0]]), state)
+    # Half of each radius; and a row of the second at (0.25, 1), two radii away: of length 1.
+    assert sums == pytest.approx(np.array([[0.0, 0.5], [0.24254, 0.5 + 0.97014]]), abs=1e-4)
+    assert counts.tolist() == [1.0, 2.0]
+    found = step.advance(state, released(step, np.array([[0.0, 800.0], [0.0, 800.0]]), np.full(2, 1000.0))).centroids
+    # Weighed alike: the mean of the steps 0.8 * 0.125 and 0.8 * 0.5.
+    assert found == pytest.approx(np.array([[-0.125, 0.25]]), abs=1e-3)
 
 
 def test_proxies_beyond_all_that_was_heard_are_weighed_apart() -> None:
@@ -373,5 +392,9 @@ def test_cells_are_as_large_as_what_the_first_proxies_are_spread_over(
     )
     found = proxy_rounds._first_proxies(setting, state, Ellipsoid(np.full(d, spread**2 / d), np.eye(d)))
     # 1.2 sides of a cell, of which 25 fill a square.
-    assert found.extras[PROXY_RADIUS].item() == pytest.approx(1.2 * reach / 5.0, abs=1e-4)
+    n_far = 5 if cover and min(extent, 4.0 * spread) < 1.0 else 0
+    radii = found.extras[PROXY_RADIUS]
+    assert radii[: n_proxies - n_far] == pytest.approx(1.2 * reach / 5.0, abs=1e-4)
+    # Far away cells are wide: five fill the rest of the box.
+    assert n_far == 0 or radii[n_proxies - n_far :].min() > 0.3
     assert found.extras[PROXIES].shape == (n_proxies, d)

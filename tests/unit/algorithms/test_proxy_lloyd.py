@@ -87,6 +87,19 @@ def test_numbers_of_a_narrow_table_by_hand() -> None:
     }
 
 
+def test_a_narrow_table_has_a_second_pass_where_noise_does_not_limit_its_proxies() -> None:
+    # 200 proxies with 3.5 deviations of a count's noise each, whose share is half of 0.35 * 0.6.
+    least = 200 * 3.5 * sigma_of(2.0, 1e-5) / math.sqrt(SEEDING / 2 * 0.6)
+    for n, n_passes in ((math.floor(0.999 * least), 1), (math.ceil(1.001 * least), 2)):
+        plan = plan_of(2, 4, n)
+        assert n_proxies_of(plan) == 200
+        names = [planned.name for planned in plan.rounds]
+        assert names[4:] == [
+            *(f"proxies-{t}" for t in range(1, n_passes + 1)),
+            *(f"refinement-{t}" for t in range(1, 6)),
+        ]
+
+
 def test_numbers_of_a_wide_table_by_hand() -> None:
     plan = plan_of(30, 6, 20_000, 1.0)
     # Three passes in a space of k - 1 directions.

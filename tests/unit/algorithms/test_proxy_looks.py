@@ -182,7 +182,7 @@ def test_rounds_are_eleven_at_most_with_three_looks() -> None:
     for d in (2, 12):
         names = [planned.name for planned in build(public_of(d, 4, 10**5)).rounds]
         assert names[:4] == ["look-1", "look-2", "look-3", "covariance"]
-        assert len(names) == (10 if d == 2 else 11)
+        assert len(names) == 11
 
 
 # -- what they are for --------------------------------------------------------------------------------------------
