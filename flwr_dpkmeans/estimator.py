@@ -188,7 +188,7 @@ class _PrivateClustering(
 
     def _fit(self, tables: Tables, y: Any) -> None:
         config, server_points = self._config(self._given(), tables)
-        labels = self._classes(y, tables, config)
+        labels = self._labels(y, tables, config)
         if config.algorithm in NOT_FEDERATED:
             self._take(config, tables, fit_in_one_place(config, tables.parts))
         else:
@@ -247,7 +247,7 @@ class _PrivateClustering(
             has, was = ("does not have valid", "with") if fitted else ("has", "without")
             told = f"X {has} feature names, but {type(self).__name__} was fitted {was} feature names"
             warnings.warn(told, UserWarning, stacklevel=4)
-        own, labels = column_labels(X), list(getattr(self, "_labels", ()))
+        own, labels = column_labels(X), list(getattr(self, "_columns", ()))
         if labels and not fitted and len(own) == len(labels) and own != labels:
             raise DataError(
                 f"X has the columns {listed(map(repr, own))}, but those of the fit are {listed(map(repr, labels))}: put "
@@ -282,7 +282,7 @@ class _PrivateClustering(
         require_supported(config, has_server_data=has_server_data)
         return config, points
 
-    def _classes(self, y: Sequence[ArrayLike] | None, tables: Tables, config: Run) -> list[Labels] | None:
+    def _labels(self, y: Sequence[ArrayLike] | None, tables: Tables, config: Run) -> list[Labels] | None:
         """The clients' labels where an evaluation looks at them; otherwise whatever was given is left alone."""
         if config.evaluation is EvaluationKind.NONE or (y is None and config.n_classes == 0):
             return None
@@ -315,7 +315,7 @@ class _PrivateClustering(
         told = replace(report, warnings=report.warnings + local)
         self._adopt(RunResult.of(Model(*known), told, state, evaluation=self.evaluation_))
         self.cost_curve_: Array | None = state.extras.get(COST_CURVE)
-        self.n_iter_, self._labels = len(state.movements), tables.labels
+        self.n_iter_, self._columns = len(state.movements), tables.columns
         self.history_ = _history(report, state.movements) if run else []
 
     def _adopt(self, result: RunResult) -> None:

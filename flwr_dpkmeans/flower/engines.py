@@ -232,7 +232,7 @@ class Tables:
     """What a schema made of each table, where there is one."""
     cautions: tuple[str, ...] = ()
     """Where it left out most rows of a party."""
-    labels: tuple[object, ...] = ()
+    columns: tuple[object, ...] = ()
     """Of the columns of frames, also where they are no names: numbers, or levels of several."""
 
     @classmethod
@@ -268,7 +268,7 @@ class Tables:
         if len(widths) > 1:
             raise DataError(f"the clients' arrays have {widths} features, but all need the same columns.")
         labels = next(filter(None, map(column_labels, given)), [])
-        return cls(parts, orders[0], len(set(orders)) == 1, parties, labels=tuple(labels))
+        return cls(parts, orders[0], len(set(orders)) == 1, parties, columns=tuple(labels))
 
     @classmethod
     def alone(cls, X: Any, schema: Schema | None = None) -> Tables:

@@ -85,6 +85,8 @@ def residual_sums(
     if not 1 <= len(centers) <= n:
         raise DataError(f"there are {len(centers)} centers, but there must be from 1 to {n}: give as many as planned.")
     sums, counts, squares = np.zeros((n, n_features)), np.zeros(n), 0.0
+    if isinstance(radius, np.ndarray) and (radius == radius[0]).all():
+        radius = float(radius[0])
     # Written again by each block: fresh pages cost as much as a step.
     height = min(len(points), lloyd.block_length(4 * n_features))
     all_steps, all_scratch = np.empty((height, n_features)), np.empty((height, n_features))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import warnings
 from typing import Any
 
@@ -10,7 +11,7 @@ import pandas as pd
 import pytest
 from support.flat import flat_estimator
 
-from flwr_dpkmeans import FederatedKMeans
+from flwr_dpkmeans import DPKMeans, FederatedKMeans
 from flwr_dpkmeans.errors import ConfigurationError, DataError, PlanError
 
 PARTS = [np.random.default_rng(seed).uniform(0, 1, (40, 2)) for seed in range(2)]
@@ -70,8 +71,14 @@ def test_columns_that_are_numbered_otherwise_are_not_matched_by_position(columns
     ]
     with pytest.raises(DataError, match=r"^X\[1\]: the columns are .*, but those of X\[0\] are .*: "):
         fit(frames)
-    fit([frames[0], frames[0]])
+    km = fit([frames[0], frames[0]])
     fit([frames[0], PARTS[1]])
+    grouped = FederatedKMeans(2, bounds=(0, 1)).fit(frames[0], groups=[0, 1] * 20)
+    alone = DPKMeans(2, bounds=(0, 1)).fit(frames[0])
+    for model in (km, grouped, alone, pickle.loads(pickle.dumps(km))):
+        np.testing.assert_array_equal(model.predict(frames[0]), model.predict(frames[0].to_numpy()))
+        with pytest.raises(DataError, match=r"^X has the columns .*, but those of the fit are .*: put them in"):
+            model.predict(frames[1])
 
 
 def test_missing_values_and_text_in_a_frame_are_told_by_the_name_of_the_column() -> None:
