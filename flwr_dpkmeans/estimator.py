@@ -250,8 +250,8 @@ class _PrivateClustering(
         own, labels = column_labels(X), list(getattr(self, "_columns", ()))
         if labels and not fitted and len(own) == len(labels) and own != labels:
             raise DataError(
-                f"X has the columns {listed(map(repr, own))}, but those of the fit are {listed(map(repr, labels))}: put "
-                "them in the same order, or make the names text, as in frame.columns.astype(str)."
+                f"X has the columns {listed(map(repr, own))}, but those of the fit are {listed(map(repr, labels))}: "
+                "put them in the same order, or make the names text, as in frame.columns.astype(str)."
             )
         return _of_width(self, validate_columns(X, fitted))
 
