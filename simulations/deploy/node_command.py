@@ -21,7 +21,7 @@ from flwr_dpkmeans.node.policy import DEPLOYED, ClientPolicy
 from flwr_dpkmeans.results.page import CONSOLE, rendered
 from simulations.command_lines import parse
 from simulations.deploy import app_guard
-from simulations.deploy.findings import GUARDED, Verdict, app_hash, flower_environment, program
+from simulations.deploy.findings import GUARDED, Verdict, app_hash, flower_environment, leave_no_core, program
 from simulations.deploy.invitation import Invitation
 from simulations.deploy.node_check import MOST_CLOCK_SECONDS, UnansweredError, ask, check
 from simulations.deploy.node_options import Isolation, NodeOptions
@@ -86,18 +86,10 @@ def _node(path: Path, *, start: bool, apps: bool = False, eager: bool = False, d
         if dry:
             print(shlex.join(command))
             return 0
-        _leave_no_core()
+        leave_no_core()
         # No process in between: signals, exit codes and systemd meet Flower's program itself.
         os.execve(command[0], command, environment)
     return 1 if wrong else 0
-
-
-def _leave_no_core() -> None:
-    """A node or an app that crashes would leave its memory on the disk: rows, masks and keys."""
-    with contextlib.suppress(ImportError):  # Windows
-        import resource
-
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
 def _wait(options: NodeOptions, *, apps: bool) -> None:

@@ -52,6 +52,7 @@ from simulations.deploy.findings import (
     Verdict,
     app_hash,
     found,
+    leave_no_core,
     program,
     require_days,
     require_free,
@@ -178,6 +179,7 @@ def _serve(options: ServerOptions) -> int:
         print(os.getpid(), file=process_id, flush=True)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, lambda *_: stop.set())
+        leave_no_core()
         # In sessions of their own, so that Ctrl-C reaches each once.
         ends = _ends_with_parent()
         start = partial(subprocess.Popen, start_new_session=True, preexec_fn=ends)

@@ -165,8 +165,11 @@ def test_a_path_that_cannot_stand_in_flowers_files_is_refused(
 def test_no_superlink_outlives_its_command(office: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A full disk, or a pipe that nobody reads, takes no line and ends nothing; what nobody foresaw ends all of it."""
     processes: list[MagicMock] = []
+    no_core = MagicMock()
+    monkeypatch.setattr(server_command, "leave_no_core", no_core)
 
     def start(*_: object, **__: object) -> MagicMock:
+        no_core.assert_called_once()
         processes.append(MagicMock(poll=lambda: None))
         return processes[-1]
 
@@ -186,6 +189,7 @@ def test_no_superlink_outlives_its_command(office: Path, monkeypatch: pytest.Mon
 def test_no_superlink_runs_without_what_starts_apps(office: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Which the guard writes before anything is started: there the invitation's app alone runs, whoever asks."""
     started: list[Any] = []
+    monkeypatch.setattr(server_command, "leave_no_core", lambda: None)
 
     def start(command: list[str], env: dict[str, str], **_: object) -> MagicMock:
         started.append(MagicMock(command=command, path=Path(env["PATH"].partition(":")[0])))
@@ -220,6 +224,8 @@ def test_no_superlink_outlives_a_command_that_is_killed(office: Path, monkeypatc
     parent.start()
     home = ServerOptions.load(office).home
     wait_for(lambda: len(marked_processes(home)) == 2)
+    for process in marked_processes(home):
+        assert re.search(r"^Max core file size +0 +0 ", Path(f"/proc/{process}/limits").read_text(), re.MULTILINE)
     parent.kill()
     wait_for(lambda: not marked_processes(home))
 
