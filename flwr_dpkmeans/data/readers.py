@@ -12,6 +12,7 @@ import warnings
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import date
 from functools import cache, partial
@@ -544,9 +545,26 @@ def table_blocks(
         located, reader = reader_of(
             path, "table", {**READERS, ".csv": csv_reader or partial(_csv_blocks, header=header)}, DataError
         )
+        if located.suffix.lower() == ".csv":
+            _require_text(located)
     blocks = reader(located)
     while (block := _in_one_sentence(located, partial(next, blocks, None))) is not None:
         yield block
+
+
+_BEGINNINGS = {b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16", b"\x1f\x8b": "gzip", b"PK\3\4": "an Excel or zip file"}
+
+
+def _require_text(located: Path) -> None:
+    """Refuse what would otherwise be read as one column with an unreadable name, if at all."""
+    with suppress(OSError), located.open("rb") as file:  # whoever reads it says so
+        begins = file.read(4)
+        kinds = [kind for mark, kind in _BEGINNINGS.items() if begins.startswith(mark)] + ["UTF-16"] * (0 in begins)
+        if kinds:
+            raise DataError(
+                f"the table {str(located)!r} is {kinds[0]}, but a .csv file must be UTF-8 text: save it "
+                "again as that, or give the file its own suffix."
+            )
 
 
 ON_RAY = "ray://"

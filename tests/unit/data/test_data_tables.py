@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import logging
 from decimal import Decimal
 from pathlib import Path
@@ -12,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from flwr_dpkmeans.data.tables import load_table
+from flwr_dpkmeans.data.tables import Layout, load_declared, load_table
 from flwr_dpkmeans.errors import DataError
 
 SECRET = "s3cr3t"
@@ -242,6 +243,22 @@ def test_other_encoding(tmp_path: Path) -> None:
     # The decoding error holds the bytes of the file, so it must not be chained.
     assert caught.value.__context__ is None
     assert caught.value.__cause__ is None
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "gzip", "xlsx"])
+def test_other_files_named_csv(tmp_path: Path, encoding: str) -> None:
+    """A node reads bytes as they are, and would look for its columns in one with an unreadable name."""
+    path, text = tmp_path / "rows.csv", "PK,b\n1,2\n"
+    content = {"gzip": gzip.compress(text.encode()), "xlsx": b"PK\3\4 and more"}
+    path.write_bytes(content.get(encoding) or text.encode(encoding))
+    kind = {"gzip": "gzip", "xlsx": "an Excel or zip file"}.get(encoding, "UTF-16")
+    sentence = rf"rows.csv' is {kind}, but a \.csv file must be UTF-8 text: save it again"
+    with pytest.raises(DataError, match=sentence):
+        load_table(path)
+    with pytest.raises(DataError, match=sentence):
+        load_declared(path, Layout(columns=("PK", "b")))
+    path.write_text(text)
+    assert load_declared(path, Layout(columns=("PK", "b"))).points.tolist() == [[1.0, 2.0]]
 
 
 @pytest.mark.parametrize("suffix", ["npy", "npz", "parquet"])
