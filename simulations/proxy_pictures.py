@@ -87,7 +87,8 @@ def draw_start(epsilon: float, seed: int) -> bytes:
     points = blobs()
     played = play(proxy_rounds.build(public_of(points, _N_CLUSTERS, "proxy_lloyd", epsilon)), points, seed)
     place = [step.name for step in played].index("covariance")
-    covariance, proxies, refinements = played[place], played[place + 1], played[place + 2 :]
+    first = [step.name for step in played].index("refinement-1")
+    covariance, proxies, refinements = played[place], played[first - 1], played[first:]
     panels: list[tuple[str, Callable[[Any], None]]] = [
         ("1  Box of the private covariance, and proxies", lambda axes: _ellipsoid_panel(axes, covariance)),
         ("2  Proxies weighed by likely counts", lambda axes: _weights_panel(axes, proxies, len(points))),

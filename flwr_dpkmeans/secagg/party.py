@@ -185,8 +185,8 @@ class Party(ABC):
 
     def forgotten(self) -> Self:
         """The state without its secrets, all that ``repr`` leaves out: against who reads it when the run is over."""
-        secrets = {one.name: getattr(self, one.name) for one in fields(self) if not one.repr}
-        return changed(self, **{name: type(value)() for name, value in secrets.items()})
+        hidden = {one.name: getattr(self, one.name) for one in fields(self) if not one.repr}
+        return changed(self, **{name: type(value)() for name, value in hidden.items()})
 
     def unblind(self, release: messages.Release, *, blinded: bool) -> AggregateVector:
         """Subtract the streams of the key authors in the sum from a release."""
