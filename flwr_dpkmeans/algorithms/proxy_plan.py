@@ -176,7 +176,8 @@ class ProxyOptions:
     proxies_per_cluster: int = 8
     worth_seeding: float = 1.3  # with fewer proxies per cluster, or fewer than two more, refinements get the rest
     cover_from: int = 8  # proxies per column from which on some are spread over all of the box that rows may be in
-    most_direct_features: int = 8  # up to here one pass over the box is enough
+    most_direct_features: int = 8  # up to here proxies are spread over the box itself
+    second_pass: float = 0.5  # part of the most proxies from which on they are, heard twice, better than once
     most_components: int = 12  # directions of the private covariance that the proxies of wider tables live in
     subspace_passes: int = 3
     server_location_share: float = 0.03  # as above with server points, which say where to look first
@@ -290,11 +291,11 @@ def look_share(options: ProxyOptions) -> float:
 
 
 def _passes(public: Known, options: ProxyOptions) -> int:
-    """Releases over proxies, if there are any: two where so many proxies as are wanted need no more than half."""
+    """Releases over proxies, if there are any: two where half the most of them are heard in each."""
     if public.n_features > options.most_direct_features:
         return options.subspace_passes
-    closer = public.server is None and _heard_proxies(public, options, 2) >= _most_proxies(public, options)
-    return 2 if closer else 1
+    enough = options.second_pass * _most_proxies(public, options)
+    return 2 if public.server is None and _heard_proxies(public, options, 2) >= enough else 1
 
 
 def _noise_multiplier(public: Known) -> float:
