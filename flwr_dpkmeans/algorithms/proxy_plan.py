@@ -295,7 +295,9 @@ def _passes(public: Known, options: ProxyOptions) -> int:
     if public.n_features > options.most_direct_features:
         return options.subspace_passes
     enough = options.second_pass * _most_proxies(public, options)
-    return 2 if public.server is None and _heard_proxies(public, options, 2) >= enough else 1
+    # Not measured at client level, or beside points of the server's own.
+    is_plain = public.server is None and public.config.settings.unit is PrivacyUnit.RECORD
+    return 2 if is_plain and _heard_proxies(public, options, 2) >= enough else 1
 
 
 def _noise_multiplier(public: Known) -> float:

@@ -314,11 +314,15 @@ def test_without_server_facts_the_options_stay_as_they_are() -> None:
 
 def test_at_client_level_fewer_rows_of_a_client_are_told_from_none() -> None:
     """The noise on counts is the clip bound of one client's shares times as large: sqrt(1/50 + 1/3) of it."""
-    public = public_of(2, 3, 1000, unit="client", n_clients=1000)
-    public = replace(public, n_clients=1000)
+    public = public_of(2, 3, 2000, unit="client", n_clients=2000)
+    public = replace(public, n_clients=2000)
     sigma = gaussian_noise_multiplier(2.0, 1e-6) / math.sqrt(0.35 * 0.6)
-    expected = int(1000 / (3.5 * sigma * math.sqrt(1.0 / 50.0 + 1.0 / 3.0)))
-    assert 4 < derive_plan(public, ProxyOptions()).n_proxies == expected < 200
+    expected = int(2000 / (3.5 * sigma * math.sqrt(1.0 / 50.0 + 1.0 / 3.0)))
+    plan = derive_plan(public, ProxyOptions())
+    assert 4 < plan.n_proxies == expected < 200
+    # One pass, although half of 200 would be heard in each of two: that was measured for rows alone.
+    assert expected / math.sqrt(2.0) > 100
+    assert plan.n_passes == 1
 
 
 @pytest.mark.parametrize(("d", "k", "n"), [(2, 3, 10**5), (20, 5, 10**5), (2, 3, 20)])
