@@ -25,9 +25,9 @@ from flwr_dpkmeans.algorithms.kmeans_task import DEFAULT_MAX_CLUSTERS
 from flwr_dpkmeans.algorithms.measure import COST_CURVE
 from flwr_dpkmeans.algorithms.naive_bayes import NaiveBayes, NaiveBayesOptions
 from flwr_dpkmeans.algorithms.server_points import is_private, squared_unit
-from flwr_dpkmeans.data.points import Bounds, column_labels, frame_columns, validate_columns
+from flwr_dpkmeans.data.points import Bounds, column_labels, frame_columns, require_same_labels, validate_columns
 from flwr_dpkmeans.data.schema import Encoded, schema_of
-from flwr_dpkmeans.errors import ConfigurationError, DataError, PrivacyWarning, listed
+from flwr_dpkmeans.errors import ConfigurationError, DataError, PrivacyWarning
 from flwr_dpkmeans.flower.engines import ENGINES, Federated, InOnePlace, Tables, federate, fit_in_one_place
 from flwr_dpkmeans.kmeans.lloyd import nearest_centroids, round_to_grid, row_blocks
 from flwr_dpkmeans.log import placed_logger
@@ -247,12 +247,8 @@ class _PrivateClustering(
             has, was = ("does not have valid", "with") if fitted else ("has", "without")
             told = f"X {has} feature names, but {type(self).__name__} was fitted {was} feature names"
             warnings.warn(told, UserWarning, stacklevel=4)
-        own, labels = column_labels(X), list(getattr(self, "_columns", ()))
-        if labels and not fitted and len(own) == len(labels) and own != labels:
-            raise DataError(
-                f"X has the columns {listed(map(repr, own))}, but those of the fit are {listed(map(repr, labels))}: "
-                "put them in the same order, or make the names text, as in frame.columns.astype(str)."
-            )
+        if not fitted:
+            require_same_labels("X has the columns", column_labels(X), "the fit", getattr(self, "_columns", ()))
         return _of_width(self, validate_columns(X, fitted))
 
     def _given(self) -> dict[str, Any]:

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.data.readers import UNREADABLE, reader_of
-from flwr_dpkmeans.errors import ConfigurationError, DataError, nearest, require_ranges
+from flwr_dpkmeans.errors import ConfigurationError, DataError, listed, nearest, require_ranges
 
 
 def validate_points(points: object) -> NDArray[np.float64]:
@@ -56,6 +56,15 @@ def column_labels(points: object) -> list[Any]:
     """Labels of a data frame's columns, whatever they are; none of an array's."""
     # pyarrow's `columns` are their cells.
     return list(getattr(points, "column_names", ()) or getattr(points, "columns", ()))
+
+
+def require_same_labels(says: str, own: Sequence[Any], whose: str, others: Sequence[Any]) -> None:
+    """Refuse columns that are labelled in another way than as many others': positions would be wrong."""
+    if len(own) == len(others) and list(own) != list(others):
+        raise DataError(
+            f"{says} {listed(map(repr, own))}, but those of {whose} are {listed(map(repr, others))}: put them in the "
+            "same order, or make the names text, as in frame.columns.astype(str)."
+        )
 
 
 def frame_columns(points: object) -> tuple[str, ...]:

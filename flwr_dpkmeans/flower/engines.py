@@ -31,12 +31,13 @@ from flwr_dpkmeans.data.points import (
     column_labels,
     frame_columns,
     read_ranges,
+    require_same_labels,
     validate_columns,
     validate_labels,
     validate_points,
 )
 from flwr_dpkmeans.data.schema import MOST_OUTSIDE, Encoded, Schema, schema_of
-from flwr_dpkmeans.errors import ConfigurationError, DataError, PrivacyWarning, listed, require_whole
+from flwr_dpkmeans.errors import ConfigurationError, DataError, PrivacyWarning, require_whole
 from flwr_dpkmeans.flower.client_app import SecureAggregation, client_app
 from flwr_dpkmeans.flower.kmeans_client import KMeansClient
 from flwr_dpkmeans.flower.strategy import PrivateKMeans, first_plan
@@ -427,12 +428,7 @@ def _require_same_labels(tables: Mapping[str, ArrayLike], argument: str) -> None
     labels = {party: list(table.columns) for party, table in tables.items() if hasattr(table, "columns")}
     first = next(iter(labels), "")
     for party, own in labels.items():
-        if len(own) == len(labels[first]) and own != labels[first]:
-            raise DataError(
-                f"{argument}[{party}]: the columns are {listed(map(repr, own))}, but those of {argument}[{first}] are "
-                f"{listed(map(repr, labels[first]))}: put them in the same order, or make the names text, as in "
-                "frame.columns.astype(str)."
-            )
+        require_same_labels(f"{argument}[{party}]: the columns are", own, f"{argument}[{first}]", labels[first])
 
 
 def federate(
