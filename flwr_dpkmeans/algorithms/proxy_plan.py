@@ -224,7 +224,7 @@ def options_for(public: Known, options: ProxyOptions) -> ProxyOptions:
         subspace_passes=options.server_passes,
         few_proxies=0.0,
     )
-    if _affordable_proxies(public, found) >= _least_proxies(public, found):
+    if _proxies(public, found)[1] >= _least_proxies(public, found):
         return found
     # The points may miss clusters: proxies that show these are worth what they cost without points.
     return replace(found, seeding_share=options.seeding_share, few_proxies=options.few_proxies)
@@ -253,7 +253,7 @@ def derive_plan(public: Known, options: ProxyOptions) -> ProxyPlan:
     """Derive a run's numbers from N, d, k, epsilon and delta; too few proxies to choose k from are a `PlanError`."""
     config, d, k = public.config, public.n_features, public.config.n_clusters
     n_components = None if d <= options.most_direct_features else min(d, options.most_components, max(2, k - 1))
-    n_passes, n_proxies = _passes(public, options), _affordable_proxies(public, options)
+    n_passes, n_proxies = _proxies(public, options)
     if n_proxies < _least_proxies(public, options):
         if config.choose_n_clusters:
             raise PlanError(
@@ -290,16 +290,6 @@ def look_share(options: ProxyOptions) -> float:
     return 1.0 / (options.looks * (1.0 + options.distances_share))
 
 
-def _passes(public: Known, options: ProxyOptions) -> int:
-    """Releases over proxies, if there are any: two where half the most of them are heard in each."""
-    if public.n_features > options.most_direct_features:
-        return options.subspace_passes
-    enough = options.second_pass * _most_proxies(public, options)
-    # Not measured at client level, or beside points of the server's own.
-    is_plain = public.server is None and public.config.settings.unit is PrivacyUnit.RECORD
-    return 2 if is_plain and _heard_proxies(public, options, 2) >= enough else 1
-
-
 def _noise_multiplier(public: Known) -> float:
     """Of one release that has the whole budget."""
     return gaussian_noise_multiplier(public.config.settings.epsilon, public.delta) * public.noise_factor
@@ -310,25 +300,23 @@ def _bounds(public: Known) -> dict[str, float]:
     return client_bounds(public.config) if public.config.settings.unit is PrivacyUnit.CLIENT else {}
 
 
-def _most_proxies(public: Known, options: ProxyOptions) -> int:
-    """As many as are wanted, whatever the noise."""
-    wanted = max(options.least_most_proxies, options.proxies_per_cluster * public.config.n_clusters)
-    return min(options.most_proxies, int(wanted))
+def _proxies(public: Known, options: ProxyOptions) -> tuple[int, int]:
+    """Releases over proxies, if there are any, and as many of these as have enough rows each to be told from none."""
+    k, noise = public.config.n_clusters, _noise_multiplier(public)
+    most = min(options.most_proxies, int(max(options.least_most_proxies, options.proxies_per_cluster * k)))
 
+    def heard(n_passes: int, rows: float) -> float:
+        """As many as have so many rows each, in deviations of a count's noise in each of some passes."""
+        share = options.seeding_share / n_passes * options.proxy_counts_share
+        return public.n_units / (rows * (noise / math.sqrt(share) * _bounds(public).get("proxy_counts", 1.0)))
 
-def _heard_proxies(public: Known, options: ProxyOptions, n_passes: int, rows: float | None = None) -> float:
-    """As many as have so many rows each, in deviations of a count's noise in each of some passes."""
-    share = options.seeding_share / n_passes * options.proxy_counts_share
-    noise = _noise_multiplier(public) / math.sqrt(share) * _bounds(public).get("proxy_counts", 1.0)
-    return public.n_units / ((rows or options.rows_per_proxy) * noise)
-
-
-def _affordable_proxies(public: Known, options: ProxyOptions) -> int:
-    """As many as have enough rows each to be told from none."""
-    n_passes, most = _passes(public, options), _most_proxies(public, options)
-    few = min(options.few_proxies * public.config.n_clusters, most)
-    few = min(few, _heard_proxies(public, options, n_passes, options.least_rows_per_proxy))
-    return max(int(min(_heard_proxies(public, options, n_passes), most)), int(few))
+    n_passes = options.subspace_passes
+    if public.n_features <= options.most_direct_features:
+        # A second pass was not measured at client level, or beside points of the server's own.
+        is_plain = public.server is None and public.config.settings.unit is PrivacyUnit.RECORD
+        n_passes = 2 if is_plain and heard(2, options.rows_per_proxy) >= options.second_pass * most else 1
+    few = min(options.few_proxies * k, most, heard(n_passes, options.least_rows_per_proxy))
+    return n_passes, max(int(min(heard(n_passes, options.rows_per_proxy), most)), int(few))
 
 
 def _least_proxies(public: Known, options: ProxyOptions) -> float:
