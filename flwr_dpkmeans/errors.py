@@ -30,6 +30,9 @@ _SHOWN = 10
 class DPKMeansError(Exception):
     """Base of every error that the package raises on purpose."""
 
+    for_others = ""
+    """What other parties are told in the sentence's place, where it quotes one of them."""
+
 
 class PrivacyWarning(UserWarning):
     """What a report says against its run, as one of Python's warnings: each sentence of `PrivacyReport.warnings`."""

@@ -149,10 +149,11 @@ class _PrivateClustering(
     def score(self, X: ArrayLike, y: object = None) -> float:
         """Minus the sum of squared distances to the nearest centroid, as in scikit-learn's KMeans; local.
 
-        Distances are those of `transform`, so this is minus the cost that the clustering minimises. `X` is a table or,
-        as a search over parties gives them, a list of tables.
+        Distances are those of `transform`, so this is minus the cost that the clustering minimises. `X` is a table, or
+        parties' tables as `fit` takes them in memory, which a search over parties gives.
         """
-        tables = X if isinstance(X, list) and X and np.ndim(X[0]) == 2 else [X]
+        parties: Any = list(X.values()) if isinstance(X, Mapping) else X
+        tables = parties if isinstance(parties, list | tuple) and parties and np.ndim(parties[0]) == 2 else [X]
         cost = 0.0
         for own in tables:
             _, squared_distances = nearest_centroids(self._in_box(own)[0], self.model_.scaled)

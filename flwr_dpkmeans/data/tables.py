@@ -129,7 +129,8 @@ def load_table(
 
     table = Table.joined(read(), Store(), path)
     values = values_of(split_by, partition_column, len(table.points), path)
-    _require_numbers(found, n_bad.tolist(), path)
+    is_guessed = header is None and not table.names and Path(path).suffix == ".csv"
+    _require_numbers(found, n_bad.tolist(), path, ", or say header='yes' if its first row is names" * is_guessed)
     return replace(table, partition_values=values)
 
 
@@ -159,10 +160,10 @@ def _numeric(
     return [column for column in kept if column.values is not None]
 
 
-def _require_numbers(names: Sequence[str], n_bad: Sequence[Sequence[int]], path: str | Path) -> None:
+def _require_numbers(names: Sequence[str], n_bad: Sequence[Sequence[int]], path: str | Path, or_else: str) -> None:
     """Refuse the first column with cells that are text among numbers, or missing, of which so many are bad."""
     for counts, problem, mend in (
-        (n_bad[0], "that is not a number among numbers", "correct these cells, or remove the column from the file"),
+        (n_bad[0], "that is not a number among numbers", f"correct these cells, or remove the column from the file{or_else}"),
         (n_bad[1], "that is missing or infinite", "fill in these cells, or remove the rows or the column"),
     ):
         bad = [place for place, count in enumerate(counts) if count]

@@ -274,7 +274,8 @@ class SecureAggregation:
         guard.name_peers(memory, request)
         memory, reply = Client(guard, wrapped(guard), memory).handle(request)
         packet = encode_reply(request.stage, reply)
-        remember(context, memory)
+        if memory is not None:
+            remember(context, memory)
         return packet
 
 

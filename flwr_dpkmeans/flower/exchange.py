@@ -101,7 +101,7 @@ def recall(context: Context) -> Memory | None:
 
 
 def remember(context: Context, memory: Memory) -> None:
-    """Replace the memory of this run, or of one before it, all of it at once; with the result, its keys go."""
+    """Replace the memory of this run, or of one before it, all of it at once; at the run's end, its keys go."""
     if memory.protocol.phase is Phase.FINISHED:
         memory = changed(memory, protocol=memory.protocol.forgotten())
     # One record, put in place by one assignment, so that a crash leaves the old or the new memory.

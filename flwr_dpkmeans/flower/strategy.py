@@ -6,7 +6,7 @@ import logging
 import secrets
 import time
 from base64 import b64encode
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -20,14 +20,14 @@ from flwr.supercore.privacy_accounting import PrivacySpent
 from flwr_dpkmeans.algorithms import algorithm_entry
 from flwr_dpkmeans.algorithms.measure import EvaluationResult, read_evaluation
 from flwr_dpkmeans.algorithms.server_points import hold_points, in_callers_units, resolve_bounds
-from flwr_dpkmeans.errors import CohortError, ConfigurationError, invalid, listed, require_positive
+from flwr_dpkmeans.errors import CohortError, ConfigurationError, DPKMeansError, invalid, listed, require_positive
 from flwr_dpkmeans.flower.exchange import answers_of, exchange, is_deployed, log_size, message_of, turn, wait_for_nodes
 from flwr_dpkmeans.flower.progress import Progress
-from flwr_dpkmeans.log import Place, event, placed, placed_logger
+from flwr_dpkmeans.log import Place, event, named, placed, placed_logger
 from flwr_dpkmeans.options import Auto, PrivateCount, build_run, flat_options
 from flwr_dpkmeans.privacy.report import PrivacyReport, utc_now
 from flwr_dpkmeans.results.page import CONSOLE, rendered
-from flwr_dpkmeans.secagg.messages import Stage
+from flwr_dpkmeans.secagg.messages import Stage, StopRequest
 from flwr_dpkmeans.sums.draft import draft_plan, redraft_plan, require_server_data, require_supported, worst_case
 from flwr_dpkmeans.sums.plan import (
     SECONDS_PER_ROUND_TRIP,
@@ -43,9 +43,12 @@ from flwr_dpkmeans.sums.settings import Dropout
 from flwr_dpkmeans.sums.statement import Step, why_not_private
 from flwr_dpkmeans.sums.task import Run
 from flwr_dpkmeans.sums.trust import trust_model
+from flwr_dpkmeans.sums.wire import LONGEST_SENTENCE, Request
 
 logger = placed_logger("flwr_dpkmeans.server")
 
+_STOP_SECONDS = 5.0
+"""For nodes to hear that a run is over; who is silent hears nothing."""
 OnStep = Callable[[Step], None]
 EvaluateFn = Callable[[int, ArrayRecord], MetricRecord | None]
 
@@ -307,7 +310,11 @@ class PrivateKMeans(Strategy):
         if timeout is not None:
             self.timeouts = replace(self.timeouts, round=timeout)
         with placed(Place(run=grid.run.run_id)), turn(grid, concurrent=self.timeouts.concurrent):
-            return self._conduct(grid, evaluate_fn)
+            try:
+                return self._conduct(grid, evaluate_fn)
+            except DPKMeansError as error:
+                self._stop(grid, error)
+                raise
 
     def _conduct(self, grid: Grid, evaluate_fn: EvaluateFn | None) -> KMeansResult:
         deadline = time.monotonic() + self.timeouts.run
@@ -333,7 +340,25 @@ class PrivateKMeans(Strategy):
         confirmed = self.aggregate_evaluate(index, self._exchange(grid, self.configure_evaluate, deadline))
         if confirmed is not None:
             result.evaluate_metrics_clientapp[index] = confirmed
+        left_out = set(server.joined) - set(server.session.roster.node_ids)
+        self._dismiss(grid, sorted(left_out), "this node did not answer in time, and the others have a result.")
         return self._reported(result)
+
+    def _stop(self, grid: Grid, error: DPKMeansError) -> None:
+        """Tell all nodes that the run is over, and why."""
+        run = self._run
+        if run is not None and run.plan.run_id == grid.run.run_id and run.due is not None:
+            self._dismiss(grid, run.joined, f"{type(error).__name__}: {error.for_others or error}")
+
+    def _dismiss(self, grid: Grid, nodes: Collection[int], sentence: str) -> None:
+        """Tell nodes that nothing more will come: they forget the run's keys, and their owners need not wait."""
+        if not nodes or not is_deployed(grid):
+            return
+        request = Request(Stage.STOP, StopRequest(named(sentence)[:LONGEST_SENTENCE]), run_id=self.run.plan.run_id)
+        try:
+            exchange(grid, [message_of(node, request) for node in nodes], _STOP_SECONDS)
+        except Exception as other:  # what is wrong has been told, or nothing is
+            logger.debug("nodes could not be told of the end: %s", type(other).__name__)
 
     def rehearse(self, n_clients: int, n_features: int, names: tuple[str, ...], *, has_labels: bool) -> None:
         """Refuse what so many simulated clients with such tables would refuse once they are asked; nothing is sent."""

@@ -33,7 +33,7 @@ from flwr_dpkmeans.sums.client import Guard, Memory
 from flwr_dpkmeans.sums.draft import resolve_delta, verify_plan, worst_case
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.settings import Evaluation
-from flwr_dpkmeans.sums.wire import Request, terms_digest
+from flwr_dpkmeans.sums.wire import LONGEST_SENTENCE, Request, terms_digest
 
 LEAST_WAIT = 10.0
 """Seconds that every request stays good for by this node's clock."""
@@ -319,6 +319,15 @@ class NodeGuard(Guard):
                 ledger.charge(self._entry(memory, index, RESULT_TAKEN, "the result"))
         except BudgetError as error:
             failed(error)  # the result is here all the same
+
+    def stopped(self, memory: Memory | None, sentence: str) -> None:
+        n_releases = 0 if memory is None else len(memory.attempts)
+        told = f"what {n_releases} release(s) cost here stays charged" if n_releases else "it has cost nothing here"
+        sentence = printable(sentence, LONGEST_SENTENCE)
+        logger.warning(
+            f"the server has stopped this run, and {told}; it says: {sentence}",
+            extra=event("stopped", n_releases=n_releases),
+        )
 
 
 def unfinished_sentence(last: LedgerEntry) -> str:

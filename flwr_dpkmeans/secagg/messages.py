@@ -35,6 +35,7 @@ class Stage(Enum):
     SUM = "sum"
     UNMASK = "unmask"
     FINISH = "finish"
+    STOP = "stop"
 
 
 @dataclass(frozen=True)
@@ -115,6 +116,18 @@ class FinishReply:
     """The client has its result; the tag says that it is the same as everybody's."""
 
     tag: bytes
+
+
+@dataclass(frozen=True)
+class StopRequest:
+    """The run is over without a result: why, in the server's words."""
+
+    sentence: str
+
+
+@dataclass(frozen=True)
+class StopReply:
+    """Heard."""
 
 
 @dataclass(frozen=True)

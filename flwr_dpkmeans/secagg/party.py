@@ -13,6 +13,7 @@ state                 event                       next state
 `SUMMING` at (r, a)   `SumRequest` (r + 1, a)     `SUMMING` at (r + 1, a); opens release (r, a)
 `SUMMING` at (r, a)   `SumRequest` (r, a' > a)    `SUMMING` at (r, a'); smaller roster, no release
 `SUMMING` at (r, a)   `FinishRequest` (r, a)      `FINISHED`; opens release (r, a)
+anything              `StopRequest`               `FINISHED`
 anything else                                     `ProtocolError`, and the state stays as it was
 ====================  ==========================  ==================================================
 
@@ -182,6 +183,10 @@ class Party(ABC):
                 f"{did} round {self.round_index}, attempt {self.attempt}: it is late, replayed or of another run."
             )
         return changed(self._with_boxes(request.boxes), phase=Phase.FINISHED)
+
+    def stopped(self) -> Self:
+        """The state of a run that is over: whatever comes is refused, as after a result."""
+        return changed(self, phase=Phase.FINISHED)
 
     def forgotten(self) -> Self:
         """The state without its secrets, all that ``repr`` leaves out: against who reads it when the run is over."""

@@ -10,6 +10,7 @@ state                   event                               next state
 `ADMITTED` at (r, a)    own vector                          `MASKED` at (r, a)
 `MASKED` at (r, a)      `UnmaskRequest` (r, a)              `UNMASKED` at (r, a), with the survivors
 `UNMASKED` at (r, a)    `FinishRequest` (r, a)              `FINISHED`; opens release (r, a)
+anything                `StopRequest`                       `FINISHED`
 anything else                                               `ProtocolError`, and the state stays as it was
 ======================  ==================================  =====================================================
 

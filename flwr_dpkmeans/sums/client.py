@@ -12,6 +12,7 @@ stage       what must hold                                    then
 ``unmask``  the vector of this (round, attempt) was the last  gives one share for each neighbour, once
             that was answered
 ``finish``  the release is of the plan's last round           takes the result, and tags it
+``stop``    nothing                                           logs why, and forgets the keys
 ==========  ================================================  ========================================================
 
 **The rules.** A reply holds one masked vector, or public values; nothing else that depends on data. Whatever the server
@@ -172,6 +173,9 @@ class Guard:
     def ended(self, memory: Memory) -> None:
         """Write into the ledger that the result has been handed on."""
 
+    def stopped(self, memory: Memory | None, sentence: str) -> None:
+        """Log that the server has ended the run, and why."""
+
 
 class Statistic(Protocol):
     """What knows the rows."""
@@ -196,8 +200,8 @@ class Client:
         self.unmasked_vector = np.zeros(0, dtype=np.uint64)
         """What was masked, with this client's share of the noise: for audits that play all parties; never kept."""
 
-    def handle(self, request: Request) -> tuple[Memory, Any]:
-        """Answer a request; the memory is to be kept before the reply is sent.
+    def handle(self, request: Request) -> tuple[Memory | None, Any]:
+        """Answer a request; the memory is to be kept before the reply is sent, but where it is None.
 
         A `PeerError` is a refusal, whose sentence may travel; any other `DPKMeansError` is a failure on this side,
         whose may not.
@@ -208,6 +212,11 @@ class Client:
             raise ProtocolError(
                 f"the message is of another run than {guard.run_id}: it is replayed or went astray, and refused."
             )
+        if request.stage is Stage.STOP:
+            guard.stopped(self._memory, request.body.sentence)
+            memory = self._memory  # None: this client refused the plan, or never saw it
+            ended = None if memory is None else changed(memory, protocol=memory.protocol.stopped())
+            return ended, messages.StopReply()
         if request.stage is not Stage.FINISH:  # A result is welcome at any time, and costs nothing.
             # What nobody takes in any more must not cost anything.
             guard.require_in_time(request.wait)

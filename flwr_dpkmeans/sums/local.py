@@ -161,6 +161,7 @@ class LocalRun(Server):
         who = Virtual(self, node)
         client = Client(who, who, self.memories.get(node))
         memory, reply = client.handle(request)
+        assert memory is not None  # nobody is told that such a run is stopped
         if request.stage is Stage.KEYS and isinstance(memory.protocol, Retry):
             memory = changed(memory, protocol=Paired(**vars(memory.protocol), agreed=self._pairs))
         self.memories[node], self.unmasked_vector = memory, client.unmasked_vector

@@ -66,7 +66,8 @@ class Server:
     def __init__(
         self, plan: Plan, *, node_ids: Sequence[int], own_points: Any = None, started: str = "", app_hash: str = ""
     ) -> None:
-        self._waiting = tuple(node_ids)
+        self.joined = tuple(node_ids)
+        """Who is asked for keys."""
         self._own_points = own_points
         self._started, self._app_hash = started, app_hash
         self._cohort: tuple[str, ...] = ()
@@ -105,7 +106,7 @@ class Server:
         """What the run guarantees, so far."""
         signed = told("unsigned", so=told("not_pinned"))
         if self._credentials:
-            signed = told("signed", n=len(self._credentials), n_clients=len(self._waiting))
+            signed = told("signed", n=len(self._credentials), n_clients=len(self.joined))
         ended = self.due in (Stage.FINISH, None)
         counts = self.clusters.arrays.get("counts") if ended and self.clusters is not None else None
         report = build_report(self.plan, self.attempts, signed, counts=counts, unclear=self._found.unclear)
@@ -125,7 +126,7 @@ class Server:
     def asked(self) -> tuple[int, ...]:
         """Nodes that are asked now."""
         if self._session is None:
-            return self._waiting
+            return self.joined
         return self._session.roster.node_ids if self.due is Stage.FINISH else self._session.asked
 
     def requests(self) -> Iterator[tuple[int, Request]]:
@@ -141,7 +142,7 @@ class Server:
         """See `requests`, whose effects do not wait until somebody looks."""
         stage = self.due
         if stage is Stage.KEYS:
-            for node in self._waiting:
+            for node in self.joined:
                 yield node, Request(stage, plan=self._plan_blob, versions=own_versions())
             return
         if stage is None:
@@ -215,14 +216,14 @@ class Server:
     def _take_keys(self, answers: Iterable[tuple[int, Answer]]) -> None:
         """Collect public keys; a refusal, another version or a table of another width stops the run with a sentence."""
         agreed = self._agreed(answers)
-        missing = sorted(set(self._waiting) - set(agreed))
+        missing = sorted(set(self.joined) - set(agreed))
         if missing:
             names = list(map(str, missing))
             told = "nodes %s did not answer the plan and are left out"
             logger.warning(told, missing, extra=event("left out", missing=names))
         if len(agreed) < self.plan.min_cohort:
             raise CohortError(
-                f"{len(agreed)} of {len(self._waiting)} clients answered the plan, but at least {self.plan.min_cohort} "
+                f"{len(agreed)} of {len(self.joined)} clients answered the plan, but at least {self.plan.min_cohort} "
                 f"are needed: look at the logs of nodes {missing}."
             )
         for node, reply in agreed.items():

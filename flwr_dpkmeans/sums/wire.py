@@ -302,7 +302,10 @@ class Failure:
     def stop(self, node: int, *, always: bool) -> PeerError:
         """The error that it is to the server: one that stops the run, or one that only leaves the node out."""
         if always or self.code in STOPPING_CODES:
-            return RefusalError(f"node {node} refused ({self.code}): {self.sentence}")
+            error = RefusalError(f"node {node} refused ({self.code}): {self.sentence}")
+            # The sentence may hold a limit of the node's policy, which its owner tells the server alone.
+            error.for_others = f"node {node} refused ({self.code})."
+            return error
         return ProtocolError(f"node {node} did not answer ({self.code}): {self.sentence}")
 
 
@@ -313,6 +316,7 @@ _FORMS: Mapping[Stage, tuple[Any, type[Any]]] = MappingProxyType(
         Stage.SUM: (messages.SumRequest, messages.SumReply),
         Stage.UNMASK: (messages.UnmaskRequest, messages.UnmaskReply),
         Stage.FINISH: (messages.FinishRequest, messages.FinishReply),
+        Stage.STOP: (messages.StopRequest, messages.StopReply),
     }
 )
 """Body of a request and reply of each stage."""

@@ -128,6 +128,10 @@ def test_three_nodes_agree_and_strangers_are_turned_away(tmp_path: Path) -> None
     assert "round 1/2" not in refused
     assert "unhandled exception" not in refused
     assert "Traceback" not in refused
+    # The owners read that it is over, and what it cost them.
+    for site in sites:
+        (end,) = re.findall("the server has stopped this run, and (.*)", (site.folder / "log").read_text())
+        assert re.match(r"it has cost nothing here; it says: RefusalError: node \S+ refused \(RefusalError\)\.$", end)
     # And what the live page shows of both runs.
     runs_folder = folder / "superlink" / HOME_FOLDER
     # Which of the two has its turn first is the scheduler's.

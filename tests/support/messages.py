@@ -226,7 +226,7 @@ class ServerRun(Server):
 def keys_messages(server: Server) -> list[Message]:
     """The plan, for every node, whatever is due."""
     request = Request(Stage.KEYS, plan=server._plan_blob)
-    return [message_of(node, request) for node in server._waiting]
+    return [message_of(node, request) for node in server.joined]
 
 
 __all__ += ["Release", "ServerRun", "keys_messages"]

@@ -168,6 +168,9 @@ def test_a_search_routes_groups_or_splits_a_list_of_tables() -> None:
     left_out = list(tables().values())
     fitted = model(epsilon=50.0).fit(left_out[1:])
     assert listed.cv_results_["split0_test_score"][1] == fitted.score(left_out[:1]) == fitted.score(left_out[0])
+    # Parties as `fit` takes them.
+    own = fitted.score(left_out)
+    assert own == fitted.score(tuple(left_out)) == fitted.score(tables()) == sum(map(fitted.score, left_out))
 
 
 # -- names of columns ---------------------------------------------------------------------------------------------

@@ -153,6 +153,13 @@ def test_unparsable_cells_name_the_column_and_not_the_cell(tmp_path: Path) -> No
     )
 
 
+def test_a_first_row_that_names_a_column_twice_is_taken_for_no_header_which_is_said(tmp_path: Path) -> None:
+    path = write(tmp_path, "a,b,a\n1,2,3\n4,5,6\n")
+    assert failure(path).endswith("from the file, or say header='yes' if its first row is names.")
+    with pytest.raises(DataError, match="2 of 3 columns have the name 'a', but each needs one of its own: rename them"):
+        load_table(path, header=True)
+
+
 @pytest.mark.parametrize("cell", ["1_000", "0x10", "1 2", "?", "True"])
 def test_what_only_resembles_a_number_is_refused(tmp_path: Path, cell: str) -> None:
     assert "the column 'b' of" in failure(write(tmp_path, f"a,b\n1,{cell}\n2,5\n"))
