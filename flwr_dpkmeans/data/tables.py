@@ -162,9 +162,9 @@ def _numeric(
 
 def _require_numbers(names: Sequence[str], n_bad: Sequence[Sequence[int]], path: str | Path, or_else: str) -> None:
     """Refuse the first column with cells that are text among numbers, or missing, of which so many are bad."""
-    mend = f"correct these cells, or remove the column from the file{or_else}"
+    text_mend = f"correct these cells, or remove the column from the file{or_else}"
     for counts, problem, mend in (
-        (n_bad[0], "that is not a number among numbers", mend),
+        (n_bad[0], "that is not a number among numbers", text_mend),
         (n_bad[1], "that is missing or infinite", "fill in these cells, or remove the rows or the column"),
     ):
         bad = [place for place, count in enumerate(counts) if count]
