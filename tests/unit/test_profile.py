@@ -54,6 +54,12 @@ def test_shares_means_quantiles_and_commonest_texts_by_hand() -> None:
     assert found.loc[("2", "t"), "commonest"] == ""
 
 
+def test_one_row_is_all_of_them() -> None:
+    found = profile(pd.DataFrame({"a": [7.0]}), np.array([0]), 1)
+    assert found["share"].tolist() == [1.0, 1.0]
+    assert profile(pd.DataFrame({"a": [7.0]}), np.array([-1]), 1)["share"].tolist() == [0.0, 0.0]
+
+
 class Watched(InProcessGrid):
     """A grid that keeps the bytes of all that is sent."""
 

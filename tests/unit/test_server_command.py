@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import multiprocessing
 import re
@@ -32,7 +33,7 @@ from flwr_dpkmeans.privacy.report import PrivacyReport, Provenance
 from simulations.deploy import findings, run_command, server_command
 from simulations.deploy.app_guard import digest_of
 from simulations.deploy.certificates import write_certificates, write_node_key
-from simulations.deploy.findings import Verdict, app_hash
+from simulations.deploy.findings import NoteError, Verdict, app_hash
 from simulations.deploy.invitation import Invitation
 from simulations.deploy.server_options import ServerOptions
 from simulations.ray_processes import is_supported, marked_processes
@@ -350,6 +351,14 @@ def test_a_certificate_that_ends_soon_is_a_note(office: Path, monkeypatch: pytes
     monkeypatch.setattr(findings.time, "time", lambda: later)
     verdict, says = found(office, "tls")
     assert (verdict, "so 24 days more: get a new one before" in says) == (Verdict.NOTE, True)
+
+
+@pytest.mark.parametrize(("life", "first_noted"), [(60, 20), (90, 30), (900, 30)])
+def test_a_certificate_ends_soon_in_the_last_third_of_its_life_and_in_30_days(life: int, first_noted: int) -> None:
+    day, now = datetime.timedelta(days=1), datetime.datetime.now(datetime.UTC)
+    findings.require_days("it", now + (first_noted - life) * day, now + (first_noted + 0.5) * day)
+    with pytest.raises(NoteError, match=f"so {first_noted - 1} days more"):
+        findings.require_days("it", now + (first_noted - life) * day, now + (first_noted - 0.5) * day)
 
 
 def test_a_dry_run_prints_flowers_own_command_line(office: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import math
 from typing import Any
@@ -280,3 +281,7 @@ def test_bad_input_gets_one_sentence(change: dict[str, Any], error: type[Excepti
     arguments: dict[str, Any] = {"points": np.zeros((40, 3)), "n_clusters": 2, **change}
     with pytest.raises(error, match=sentence):
         run(**arguments)
+
+
+def test_seven_levels_are_those_of_the_public_code() -> None:
+    assert inspect.signature(balcan).parameters["n_levels"].default == 7

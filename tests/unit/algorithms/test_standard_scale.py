@@ -117,3 +117,12 @@ def test_the_planner_knows_the_share_of_the_spreads() -> None:
     shape = {"n_examples": 6000, "n_features": 6, "n_clients": 2, "seeds": 2, "algorithms": ["fastlloyd"]}
     standard, stated = (one.plan(**shape).algorithms[0].deployment.n_round_trips for one in (km, plain))
     assert standard == stated + 1
+
+
+def test_spreads_are_of_all_rows_as_one_group() -> None:
+    (first,) = planned().preliminary
+    assert {block.name: block.shape for block in first.blocks} == {
+        "group_counts": (1,),
+        "group_sums": (1, 6),
+        "group_squares": (1, 6),
+    }

@@ -273,3 +273,8 @@ def test_means_of_fewer_rows_than_the_noise_leaves_room_for_are_warned_of() -> N
         r"For 10 rows, noise is about \d+% of what they add to a sum, and above 10% .* fewer columns\.", sentence
     )
     assert many.task.cautions(many) == ()
+
+
+def test_radii_without_centers_have_nothing_to_be_about() -> None:
+    with pytest.raises(ConfigurationError, match="centers are not given"):
+        Radii(options=RadiiOptions()).scaled_centers(((-1.0,), (1.0,)), 2)

@@ -18,6 +18,7 @@ import pytest
 
 from flwr_dpkmeans import FederatedKMeans, federate
 from flwr_dpkmeans.data import readers, rows
+from flwr_dpkmeans.data.readers import RawColumn, joined_column
 from flwr_dpkmeans.data.rows import Rows, Store
 from flwr_dpkmeans.data.schema import Schema
 from flwr_dpkmeans.data.tables import Layout, Table, load_by_schema, load_declared, load_table
@@ -221,3 +222,13 @@ def test_a_file_that_is_cut_off_or_finds_no_room_is_one_sentence(
     (tmp_path / "taken").write_text("")
     with pytest.raises(DataError, match=r"rows beyond memory cannot be kept in .*taken/rows' \(\w+\): free space"):
         load_declared(files[2], LAYOUT, Store(tmp_path / "taken" / "rows", "x"))
+
+
+def test_a_column_of_several_blocks_has_their_numbers_and_no_text_is_read() -> None:
+    def never() -> list[str | None]:
+        raise AssertionError("numbers need no text")
+
+    parts = [RawColumn("a", np.array(values), 1, never) for values in ([1.0, 2.0], [3.0])]
+    whole = joined_column(parts)
+    assert (whole.numbers().tolist(), whole.n_unparsable) == ([1.0, 2.0, 3.0], 2)
+    assert joined_column([parts[0], RawColumn("a", None, 0, lambda: ["x"])]).values is None

@@ -22,6 +22,7 @@ from cryptography.hazmat.primitives.serialization import (
 from flwr_dpkmeans.__main__ import main
 from flwr_dpkmeans.errors import ConfigurationError, IdentityError, ProtocolError
 from flwr_dpkmeans.node.identity import Identity
+from flwr_dpkmeans.secagg.party import RetrySession
 from flwr_dpkmeans.secagg.roster import Credential, Roster, name_of, require_pinned, verify
 
 ALICE, BOB, CAROL = (Identity(letter * 32) for letter in (b"a", b"b", b"c"))
@@ -301,3 +302,16 @@ def test_a_credential_has_fixed_lengths() -> None:
         identity, plan, signature = (bytes(length) for length in lengths)
         with pytest.raises(ProtocolError, match="have {}, {} and {} bytes".format(*lengths)):
             Credential(identity, plan, signature)
+
+
+def test_what_clients_signed_is_sent_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keys of later rosters are known, which can only be smaller."""
+    credentials = {node: Credential(who.public_key, PLAN, bytes(64)) for node, who in NODES.items()}
+    session = RetrySession(ROSTER, min_cohort=2, max_retries=1, max_silent=0, authored=False, credentials=credentials)
+    session.open_round(1, 4)
+    assert session.request(2, None, b"").credentials == credentials
+    monkeypatch.setattr(session, "missing", lambda: (4,))
+    session.retry()
+    again = session.request(2, None, b"")
+    assert again.roster is not None
+    assert again.credentials == {}

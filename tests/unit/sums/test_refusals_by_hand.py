@@ -325,3 +325,9 @@ def test_so_many_nodes_are_named_that_are_left_out(
 
 def test_numbers_of_the_format_are_what_other_parties_have() -> None:
     assert (NO_ROUND, MAX_INTEGER) == (-2147483648, 2147483648)
+
+
+def test_a_statistic_that_no_row_moves_comes_no_nearer_to_its_bound() -> None:
+    one_row = Sensitivity(Norm.L2, 1.0, PrivacyUnit.RECORD, "nothing")
+    still = Block("still", (1,), one_row, NoiseShape.GAUSSIAN, 9.0, 1.0)
+    assert check_sensitivity([still], lambda points: [np.zeros(1)], n_features=2) == {"still": 0.0}
