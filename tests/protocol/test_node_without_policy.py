@@ -82,6 +82,11 @@ def test_a_node_without_a_policy_refuses_every_run(tmp_path: Path, values: dict[
     assert not list(tmp_path.glob("ledger-*"))
 
 
+def test_these_limits_are_required_and_no_others() -> None:
+    stated = {"max_epsilon_per_run", "max_epsilon_total", "max_delta", "allowed_trust", "allowed_units", "min_cohort"}
+    assert set(REQUIRED) == stated
+
+
 @pytest.mark.parametrize("name", REQUIRED)
 def test_each_limit_must_be_stated_and_bounded(tmp_path: Path, name: str) -> None:
     endless = {"max_epsilon_per_run": "inf", "max_epsilon_total": "inf", "allowed_trust": "[]", "allowed_units": "[]"}

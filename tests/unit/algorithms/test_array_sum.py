@@ -29,6 +29,7 @@ from flwr_dpkmeans.flower.exchange import message_of
 from flwr_dpkmeans.node.guard import NodeSettings
 from flwr_dpkmeans.node.ledger import MemoryLedger
 from flwr_dpkmeans.node.policy import IN_SIMULATION
+from flwr_dpkmeans.options import parse_run
 from flwr_dpkmeans.privacy.release import as_released
 from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan
 from flwr_dpkmeans.sums.plan import Plan
@@ -288,3 +289,16 @@ def test_the_pages_app_is_fedavg(tmp_path: Path, capsys: pytest.CaptureFixture[s
     grid = InProcessGrid([Node(client, {"partition-id": part, "num-partitions": 5}) for part in range(5)])
     result = run(grid, SecureSum(record(model=np.zeros((64, 10))), most_examples=1000, clip=10.0, max_iter=2))
     np.testing.assert_allclose(result.arrays["model"].numpy(), model, atol=1e-4)
+
+
+def test_arrays_that_begin_nowhere_in_particular_need_no_start() -> None:
+    def check(shape: tuple[int, ...], **start: str) -> None:
+        box: Any = ((-1.0,), (1.0,))
+        run = parse_run(algorithm="array_sum", bounds=box, n_features=1, unit="client", arrays=(("a", shape),), **start)
+        run.task.check(run.settings)
+
+    check((2,))
+    with pytest.raises(ConfigurationError, match="with 1 values, but names must differ"):
+        check((2,), start=base64.b64encode(bytes(8)).decode())
+    with pytest.raises(ConfigurationError, match="each array needs values"):
+        check((0,))

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from flwr_dpkmeans import ClientLevel, DPKMeans, FederatedKMeans, Schema, federate
-from flwr_dpkmeans.algorithms.standard_scale import moments_of
+from flwr_dpkmeans.algorithms.standard_scale import moments_of, standard_box
 from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.options import flat_options, parse_run, schema_settings
@@ -126,3 +126,11 @@ def test_spreads_are_of_all_rows_as_one_group() -> None:
         "group_sums": (1, 6),
         "group_squares": (1, 6),
     }
+
+
+def test_columns_of_which_no_row_was_counted_are_unclear_and_have_a_box_all_the_same() -> None:
+    released = {"group_counts": np.zeros(1), "group_sums": np.zeros((1, 6)), "group_squares": np.full((1, 6), -0.5)}
+    box, unclear = standard_box(planned(), released, 2.0)  # type: ignore[arg-type]
+    assert unclear == (0, 1, 2, 3, 4, 5)
+    assert np.isfinite(box).all()
+    assert (np.array(box[0]) < np.array(box[1])).all()

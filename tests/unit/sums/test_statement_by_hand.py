@@ -12,6 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from flwr_dpkmeans.algorithms.kmeans_task import _require_bounded
+from flwr_dpkmeans.errors import PlanError
+from flwr_dpkmeans.kmeans.ranges import WIDEST
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy import report
 from flwr_dpkmeans.privacy.accounting import compose_epsilon
@@ -177,3 +180,27 @@ def test_every_sentence_of_the_table_is_asked_for_and_every_one_that_is_asked_fo
     asked = set(re.findall(r"told\([\"'](\w+)[\"']", code))
     assert asked <= set(table)
     assert len(asked) > 25
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({}, None),
+        ({"n_examples": None}, "number of rows is"),
+        ({"private_bounds": True}, "histograms of each column's range are"),
+        ({"private_bounds": True, "n_examples": None}, "number of rows and histograms of each column's range are"),
+        ({"n_examples": None, "trust": "distributed"}, None),
+    ],
+)
+def test_a_guarantee_says_what_else_everybody_sees(values: dict[str, Any], words: str | None) -> None:
+    told = build_report(plan_of(**({"trust": "oblivious"} | values)), ()).guarantee
+    assert any(part in told for part in ("number of rows", "histograms")) is (words is not None)
+    assert words is None or words in told
+
+
+@pytest.mark.parametrize("domain", [(-5.0, WIDEST), (-WIDEST, 5.0)])
+def test_a_domain_that_is_open_on_one_side_bounds_no_column(domain: tuple[float, float]) -> None:
+    plan = plan_of(private_bounds=True)
+    _require_bounded(plan, [0], ((-5.0,), (5.0,)), 1.0)
+    with pytest.raises(PlanError, match="found no values of column 0"):
+        _require_bounded(plan, [0], ((domain[0],), (domain[1],)), 1.0)
