@@ -402,3 +402,14 @@ def test_cells_are_as_large_as_what_the_first_proxies_are_spread_over(
     # Far away cells are wide: five fill the rest of the box.
     assert n_far == 0 or radii[n_proxies - n_far :].min() > 0.3
     assert found.extras[PROXIES].shape == (n_proxies, d)
+
+
+@pytest.mark.parametrize(("n", "within"), [(100, (1.0, 1.0)), (2_000, (1.1, 2.9)), (10**9, (3.0, 3.0))])
+def test_radii_are_widened_until_noise_is_audible_and_never_narrowed(n: int, within: tuple[float, float]) -> None:
+    """A refinement's noise on a centroid: sigma sqrt(2) 3 / (N sqrt(1 - shares before)), of which 2% of a radius is
+    heard."""
+    before = 0.05 + 0.01 + 0.05 + 0.35
+    noise = gaussian_noise_multiplier(2.0, 1e-6) * math.sqrt(2.0) * 3.0 / (n * math.sqrt(1.0 - before))
+    found = derive_plan(public_of(2, 3, n), ProxyOptions()).widening
+    assert found == pytest.approx(min(max(1.0, (0.02 / noise) ** (1.0 / 3.0)), 3.0))
+    assert within[0] <= found <= within[1]

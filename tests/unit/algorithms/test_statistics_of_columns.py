@@ -17,7 +17,7 @@ from flwr_dpkmeans import FederatedKMeans, PrivateBounds, federate
 from flwr_dpkmeans.algorithms.moments import Radii, RadiiOptions, far_rows
 from flwr_dpkmeans.errors import ConfigurationError, DataError, PlanError, PrivacyWarning
 from flwr_dpkmeans.options import parse_run
-from flwr_dpkmeans.privacy.release import PROOF_PAGE
+from flwr_dpkmeans.privacy.release import PROOF_PAGE, as_released
 from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan
 from flwr_dpkmeans.sums.neighbours import check_sensitivity
 from flwr_dpkmeans.sums.plan import Plan
@@ -278,3 +278,11 @@ def test_means_of_fewer_rows_than_the_noise_leaves_room_for_are_warned_of() -> N
 def test_radii_without_centers_have_nothing_to_be_about() -> None:
     with pytest.raises(ConfigurationError, match="centers are not given"):
         Radii(options=RadiiOptions()).scaled_centers(((-1.0,), (1.0,)), 2)
+
+
+def test_no_radius_is_longer_than_the_reach_whatever_noise_adds() -> None:
+    plan = plan_of("radii", reach=0.5)
+    (step,) = build_algorithm(plan).rounds
+    values = np.array([4.0, 4.0, 16.0, 1.0]) * 2.0**plan.fraction_bits
+    released = as_released(values.astype(np.uint64), step.blocks, plan.fraction_bits)
+    assert step.advance(State({}), released)["radii"].tolist() == [0.5, 0.25]

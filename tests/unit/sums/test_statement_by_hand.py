@@ -186,7 +186,7 @@ def test_every_sentence_of_the_table_is_asked_for_and_every_one_that_is_asked_fo
     ("values", "words"),
     [
         ({}, None),
-        ({"n_examples": None}, "number of rows is"),
+        ({"n_examples": None}, "is released to everybody, with noise from the clients: that release holds"),
         ({"private_bounds": True}, "histograms of each column's range are"),
         ({"private_bounds": True, "n_examples": None}, "number of rows and histograms of each column's range are"),
         ({"n_examples": None, "trust": "distributed"}, None),
