@@ -177,7 +177,7 @@ class ProxyOptions:
     worth_seeding: float = 1.3  # with fewer proxies per cluster, or fewer than two more, refinements get the rest
     cover_from: int = 8  # proxies per column from which on some are spread over all of the box that rows may be in
     most_direct_features: int = 8  # up to here proxies are spread over the box itself
-    second_pass: float = 0.5  # part of the most proxies from which on they are, heard twice, better than once
+    second_pass: float = 0.0625  # of the most, per column (at least 4), from which on proxies are better heard twice
     most_components: int = 12  # directions of the private covariance that the proxies of wider tables live in
     subspace_passes: int = 3
     server_location_share: float = 0.03  # as above with server points, which say where to look first
@@ -314,7 +314,8 @@ def _proxies(public: Known, options: ProxyOptions) -> tuple[int, int]:
     if public.n_features <= options.most_direct_features:
         # A second pass was not measured at client level, or beside points of the server's own.
         is_plain = public.server is None and public.config.settings.unit is PrivacyUnit.RECORD
-        n_passes = 2 if is_plain and heard(2, options.rows_per_proxy) >= options.second_pass * most else 1
+        least = options.second_pass * max(4, public.n_features) * most
+        n_passes = 2 if is_plain and heard(2, options.rows_per_proxy) >= least else 1
     few = min(options.few_proxies * k, most, heard(n_passes, options.least_rows_per_proxy))
     return n_passes, max(int(min(heard(n_passes, options.rows_per_proxy), most)), int(few))
 

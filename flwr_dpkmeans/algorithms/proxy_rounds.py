@@ -304,7 +304,9 @@ def _first_proxies(setting: Setting, state: State, found: numerics.Ellipsoid) ->
         own = numerics.samples_around(known, np.ones(len(known)), _JITTER * side / math.sqrt(width), generator)
         drawn = own[generator.integers(len(own), size=len(samples))]
         samples = np.concatenate([samples, drawn])
-    n_far = int(setting.options.far_share * plan.n_proxies) if plan.cover_box and extent < 1.0 else 0
+    # A cube of that half width around a centre near a wall leaves out the box's other side, however wide it is.
+    sides = (np.minimum(centre + extent, 1.0) - np.maximum(centre - extent, -1.0)) / 2.0
+    n_far = int(setting.options.far_share * (1.0 - math.prod(sides.tolist())) * plan.n_proxies) if plan.cover_box else 0
     proxies = numerics.tessellation(_inside(samples, state), plan.n_proxies - n_far, generator)
     radii = np.full(plan.n_proxies, float(as_length(setting.options.proxy_clip * side)[0]))
     if n_far:

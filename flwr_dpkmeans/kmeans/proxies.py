@@ -259,9 +259,14 @@ def _columns_left(
 
 
 def far_samples(centre: FloatArray, extent: float, n_proxies: int, generator: np.random.Generator) -> FloatArray:
-    """Draw points from cubes around the centre, cut to the box: of half width `extent` to 2, each octave alike."""
+    """Draw points from cubes around the centre, cut to the box: of half width `extent` to 2, each octave alike.
+
+    Those inside of the smallest cube are left out, where at least one for each proxy is outside.
+    """
     halves = extent * (2.0 / extent) ** generator.random((_n_samples(n_proxies, len(centre)), 1))
-    return _in_cubes(centre, halves, generator)
+    points = _in_cubes(centre, halves, generator)
+    outside = points[np.abs(points - centre).max(axis=1) > extent]
+    return outside if len(outside) >= n_proxies else points
 
 
 def _in_cubes(centre: FloatArray, halves: FloatArray, generator: np.random.Generator) -> FloatArray:

@@ -320,8 +320,8 @@ def test_at_client_level_fewer_rows_of_a_client_are_told_from_none() -> None:
     expected = int(2000 / (3.5 * sigma * math.sqrt(1.0 / 50.0 + 1.0 / 3.0)))
     plan = derive_plan(public, ProxyOptions())
     assert 4 < plan.n_proxies == expected < 200
-    # One pass, although half of 200 would be heard in each of two: that was measured for rows alone.
-    assert expected / math.sqrt(2.0) > 100
+    # One pass, although a quarter of 200 would be heard in each of two: that was measured for rows alone.
+    assert expected / math.sqrt(2.0) > 50
     assert plan.n_passes == 1
 
 
@@ -396,12 +396,38 @@ def test_cells_are_as_large_as_what_the_first_proxies_are_spread_over(
     )
     found = proxy_rounds._first_proxies(setting, state, Ellipsoid(np.full(d, spread**2 / d), np.eye(d)))
     # 1.2 sides of a cell, of which 25 fill a square.
-    n_far = 5 if cover and min(extent, 4.0 * spread) < 1.0 else 0
+    # Beyond a cube of half width 0.1 or 0.2 there is nearly all of the box: 5 of 25 proxies, rounded down.
+    n_far = 4 if cover and min(extent, 4.0 * spread) < 1.0 else 0
     radii = found.extras[PROXY_RADIUS]
     assert radii[: n_proxies - n_far] == pytest.approx(1.2 * reach / 5.0, abs=1e-4)
-    # Far away cells are wide: five fill the rest of the box.
+    # Far away cells are wide: four fill the rest of the box.
     assert n_far == 0 or radii[n_proxies - n_far :].min() > 0.3
     assert found.extras[PROXIES].shape == (n_proxies, d)
+
+
+@pytest.mark.parametrize(
+    ("centre", "half", "expected"),
+    [
+        # A fifth of 1 - (0.15 + 1.25)^2 / 2^2, of 120 proxies; of 1 - 1 and of 1 - 0.7^2 as well.
+        ((-0.85, -0.85), 1.25, 12),
+        ((0.0, 0.0), 1.0, 0),
+        ((0.0, 0.0), 0.7, 12),
+        ((0.5, -0.5), 1.5, 0),
+        ((0.5, 0.0), 1.5, 0),
+        ((0.9, 0.0), 1.5, 4),
+    ],
+)
+def test_far_proxies_lie_in_the_part_of_the_box_that_the_others_leave_out(
+    centre: tuple[float, float], half: float, expected: int
+) -> None:
+    plan = ProxyPlan(120, 1, None, (0.5,), 0.35, cover_box=True)
+    setting = Setting(public_of(2, 3, 10_000), plan, ProxyOptions())
+    extras = {"seed": np.array([5.0]), CENTRE: np.array(centre), EXTENT: np.array([half])}
+    state = cluster_state(np.zeros((3, 2)), np.zeros(3), (), extras)
+    found = proxy_rounds._first_proxies(setting, state, Ellipsoid(np.full(2, 0.1), np.eye(2)))
+    outside = np.abs(found.extras[PROXIES] - np.array(centre)).max(axis=1) > half
+    assert outside.sum() == expected
+    assert outside[len(outside) - expected :].all()
 
 
 @pytest.mark.parametrize(("n", "within"), [(100, (1.0, 1.0)), (2_000, (1.1, 2.9)), (10**9, (3.0, 3.0))])
