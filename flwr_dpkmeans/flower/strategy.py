@@ -341,7 +341,7 @@ class PrivateKMeans(Strategy):
         if confirmed is not None:
             result.evaluate_metrics_clientapp[index] = confirmed
         left_out = set(server.joined) - set(server.session.roster.node_ids)
-        self._dismiss(grid, sorted(left_out), "this node did not answer in time, and the others have a result.")
+        self._dismiss(grid, sorted(left_out), "this node was left out, and the others have a result.")
         return self._reported(result)
 
     def _stop(self, grid: Grid, error: DPKMeansError) -> None:
