@@ -200,8 +200,8 @@ def test_a_ledger_that_cannot_be_read_keeps_no_key(caplog: pytest.LogCaptureFixt
         raise BudgetError("the ledger is damaged")
 
     federation = make_federation(grid_parts((40, 40, 40)))
+    federation.faults.on_reply = lambda reply: []
     with pytest.raises(CohortError):
-        federation.faults.on_reply = lambda reply: []
         federation.start(algorithm="fastlloyd", max_iter=2)
     federation.faults.on_reply = None
     caplog.clear()
