@@ -111,7 +111,7 @@ class Store:
             if self.folder is not None and self.keeps:
                 path = next(self.folder.glob(f"{self.name}-*.rows"))
                 path.touch()
-                return _mapped(path.open("rb"), int(path.stem.split("-")[1]), path)
+                return _mapped(path.open("rb"), int(path.stem.split("-")[-1]), path)
         return None
 
     def keep(self, blocks: Iterable[Array], what: str) -> Any:

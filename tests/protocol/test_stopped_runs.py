@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import logging
 from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from flwr.app import Message
 from support.messages import Stage, copied, parse_failure, request_content, stage_of
-from support.protocol_federation import Federation, grid_parts, make_federation
+from support.protocol_federation import Federation, grid_parts, make_federation, small_config
 
+from flwr_dpkmeans.data import rows
 from flwr_dpkmeans.errors import BudgetError, CohortError, RefusalError
 from flwr_dpkmeans.flower import strategy
+from flwr_dpkmeans.flower.client_app import client_app, load_client
+from flwr_dpkmeans.flower.engines import InProcessGrid, Node
 from flwr_dpkmeans.flower.exchange import content_of, recall
+from flwr_dpkmeans.flower.strategy import PrivateKMeans
 from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.secagg.messages import StopRequest
 from flwr_dpkmeans.sums.wire import Failure, Status, encode_failure
@@ -235,3 +240,26 @@ def test_who_refuses_puts_no_words_of_its_own_into_other_logs(caplog: pytest.Log
     lines = told(caplog)
     assert sorted(lines) == [2, 3, 4]
     assert all(line.endswith("RefusalError: node 3 refused (unknown).") for line in lines.values())
+
+
+@pytest.mark.parametrize("tells", [True, False])
+def test_a_stopped_node_deletes_its_copy_of_the_rows(
+    tells: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A large table lies in a file of the run's, which only a result or another run's hour deleted."""
+    monkeypatch.setattr(rows, "IN_MEMORY", 100)
+    monkeypatch.setattr(strategy, "is_deployed", lambda grid: tells)
+    (tmp_path / "policy.toml").write_text("allow-anything = true\n")
+    nodes = []
+    for index, columns in enumerate(("a,b", "a,b", "a,b,c")):
+        table = "\n".join([columns, *[columns.translate(str.maketrans("abc", "123"))] * 40])
+        (tmp_path / f"{index}.csv").write_text(table)
+        own = {"data-path": str(tmp_path / f"{index}.csv"), "columns": columns, "cache": str(tmp_path)}
+        own |= {"ledger": str(tmp_path / f"ledger{index}"), "policy": str(tmp_path / "policy.toml")}
+        nodes.append(Node(client_app(load_client), own))
+    (tmp_path / "rows").mkdir()
+    (tmp_path / "rows" / "1_2_other-2.rows").write_bytes(b"of another run")
+    grid = InProcessGrid(nodes, run_id=17)
+    with grid.running(), pytest.raises(RefusalError, match="different numbers of features"):
+        PrivateKMeans.from_config(small_config(n_features=None), on_step=lambda _: None).start(grid)
+    assert len(list((tmp_path / "rows").iterdir())) == (1 if tells else 4)
