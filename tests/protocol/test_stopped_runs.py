@@ -263,3 +263,21 @@ def test_a_stopped_node_deletes_its_copy_of_the_rows(
     with grid.running(), pytest.raises(RefusalError, match="different numbers of features"):
         PrivateKMeans.from_config(small_config(n_features=None), on_step=lambda _: None).start(grid)
     assert len(list((tmp_path / "rows").iterdir())) == (1 if tells else 4)
+
+
+def test_nodes_hear_of_a_server_s_program_that_fails_and_read_nothing_of_its_words(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def evaluate(_: int, __: object) -> None:
+        raise ValueError("/home/operator/secret")
+
+    federation = make_federation(grid_parts((60,) * 3))
+    own = PrivateKMeans.from_config(small_config(algorithm="fastlloyd", trust="central"), on_step=lambda _: None)
+    with federation.grid.running(), pytest.raises(ValueError, match="secret"):
+        own.start(federation.grid, evaluate_fn=evaluate)
+    lines = told(caplog)
+    assert sorted(lines) == [2, 3, 4]
+    assert all(
+        line.endswith("cost here stays charged; it says: its program failed (ValueError).") for line in lines.values()
+    )
+    assert secrets_left(federation, 2) == []
