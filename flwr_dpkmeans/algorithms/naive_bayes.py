@@ -215,13 +215,10 @@ class Columns:
     def require_codes(self, points: Array) -> None:
         """Refuse rows, (n, n_features) in the units of the data, with a category that there is not."""
         for place in self.coded:
-            n = self.categories[place]
-            foreign = points[~np.isin(points[:, place], np.arange(n)), place]
-            if foreign.size:
-                raise DataError(
-                    f"X has {foreign[0]:g} in column {place}, whose categories are 0 to {n - 1}: code them as the fit "
-                    "had them, or leave such rows out."
-                )
+            own, n = points[:, place], self.categories[place]
+            if (foreign := own[~np.isin(own, np.arange(n))]).size:
+                told = f"X has {foreign[0]:g} in column {place}, whose categories are 0 to {n - 1}"
+                raise DataError(f"{told}: code them as the fit had them, or leave such rows out.")
 
     def chances(self, cells: Array, smoothing: float) -> list[tuple[int, Array]]:
         """For each column of categories its place and the chance of each category by class, smoothed."""

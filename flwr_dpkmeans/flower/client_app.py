@@ -17,7 +17,7 @@ import numbers
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from dataclasses import replace
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
@@ -278,7 +278,7 @@ class SecureAggregation:
         if memory is not None:
             remember(context, memory)
         if request.stage is Stage.STOP:
-            _delete_rows(context)
+            _kept_by(context).forget()  # no message comes that would
         return packet
 
 
@@ -520,28 +520,19 @@ def cache_of(context: Context, layout: Layout) -> Store:
     The node's ``cache`` is a folder, or ``"no"``: then all rows are in memory. Whatever changes the rows changes the
     file's name, and each run has its own.
     """
-    config, (root, of_run) = context.node_config, _kept_in(context)
+    config, store = context.node_config, _kept_by(context)
     source = Path(str(config["data-path"])).expanduser()
     files = [source, Path(str(config.get("schema") or source)), *sorted(source.glob("*.parquet"))]
     states = [(str(file.absolute()), (now := file.stat()).st_size, now.st_mtime_ns) for file in files if file.exists()]
     said = [str(source), repr(layout), *map(repr, states)]
-    name = of_run + hashlib.sha256(json.dumps(said).encode()).hexdigest()[:32]
-    return Store(root, name, keeps=config.get("cache") != "no")
+    return replace(store, name=store.name + hashlib.sha256(json.dumps(said).encode()).hexdigest()[:32])
 
 
-def _kept_in(context: Context) -> tuple[Path, str]:
-    """The folder of a node's rows beyond memory, and what the names of a run's files begin with."""
+def _kept_by(context: Context) -> Store:
+    """All that a run keeps of a node's rows beyond memory."""
     folder = str(context.node_config.get("cache", ""))
     root = Path(folder).expanduser() if folder else Path.home() / HOME_FOLDER
-    return root / "rows", f"{context.run_id}_{context.node_id}_"
-
-
-def _delete_rows(context: Context) -> None:
-    """Delete what a run that is over has kept: no message of it comes that would."""
-    root, of_run = _kept_in(context)
-    with suppress(OSError):
-        for file in root.glob(f"{of_run}*.rows"):
-            file.unlink(missing_ok=True)
+    return Store(root / "rows", f"{context.run_id}_{context.node_id}_", keeps=folder != "no")
 
 
 def mixture_of(run_config: Mapping[str, Any]) -> MixtureClients:

@@ -63,7 +63,6 @@ CheckedT = TypeVar("CheckedT")
 
 RUN_ID = 1
 """Of every run without messages."""
-_OWN = ("flwr_dpkmeans", "flwr_dpkmeans.flower")
 InOnePlace = tuple[State, Box, PrivacyReport]
 """Centroids and counts in the scaled box, the box, and what releasing them costs."""
 IN_ONE_PLACE: Registry[Callable[[Run, Sequence[Array]], InOnePlace]] = Registry("flwr_dpkmeans.in_one_place")
@@ -506,9 +505,11 @@ def federate(
     found = play(run, tables.parts, None, classes)
     local = tables.local_cautions(run, found.plan.delta, found.plan.bounds, found.plan.n_features or 0)
     # Python shows a sentence once at a place, so that the place is the caller's, who may have two fits.
-    level = next(n for n in itertools.count(1) if sys._getframe(n).f_globals.get("__package__") not in _OWN)
+    level = next(
+        n for n in itertools.count(1) if not sys._getframe(n).f_globals["__name__"].startswith("flwr_dpkmeans")
+    )
     for sentence in found.privacy.warnings + local:
-        warnings.warn(sentence, PrivacyWarning, stacklevel=level)
+        warnings.warn(sentence, PrivacyWarning, stacklevel=up)
     return found
 
 

@@ -322,9 +322,7 @@ class NodeGuard(Guard):
             failed(error)  # the result is here all the same
 
     def stopped(self, memory: Memory | None, sentence: str) -> None:
-        told = "stopped this run"
-        if memory is not None and memory.protocol.phase is Phase.FINISHED:
-            told = "stopped this run, of whose end this node had heard before"
+        before = memory is not None and memory.protocol.phase is Phase.FINISHED
         try:
             # Of a node that lost its state after answering, the ledger alone knows.
             n_releases = sum(attempt < SHARES_GIVEN for _, attempt in self.settings.ledger.attempts(self.entry_run))
@@ -332,10 +330,9 @@ class NodeGuard(Guard):
         except BudgetError as error:
             failed(error)
             n_releases, cost = -1, "its ledger cannot be read"
+        told = f"stopped this run{', of whose end this node had heard before' * before}, and {cost}"
         sentence = printable(sentence, LONGEST_SENTENCE)
-        logger.warning(
-            f"the server has {told}, and {cost}; it says: {sentence}", extra=event("stopped", n_releases=n_releases)
-        )
+        logger.warning(f"the server has {told}; it says: {sentence}", extra=event("stopped", n_releases=n_releases))
 
 
 def unfinished_sentence(last: LedgerEntry) -> str:
