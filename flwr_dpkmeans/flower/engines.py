@@ -505,9 +505,7 @@ def federate(
     found = play(run, tables.parts, None, classes)
     local = tables.local_cautions(run, found.plan.delta, found.plan.bounds, found.plan.n_features or 0)
     # Python shows a sentence once at a place, so that the place is the caller's, who may have two fits.
-    level = next(
-        n for n in itertools.count(1) if not sys._getframe(n).f_globals["__name__"].startswith("flwr_dpkmeans")
-    )
+    up = next(n for n in itertools.count(1) if not sys._getframe(n).f_globals["__name__"].startswith("flwr_dpkmeans"))
     for sentence in found.privacy.warnings + local:
         warnings.warn(sentence, PrivacyWarning, stacklevel=up)
     return found
