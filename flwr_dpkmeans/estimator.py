@@ -29,7 +29,7 @@ from flwr_dpkmeans.data.points import Bounds, column_labels, frame_columns, requ
 from flwr_dpkmeans.data.schema import Encoded, schema_of
 from flwr_dpkmeans.errors import ConfigurationError, DataError, PrivacyWarning
 from flwr_dpkmeans.flower.engines import ENGINES, Federated, InOnePlace, Tables, federate, fit_in_one_place
-from flwr_dpkmeans.kmeans.lloyd import nearest_centroids, round_to_grid, row_blocks
+from flwr_dpkmeans.kmeans.lloyd import nearest_centroids, round_to_grid
 from flwr_dpkmeans.log import placed_logger
 from flwr_dpkmeans.options import (
     DEFAULT_ALGORITHM,
@@ -54,7 +54,7 @@ from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import Array, Labels
 from flwr_dpkmeans.sums.settings import Box, Options, Settings
 from flwr_dpkmeans.sums.settings import Evaluation as EvaluationKind
-from flwr_dpkmeans.sums.statement import Step, count_outside, local_cautions, party_cautions
+from flwr_dpkmeans.sums.statement import Step
 from flwr_dpkmeans.sums.task import Run
 
 if TYPE_CHECKING:
@@ -297,13 +297,7 @@ class _PrivateClustering(
 
     def _take(self, config: Run, tables: Tables, found: InOnePlace, run: Federated | None = None) -> None:
         state, box, report = found
-        # With what the rows say against it: whoever calls this holds all of them.
-        width = state.centroids.shape[1]
-        counts = [
-            count_outside(box, (part[rows, :width] for rows in row_blocks(len(part), width))) for part in tables.parts
-        ]
-        local = local_cautions(config, report.delta, sum(counts, np.zeros(1)), tables.names)
-        local += party_cautions(np.array(counts), tables.parties, tables.names) + tables.cautions
+        local = tables.local_cautions(config, report.delta, box, state.centroids.shape[1])
         schema = tables.encoded[0].schema if tables.encoded else None
         figures = read_profile(run.plan, state, schema) if run and schema else ()
         # Not centroids in the caller's units: scaling clips, and without post-processing some lie outside the box.
@@ -793,6 +787,7 @@ class FederatedNaiveBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         points = _of_width(self, validate_columns(X, self._found.columns))
         task = self._found.plan.task
         assert isinstance(task, NaiveBayes)
+        task.columns(points.shape[1]).require_codes(points)
         bounds = Bounds(*self._found.plan.bounds).for_features(points.shape[1])
         return task.log_joint(self._found.state, round_to_grid(bounds.scale(points)))
 

@@ -368,14 +368,14 @@ class KMeansTask(Task):
             )
 
     def require_bearable(self, plan: Plan) -> None:
-        """Refuse points that a client would cluster for hours: a hostile server says how many there are."""
-        if plan.public_points is None:
-            return
-        work = plan.public_points.n_points * self.n_clusters * getattr(self.options, "n_init", 1)
+        """Refuse points that a client would cluster for hours: a hostile server says how many there are, how often."""
+        public = 0 if plan.public_points is None else plan.public_points.n_points
+        proxies = [block.size for planned in plan.rounds for block in planned.blocks if block.name == "proxy_counts"]
+        work = max(public, *proxies, 0) * self.n_clusters * getattr(self.options, "n_init", 1)
         if work > _MOST_RESTARTS:
             raise ProtocolError(
                 f"the plan asks every client for {work} distances in each step of k-means, but at most "
-                f"{_MOST_RESTARTS} are taken on: lower n_init or give fewer server points."
+                f"{_MOST_RESTARTS} are taken on: lower n_init, or have fewer clusters or server points."
             )
 
     def admits(self, plan: Plan, step: PrivateSum | None, state: State) -> bool:

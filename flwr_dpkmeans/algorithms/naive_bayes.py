@@ -14,7 +14,7 @@ import numpy as np
 from flwr_dpkmeans.algorithms import moments
 from flwr_dpkmeans.algorithms.noise_budget import PlannedSum, ReleasePart, root_at_least
 from flwr_dpkmeans.algorithms.server_points import plan_bounds
-from flwr_dpkmeans.errors import ConfigurationError
+from flwr_dpkmeans.errors import ConfigurationError, DataError
 from flwr_dpkmeans.kmeans.lloyd import in_blocks, round_to_grid
 from flwr_dpkmeans.privacy.release import Norm, PrivacyUnit, ReleasedSum, Sensitivity
 from flwr_dpkmeans.sums.plan import Plan
@@ -211,6 +211,14 @@ class Columns:
     def n_cells(self) -> int:
         """Categories of all columns."""
         return sum(self.categories)
+
+    def require_codes(self, points: Array) -> None:
+        """Refuse rows, (n, n_features) in the units of the data, with a category that there is not."""
+        for place in self.coded:
+            own, n = points[:, place], self.categories[place]
+            if (foreign := own[~np.isin(own, np.arange(n))]).size:
+                told = f"X has {foreign[0]:g} in column {place}, whose categories are 0 to {n - 1}"
+                raise DataError(f"{told}: code them as the fit had them, or leave such rows out.")
 
     def chances(self, cells: Array, smoothing: float) -> list[tuple[int, Array]]:
         """For each column of categories its place and the chance of each category by class, smoothed."""

@@ -111,8 +111,14 @@ class Store:
             if self.folder is not None and self.keeps:
                 path = next(self.folder.glob(f"{self.name}-*.rows"))
                 path.touch()
-                return _mapped(path.open("rb"), int(path.stem.split("-")[1]), path)
+                return _mapped(path.open("rb"), int(path.stem.split("-")[-1]), path)
         return None
+
+    def forget(self) -> None:
+        """Delete what processes have kept under names that begin so."""
+        with suppress(OSError):
+            for path in self.folder.glob(f"{self.name}*.rows") if self.folder is not None else ():
+                path.unlink(missing_ok=True)
 
     def keep(self, blocks: Iterable[Array], what: str) -> Any:
         """All rows of one or more blocks, (n_i, d): an array, or `Rows` where they are many.

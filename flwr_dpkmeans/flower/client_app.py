@@ -17,6 +17,7 @@ import numbers
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
@@ -276,6 +277,8 @@ class SecureAggregation:
         packet = encode_reply(request.stage, reply)
         if memory is not None:
             remember(context, memory)
+        if request.stage is Stage.STOP:
+            _kept_by(context).forget()  # no message comes that would
         return packet
 
 
@@ -517,14 +520,19 @@ def cache_of(context: Context, layout: Layout) -> Store:
     The node's ``cache`` is a folder, or ``"no"``: then all rows are in memory. Whatever changes the rows changes the
     file's name, and each run has its own.
     """
-    config = context.node_config
-    folder, source = str(config.get("cache", "")), Path(str(config["data-path"])).expanduser()
+    config, store = context.node_config, _kept_by(context)
+    source = Path(str(config["data-path"])).expanduser()
     files = [source, Path(str(config.get("schema") or source)), *sorted(source.glob("*.parquet"))]
     states = [(str(file.absolute()), (now := file.stat()).st_size, now.st_mtime_ns) for file in files if file.exists()]
-    said = [context.run_id, context.node_id, str(source), repr(layout), *map(repr, states)]
-    name = hashlib.sha256(json.dumps(said).encode()).hexdigest()[:32]
+    said = [str(source), repr(layout), *map(repr, states)]
+    return replace(store, name=store.name + hashlib.sha256(json.dumps(said).encode()).hexdigest()[:32])
+
+
+def _kept_by(context: Context) -> Store:
+    """All that a run keeps of a node's rows beyond memory."""
+    folder = str(context.node_config.get("cache", ""))
     root = Path(folder).expanduser() if folder else Path.home() / HOME_FOLDER
-    return Store(root / "rows", name, keeps=folder != "no")
+    return Store(root / "rows", f"{context.run_id}_{context.node_id}_", keeps=folder != "no")
 
 
 def mixture_of(run_config: Mapping[str, Any]) -> MixtureClients:

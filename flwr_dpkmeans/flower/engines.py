@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import secrets
+import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -41,6 +42,7 @@ from flwr_dpkmeans.errors import ConfigurationError, DataError, PrivacyWarning, 
 from flwr_dpkmeans.flower.client_app import SecureAggregation, client_app
 from flwr_dpkmeans.flower.kmeans_client import KMeansClient
 from flwr_dpkmeans.flower.strategy import PrivateKMeans, first_plan
+from flwr_dpkmeans.kmeans.lloyd import row_blocks
 from flwr_dpkmeans.log import placed_logger, where_raised
 from flwr_dpkmeans.node.guard import NodeSettings
 from flwr_dpkmeans.node.ledger import MemoryLedger
@@ -51,7 +53,7 @@ from flwr_dpkmeans.sums.local import FIRST_NODE_ID, run_direct
 from flwr_dpkmeans.sums.plan import Plan, planned_schema
 from flwr_dpkmeans.sums.round import Array, Labels, State
 from flwr_dpkmeans.sums.settings import Box, Dropout
-from flwr_dpkmeans.sums.statement import LOCAL, Step, build_report
+from flwr_dpkmeans.sums.statement import LOCAL, Step, build_report, count_outside, local_cautions, party_cautions
 from flwr_dpkmeans.sums.task import TASKS, Registry, Result, Run, Task
 from flwr_dpkmeans.threads import one_thread
 
@@ -322,6 +324,13 @@ class Tables:
         """Rows of all parties together, those included that a schema leaves out: how many these are is private."""
         return sum([one.n_rows for one in self.encoded]) or sum(map(len, self.parts))
 
+    def local_cautions(self, run: Run, delta: float, box: Box, width: int) -> tuple[str, ...]:
+        """What the rows say against a result over them: for whoever holds all of them, who calls this."""
+        blocks = ((part[rows, :width] for rows in row_blocks(len(part), width)) for part in self.parts)
+        counts = [count_outside(box, own) for own in blocks]
+        against = local_cautions(run, delta, sum(counts, np.zeros(1)), self.names)
+        return against + party_cautions(np.array(counts), self.parties, self.names) + self.cautions
+
     def run(self, given: Mapping[str, Any], server_data: Any = None) -> tuple[Run, Array | None]:
         """The run over these tables that flat options describe, and the server's points."""
         bounds, domain = given["bounds"], given.get("bounds_domain")
@@ -494,8 +503,11 @@ def federate(
         raise DataError(f"this task {wants}, but {told}: pass one array for each party only where it does.")
     classes = None if labels is None else tables.labels(labels, n_classes)
     found = play(run, tables.parts, None, classes)
-    for sentence in found.privacy.warnings:
-        warnings.warn(sentence, PrivacyWarning, stacklevel=2)
+    local = tables.local_cautions(run, found.plan.delta, found.plan.bounds, found.plan.n_features or 0)
+    # Python shows a sentence once at a place, so that the place is the caller's, who may have two fits.
+    up = next(n for n in itertools.count(1) if not sys._getframe(n).f_globals["__name__"].startswith("flwr_dpkmeans"))
+    for sentence in found.privacy.warnings + local:
+        warnings.warn(sentence, PrivacyWarning, stacklevel=up)
     return found
 
 

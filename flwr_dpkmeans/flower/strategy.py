@@ -312,7 +312,7 @@ class PrivateKMeans(Strategy):
         with placed(Place(run=grid.run.run_id)), turn(grid, concurrent=self.timeouts.concurrent):
             try:
                 return self._conduct(grid, evaluate_fn)
-            except DPKMeansError as error:
+            except Exception as error:
                 self._stop(grid, error)
                 raise
 
@@ -341,14 +341,17 @@ class PrivateKMeans(Strategy):
         if confirmed is not None:
             result.evaluate_metrics_clientapp[index] = confirmed
         left_out = set(server.joined) - set(server.session.roster.node_ids)
-        self._dismiss(grid, sorted(left_out), "this node did not answer in time, and the others have a result.")
+        self._dismiss(grid, sorted(left_out), "this node was left out, and the others have a result.")
         return self._reported(result)
 
-    def _stop(self, grid: Grid, error: DPKMeansError) -> None:
+    def _stop(self, grid: Grid, error: Exception) -> None:
         """Tell all nodes that the run is over, and why."""
-        run = self._run
+        run, kind = self._run, type(error).__name__
+        sentence = f"its program failed ({kind})."  # what an operator's own function raises may quote anything
+        if isinstance(error, DPKMeansError):
+            sentence = f"{kind}: {error.for_others or error}"
         if run is not None and run.plan.run_id == grid.run.run_id and run.due is not None:
-            self._dismiss(grid, run.joined, f"{type(error).__name__}: {error.for_others or error}")
+            self._dismiss(grid, run.joined, sentence)
 
     def _dismiss(self, grid: Grid, nodes: Collection[int], sentence: str) -> None:
         """Tell nodes that nothing more will come: they forget the run's keys, and their owners need not wait."""

@@ -28,6 +28,7 @@ from flwr_dpkmeans.node.ledger import RESULT_TAKEN, SHARES_GIVEN, LedgerEntry, M
 from flwr_dpkmeans.node.policy import Asked, ClientPolicy, has_bounds_by_name
 from flwr_dpkmeans.privacy.report import PrivacyReport, told, utc_now
 from flwr_dpkmeans.secagg.messages import SumRequest, UnmaskRequest
+from flwr_dpkmeans.secagg.party import Phase
 from flwr_dpkmeans.secagg.roster import pin_mark
 from flwr_dpkmeans.sums.client import Guard, Memory
 from flwr_dpkmeans.sums.draft import resolve_delta, verify_plan, worst_case
@@ -321,13 +322,17 @@ class NodeGuard(Guard):
             failed(error)  # the result is here all the same
 
     def stopped(self, memory: Memory | None, sentence: str) -> None:
-        n_releases = 0 if memory is None else len(memory.attempts)
-        told = f"what {n_releases} release(s) cost here stays charged" if n_releases else "it has cost nothing here"
+        before = memory is not None and memory.protocol.phase is Phase.FINISHED
+        try:
+            # Of a node that lost its state after answering, the ledger alone knows.
+            n_releases = sum(attempt < SHARES_GIVEN for _, attempt in self.settings.ledger.attempts(self.entry_run))
+            cost = f"what {n_releases} release(s) cost here stays charged" if n_releases else "it has cost nothing here"
+        except BudgetError as error:
+            failed(error)
+            n_releases, cost = -1, "its ledger cannot be read"
+        told = f"stopped this run{', of whose end this node had heard before' * before}, and {cost}"
         sentence = printable(sentence, LONGEST_SENTENCE)
-        logger.warning(
-            f"the server has stopped this run, and {told}; it says: {sentence}",
-            extra=event("stopped", n_releases=n_releases),
-        )
+        logger.warning(f"the server has {told}; it says: {sentence}", extra=event("stopped", n_releases=n_releases))
 
 
 def unfinished_sentence(last: LedgerEntry) -> str:

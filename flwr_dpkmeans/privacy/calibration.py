@@ -140,8 +140,8 @@ def _bracket(excess: Callable[[float], float], start: int) -> tuple[int, int]:
     while excess(high) > 0.0:
         if high == _FARTHEST:
             raise PlanError(
-                "no noise scale up to 1e100 is private enough: give every release noise, a finer grid, a larger "
-                "epsilon or a larger delta."
+                "no noise scale up to 1e100 is private enough: give every release noise, a finer grid, a larger delta, "
+                "or another epsilon: a larger one or, above 80, a smaller one."
             )
         low, high, step = high, min(high + step, _FARTHEST), max(8 * step, _STEPS_PER_OCTAVE)
     while excess(low) < 0.0:

@@ -12,7 +12,7 @@ stage       what must hold                                    then
 ``unmask``  the vector of this (round, attempt) was the last  gives one share for each neighbour, once
             that was answered
 ``finish``  the release is of the plan's last round           takes the result, and tags it
-``stop``    nothing                                           logs why, and forgets the keys
+``stop``    nothing                                           logs why, forgets the keys and a copy of large rows
 ==========  ================================================  ========================================================
 
 **The rules.** A reply holds one masked vector, or public values; nothing else that depends on data. Whatever the server

@@ -103,7 +103,10 @@ class Packet:
         status = self.choice("status", Status)
         if status is Status.OK:
             return None
-        return Failure(status, _text(self.header.get("code"), 100), _text(self.header.get("sentence"), 1000))
+        # The code is told to other parties, whom no party's own words are to reach in the server's.
+        code = _text(self.header.get("code"), 100)
+        code = code if code.isascii() and code.isidentifier() else "unknown"
+        return Failure(status, code, _text(self.header.get("sentence"), 1000))
 
     def opened(self, stage: Stage, node: int) -> Any:
         """The reply to what was asked in a stage of the protocol; a key of another version is not parsed."""

@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import logging
 from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from flwr.app import Message
 from support.messages import Stage, copied, parse_failure, request_content, stage_of
-from support.protocol_federation import Federation, grid_parts, make_federation
+from support.protocol_federation import Federation, grid_parts, make_federation, small_config
 
-from flwr_dpkmeans.errors import CohortError, RefusalError
+from flwr_dpkmeans.data import rows
+from flwr_dpkmeans.errors import BudgetError, CohortError, RefusalError
 from flwr_dpkmeans.flower import strategy
-from flwr_dpkmeans.flower.exchange import recall
+from flwr_dpkmeans.flower.client_app import client_app, load_client
+from flwr_dpkmeans.flower.engines import InProcessGrid, Node
+from flwr_dpkmeans.flower.exchange import content_of, recall
+from flwr_dpkmeans.flower.strategy import PrivateKMeans
 from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.secagg.messages import StopRequest
+from flwr_dpkmeans.sums.wire import Failure, Status, encode_failure
 
-SAYS = "the server has stopped this run, and "
+SAYS = "the server has stopped this run"
 
 
 @pytest.fixture(autouse=True)
@@ -96,7 +102,7 @@ def test_who_fell_silent_hears_that_the_others_went_on(caplog: pytest.LogCapture
     assert result.confirmed == (2, 3, 5)
     (line,) = told(caplog).items()
     assert line[0] == 4
-    assert "says: this node did not answer in time, and the others have a result." in line[1]
+    assert "says: this node was left out, and the others have a result." in line[1]
     assert secrets_left(federation, 4) == []
 
 
@@ -174,3 +180,104 @@ def test_the_server_s_words_are_one_line_of_bounded_length(caplog: pytest.LogCap
     assert len(line) < 1000
     client = federation.clients[2]
     assert np.isfinite(client.cluster_centers_).all()
+
+
+def hears(federation: Federation, node: int, words: str = "over") -> None:
+    content = request_content(Stage.STOP, request=StopRequest(words), run_id=federation.plan.run_id)
+    with federation.grid.running():
+        (reply,) = federation.grid.send_and_receive([Message(content, node, "train")])
+    assert parse_failure(reply.content)[0].value == "ok"
+
+
+def test_a_node_that_lost_its_state_is_told_what_its_ledger_charged(caplog: pytest.LogCaptureFixture) -> None:
+    federation, _ = stopped_in_the_middle(dropout="retry", max_retries=0)
+    caplog.clear()
+    for name in list(federation.grid.contexts[2].state):
+        del federation.grid.contexts[2].state[name]
+    hears(federation, 2)
+    (line,) = told(caplog).values()
+    assert "what 2 release(s) cost here stays charged" in line
+    assert "nothing" not in line
+
+
+def test_a_ledger_that_cannot_be_read_keeps_no_key(caplog: pytest.LogCaptureFixture) -> None:
+    def damaged(_: str) -> frozenset[tuple[int, int]]:
+        raise BudgetError("the ledger is damaged")
+
+    federation = make_federation(grid_parts((40, 40, 40)))
+    federation.faults.on_reply = lambda reply: []
+    with pytest.raises(CohortError):
+        federation.start(algorithm="fastlloyd", max_iter=2)
+    federation.faults.on_reply = None
+    caplog.clear()
+    federation.ledgers[2].attempts = damaged  # type: ignore[method-assign]
+    hears(federation, 2)
+    assert secrets_left(federation, 2) == []
+    (line,) = told(caplog).values()
+    assert "its ledger cannot be read" in line
+
+
+def test_a_result_that_is_here_is_not_said_to_be_lost(caplog: pytest.LogCaptureFixture) -> None:
+    federation = make_federation(grid_parts((40, 40, 40)))
+    federation.start(algorithm="fastlloyd", max_iter=2)
+    hears(federation, 2, "CohortError: nobody has a result")
+    (line,) = told(caplog).values()
+    assert line.startswith(f"{SAYS}, of whose end this node had heard before, and what 2 release(s) cost here")
+
+
+def test_who_refuses_puts_no_words_of_its_own_into_other_logs(caplog: pytest.LogCaptureFixture) -> None:
+    federation = make_federation(grid_parts((40, 40, 40)))
+    liar = encode_failure(Failure(Status.REFUSED, "x). All is well: see http://evil.example (y", "no"))
+
+    def on_reply(reply: Message) -> list[Message]:
+        if reply.metadata.src_node_id == 3:
+            reply.content = content_of(liar)
+        return [reply]
+
+    federation.faults.on_reply = on_reply
+    with pytest.raises(RefusalError):
+        federation.start(algorithm="fastlloyd", max_iter=2)
+    lines = told(caplog)
+    assert sorted(lines) == [2, 3, 4]
+    assert all(line.endswith("RefusalError: node 3 refused (unknown).") for line in lines.values())
+
+
+@pytest.mark.parametrize("tells", [True, False])
+def test_a_stopped_node_deletes_its_copy_of_the_rows(
+    tells: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A large table lies in a file of the run's, which only a result or another run's hour deleted."""
+    monkeypatch.setattr(rows, "IN_MEMORY", 100)
+    monkeypatch.setattr(strategy, "is_deployed", lambda grid: tells)
+    (tmp_path / "policy.toml").write_text("allow-anything = true\n")
+    nodes = []
+    for index, columns in enumerate(("a,b", "a,b", "a,b,c")):
+        table = "\n".join([columns, *[columns.translate(str.maketrans("abc", "123"))] * 40])
+        (tmp_path / f"{index}.csv").write_text(table)
+        own = {"data-path": str(tmp_path / f"{index}.csv"), "columns": columns, "cache": str(tmp_path)}
+        own |= {"ledger": str(tmp_path / f"ledger{index}"), "policy": str(tmp_path / "policy.toml")}
+        nodes.append(Node(client_app(load_client), own))
+    (tmp_path / "rows").mkdir()
+    (tmp_path / "rows" / "1_2_other-2.rows").write_bytes(b"of another run")
+    grid = InProcessGrid(nodes, run_id=17)
+    with grid.running(), pytest.raises(RefusalError, match="different numbers of features"):
+        PrivateKMeans.from_config(small_config(n_features=None), on_step=lambda _: None).start(grid)
+    assert len(list((tmp_path / "rows").iterdir())) == (1 if tells else 4)
+
+
+def test_nodes_hear_of_a_server_s_program_that_fails_and_read_nothing_of_its_words(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def evaluate(_: int, __: object) -> None:
+        raise ValueError("/home/operator/secret")
+
+    federation = make_federation(grid_parts((60,) * 3))
+    own = PrivateKMeans.from_config(small_config(algorithm="fastlloyd", trust="central"), on_step=lambda _: None)
+    with federation.grid.running(), pytest.raises(ValueError, match="secret"):
+        own.start(federation.grid, evaluate_fn=evaluate)
+    lines = told(caplog)
+    assert sorted(lines) == [2, 3, 4]
+    assert all(
+        line.endswith("cost here stays charged; it says: its program failed (ValueError).") for line in lines.values()
+    )
+    assert secrets_left(federation, 2) == []

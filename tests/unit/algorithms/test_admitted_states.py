@@ -13,7 +13,7 @@ from flwr_dpkmeans.algorithms.kmeans_task import PROJECTED_CENTERS, _count_block
 from flwr_dpkmeans.errors import ProtocolError
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.release import PrivacyUnit
-from flwr_dpkmeans.sums.draft import draft_plan
+from flwr_dpkmeans.sums.draft import draft_plan, verify_plan
 from flwr_dpkmeans.sums.task import ServerFacts
 
 # Three features, of which two axes are kept; points of the box are at most 2 sqrt(3) = 3.46 from a centre.
@@ -82,12 +82,24 @@ def test_exact_centroids_are_in_the_box_and_counts_below_two_to_the_47(
 def test_steps_of_k_means_are_taken_on_up_to_a_hundred_million_distances() -> None:
     task = parse_config(n_clusters=10, bounds=((-1.0,), (1.0,)), algorithm="server_lloyd", n_init=10).task
     for n_points, refused in ((10**6, False), (10**6 + 1, True)):
-        plan: Any = SimpleNamespace(public_points=SimpleNamespace(n_points=n_points))
+        plan: Any = SimpleNamespace(public_points=SimpleNamespace(n_points=n_points), rounds=())
         if refused:
             with pytest.raises(ProtocolError, match="for 100000100 distances in each step"):
                 task.require_bearable(plan)
         else:
             task.require_bearable(plan)
+
+
+def test_so_are_restarts_on_proxies() -> None:
+    """1,000 proxies, 125 clusters and 10,000 restarts kept every client busy for half an hour."""
+    values: dict[str, Any] = {"n_clusters": 125, "bounds": ((-1.0,), (1.0,)), "n_examples": 10**8, "epsilon": 5.0}
+    for n_init, n_distances in ((800, None), (801, 100_125_000), (10_000, 1_250_000_000)):
+        plan = draft_plan(parse_config(**values, n_init=n_init), run_id=1, n_clients=5, seed=3, n_features=8)
+        if n_distances is None:
+            verify_plan(plan)
+        else:
+            with pytest.raises(ProtocolError, match=f"every client for {n_distances} distances .* lower n_init"):
+                verify_plan(plan)
 
 
 @pytest.mark.parametrize(("unit", "bound"), [("record", 1.0), ("client", 30.0)])

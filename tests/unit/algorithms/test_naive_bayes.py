@@ -94,6 +94,22 @@ def test_without_noise_tables_are_those_of_categorical_naive_bayes() -> None:
     np.testing.assert_allclose(own.predict_proba(codes.astype(float)), theirs.predict_proba(codes), atol=0.02)
 
 
+def test_rows_beyond_bounds_and_categories_that_there_are_not_are_said() -> None:
+    """Codes from 1 on were taken for others, and 7 for the last one, without a word."""
+    labels, codes = np.tile([0, 1], 150), np.tile([[1.0], [2.0], [3.0]], (100, 1))
+    model = FederatedNaiveBayes(2, epsilon=NOWHERE, categories=(3,), engine="direct")
+    for _ in range(2):  # at each of two fits
+        with pytest.warns(PrivacyWarning, match="lie outside the bounds of column 0") as told:
+            model.fit(split(codes), split(labels))
+        assert {Path(one.filename).name for one in told} == {Path(__file__).name}
+    assert not any("outside" in sentence for sentence in model.privacy_.warnings)
+    with pytest.raises(DataError, match="X has 3 in column 0, whose categories are 0 to 2: code them as the fit had"):
+        model.predict(codes)
+    assert len(model.predict(codes[codes < 3.0][:, None])) == 200
+    with pytest.warns(PrivacyWarning, match="lie outside the bounds of column 0"):
+        federate("moments", split(codes), bounds=(0, 1), epsilon=NOWHERE, engine="direct")
+
+
 # -- by hand ------------------------------------------------------------------------------------------------------
 
 
