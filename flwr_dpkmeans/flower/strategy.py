@@ -312,7 +312,7 @@ class PrivateKMeans(Strategy):
         with placed(Place(run=grid.run.run_id)), turn(grid, concurrent=self.timeouts.concurrent):
             try:
                 return self._conduct(grid, evaluate_fn)
-            except DPKMeansError as error:
+            except Exception as error:
                 self._stop(grid, error)
                 raise
 
@@ -344,11 +344,14 @@ class PrivateKMeans(Strategy):
         self._dismiss(grid, sorted(left_out), "this node did not answer in time, and the others have a result.")
         return self._reported(result)
 
-    def _stop(self, grid: Grid, error: DPKMeansError) -> None:
-        """Tell all nodes that the run is over, and why."""
-        run = self._run
+    def _stop(self, grid: Grid, error: Exception) -> None:
+        """Tell all nodes that the run is over, and why; another one's exception may quote what a sum was."""
+        run, kind = self._run, type(error).__name__
+        why = f"its app has a mistake ({kind}), of which its operator has the log."
+        if isinstance(error, DPKMeansError):
+            why = f"{kind}: {error.for_others or error}"
         if run is not None and run.plan.run_id == grid.run.run_id and run.due is not None:
-            self._dismiss(grid, run.joined, f"{type(error).__name__}: {error.for_others or error}")
+            self._dismiss(grid, run.joined, why)
 
     def _dismiss(self, grid: Grid, nodes: Collection[int], sentence: str) -> None:
         """Tell nodes that nothing more will come: they forget the run's keys, and their owners need not wait."""

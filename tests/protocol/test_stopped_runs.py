@@ -15,6 +15,7 @@ from support.protocol_federation import Federation, grid_parts, make_federation
 from flwr_dpkmeans.errors import CohortError, RefusalError
 from flwr_dpkmeans.flower import strategy
 from flwr_dpkmeans.flower.exchange import recall
+from flwr_dpkmeans.flower.strategy import PrivateKMeans
 from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.secagg.messages import StopRequest
 
@@ -128,6 +129,23 @@ def test_a_node_that_refused_hears_it_too_and_the_others_learn_no_limit_of_its_p
     for line in lines.values():
         assert "says: RefusalError: node 3 refused (RefusalError)." in line
         assert "0.625" not in line
+
+
+def test_of_a_mistake_in_the_servers_app_owners_hear_its_kind_alone(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError("a released sum of 17.25 by 0")
+
+    monkeypatch.setattr(PrivateKMeans, "aggregate_train", broken)
+    federation = make_federation(grid_parts((40, 40, 40)))
+    with pytest.raises(ZeroDivisionError):
+        federation.start()
+    lines = told(caplog)
+    assert sorted(lines) == [2, 3, 4]
+    for line in lines.values():
+        assert line.endswith("says: its app has a mistake (ZeroDivisionError), of which its operator has the log.")
+    assert secrets_left(federation, 2) == []
 
 
 def test_what_happens_while_nodes_are_told_hides_no_reason(monkeypatch: pytest.MonkeyPatch) -> None:
