@@ -322,7 +322,14 @@ class NodeGuard(Guard):
 
     def stopped(self, memory: Memory | None, sentence: str) -> None:
         n_releases = 0 if memory is None else len(memory.attempts)
-        told = f"what {n_releases} release(s) cost here stays charged" if n_releases else "it has cost nothing here"
+        told = "it has cost nothing here"
+        try:  # a node that was killed has no memory of what it gave, but its ledger has
+            own = [one for one in self.settings.ledger.entries() if one.run_id == self.entry_run and one.is_release]
+            n_releases = max(n_releases, len(own))
+        except BudgetError:
+            told = "what it has cost here stands in the ledger, which cannot be read"
+        if n_releases:
+            told = f"what {n_releases} release(s) cost here stays charged"
         sentence = printable(sentence, LONGEST_SENTENCE)
         logger.warning(
             f"the server has stopped this run, and {told}; it says: {sentence}",
