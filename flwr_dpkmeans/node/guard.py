@@ -356,7 +356,7 @@ def plan_came(plan: Plan, digest: bytes) -> None:
     """Say which plan this client is asked to agree to."""
     config = plan.config
     try:
-        worst = worst_case(plan) if plan.is_final else config.epsilon * (1 + config.max_retries)
+        worst = worst_case(plan)
         epsilon = plan.epsilon if plan.is_final else config.epsilon
         private = plan.is_private
     except (DPKMeansError, ArithmeticError):

@@ -195,7 +195,10 @@ def _at_most(
         if own + (0.0 if spent is None else spent(asked.past)) <= limit * (1.0 + _RELATIVE_SLACK):
             return False
         planned, most = told_apart(own, limit)
-        return f"the plan's {value} is {planned}, but {words.format(most)}"
+        told = words.format(most)
+        if math.isinf(own):  # no number would do
+            told = f"{told.partition(': ')[0]}: plan with a finite {what}, or have that limit be inf."
+        return f"the plan's {value} is {planned}, but {told}"
 
     return _limit(default, read, refuse, is_required=required, error=BudgetError, of_past=spent is not None)
 

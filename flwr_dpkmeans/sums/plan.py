@@ -456,12 +456,12 @@ def require_width(plan: Plan, n_features: int) -> None:
 
 
 def require_labels(plan: Plan, *, has_labels: bool) -> None:
-    """Refuse a plan that evaluates against labels where this client has none; what they are decides nothing."""
+    """Refuse a plan that looks at labels where this client has none; what they are decides nothing."""
     n_classes = plan.task.n_classes(plan.settings)
     if n_classes > 0 and not has_labels:
         raise RefusalError(
-            f"the plan evaluates against labels of {n_classes} classes, but this client has no labels: name "
-            "them on every client (a deployed node's own label-column), or leave n_classes out."
+            f"the plan looks at labels of {n_classes} classes, but this client has no labels: name them on every "
+            "client (a deployed node's own label-column), or plan without them."
         )
 
 

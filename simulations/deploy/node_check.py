@@ -138,6 +138,16 @@ def private_key(path: Path) -> ec.EllipticCurvePrivateKey:
     return key
 
 
+def running(options: NodeOptions) -> int | None:
+    """The process of this node's SuperNode, by the key and the port on its command line, where Linux tells."""
+    own = {b"--port", str(options.port).encode(), os.fsencode(options.key or "")}
+    for place in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):  # it ends at this moment
+            if own <= set(place.read_bytes().split(b"\0")):
+                return int(place.parent.name)
+    return None
+
+
 def stated_run(text: str) -> dict[str, Any]:
     """Read what the server's operator will type."""
     require_pairs("run-config", text)
@@ -148,12 +158,12 @@ def stated_run(text: str) -> dict[str, Any]:
     return stated
 
 
-def check(path: Path, options: NodeOptions, *, apps: bool) -> list[Finding]:
+def check(path: Path, options: NodeOptions, *, apps: bool, starting: bool = False) -> list[Finding]:
     """Look at everything that a node needs, one finding for each item; looks only, and changes nothing.
 
     Where isolation is "process", `apps` looks at what the user who runs the apps needs, else at the SuperNode's part.
     """
-    both, looks = options.isolation is Isolation.SUBPROCESS, NodeCheck(path, options)
+    both, looks = options.isolation is Isolation.SUBPROCESS, NodeCheck(path, options, starting)
     items = ["file", "app", "flower"]
     items += ["port", "connection", "superlink", "clock"] if both or not apps else []
     if both or apps:
@@ -167,6 +177,7 @@ class NodeCheck:
 
     path: Path
     options: NodeOptions
+    starting: bool = False
 
     def _file(self) -> str:
         require_unchangeable(self.path)
@@ -193,6 +204,9 @@ class NodeCheck:
         return f"the guard stands before the installation of apps of Flower {package_version}; a SuperLink names none"
 
     def _port(self) -> str:
+        process = None if self.starting else running(self.options)
+        if process is not None:
+            return f"{self.options.host}:{self.options.port} is this node's, which runs already as process {process}"
         return require_free(self.options.host, self.options.port)
 
     def require_invited(self) -> None:

@@ -75,7 +75,7 @@ def _node(path: Path, *, start: bool, apps: bool = False, eager: bool = False, d
         raise app_guard.GuardError("--apps is for isolation = 'process' only: leave it out.")
     if start and not dry:
         _wait(options, apps=apps)
-    findings = check(path, options, apps=apps)
+    findings = check(path, options, apps=apps, starting=start)
     wrong = [finding for finding in findings if finding.verdict is Verdict.WRONG]
     for finding in findings:
         print(finding, file=sys.stderr if start else sys.stdout, flush=True)

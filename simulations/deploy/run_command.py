@@ -26,7 +26,7 @@ from flwr.common.config import get_fused_config_from_dir, get_project_config, pa
 from flwr.proto.control_pb2 import ListNodesRequest
 
 from flwr_dpkmeans.data.bundled import BUNDLED
-from flwr_dpkmeans.errors import ConfigurationError, PeerError
+from flwr_dpkmeans.errors import ConfigurationError, PeerError, listed
 from flwr_dpkmeans.flower.server_app import checked_strategy, require_known
 from flwr_dpkmeans.log import printable
 from flwr_dpkmeans.sums.plan import Plan
@@ -126,10 +126,16 @@ def planned(options: ServerOptions, app: Path, stated: Mapping[str, Any]) -> tup
     require_known(stated)
     settings = options.run_settings(stated)
     try:
-        fused = get_fused_config_from_dir(app, settings)
+        own = get_fused_config_from_dir(app, {})
     except (click.ClickException, ValueError) as error:
         raise ConfigurationError(f"the configuration of {app} cannot be read ({error}): correct it.") from error
-    for key in ("bounds", "server-data", "output"):
+    if missing := sorted({*settings, "bounds"} - own.keys()):
+        raise ConfigurationError(
+            f"{app} has no key {listed(missing)}, and Flower takes only keys that stand in the app's pyproject.toml: "
+            "put there what python -m flwr_dpkmeans options --toml prints, and have the app approved."
+        )
+    fused = {**own, **settings}
+    for key in own.keys() & {"bounds", "server-data", "output"}:
         value, path = fused[key], Path(str(fused[key])).expanduser()
         if isinstance(value, str) and value not in BUNDLED and (key == "output" or (value and path.exists())):
             settings[key] = fused[key] = str(path.absolute())

@@ -35,7 +35,7 @@ from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 from flwr.supercore.version import package_version
 from pydantic import TypeAdapter, ValidationError
 
-from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError, listed
+from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError, PeerError, listed
 from flwr_dpkmeans.log import printable
 from flwr_dpkmeans.node.identity import write_new
 from flwr_dpkmeans.node.ledger import lock
@@ -488,7 +488,10 @@ def results(arguments: Sequence[str]) -> int:
         options = ServerOptions.load(place)
         place = options.results
         if is_healthy(options.port, options.authority):
-            failed = [run for run in _runs(options) if run["why"]]
+            try:
+                failed = [run for run in _runs(options) if run["why"]]
+            except PeerError as error:  # what lies in the folder is told all the same
+                print(f"runs that failed are not told: {error}", file=sys.stderr)
     elif place.suffix == ".toml" or (place / "node.toml").is_file():
         place = NodeOptions.from_toml(place if place.is_file() else place / "node.toml").output
     lines = [(run["when"][:19], " ".join(run.values())) for run in failed]

@@ -20,7 +20,7 @@ from flwr.supernode.fleet_http_client import FleetHttpClient
 _PATIENCE = 75
 _REFUSED = (
     "the SuperLink refuses this node: its clock is 5 s ahead or 305 s behind (set it, such as by NTP), or its operator "
-    "has unregistered it"
+    "has unregistered it, or it has a new database (start this node again)"
 )
 
 

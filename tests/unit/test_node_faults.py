@@ -529,6 +529,19 @@ def test_the_sound_folder_has_no_fault(place: Place) -> None:
     assert found["identity"][1].endswith("pinned: ward-7, ward-8, ward-9")
 
 
+def test_a_node_that_runs_has_its_own_port_and_no_second_one_starts(place: Place) -> None:
+    _listen(place)
+    options = NodeOptions.from_toml(place.file)
+    own = ["sh", "-c", "read _", "--port", str(options.port), str(options.key)]
+    with subprocess.Popen(own, stdin=subprocess.PIPE) as process:
+        assert place.found()["port"][0] is Verdict.OK
+        assert f"is this node's, which runs already as process {process.pid}" in place.found()["port"][1]
+        told = node_check.check(place.file, options, apps=False, starting=True)
+        assert [(one.verdict, one.item) for one in told if "cannot be had" in one.says] == [(WRONG, "port")]
+        process.communicate(b"\n")
+    assert place.found()["port"][0] is WRONG
+
+
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_planted_fault_is_found(place: Place, fault: str) -> None:
     plant, item, verdict, words = FAULTS[fault]

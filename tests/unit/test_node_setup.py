@@ -342,6 +342,7 @@ def test_its_owner_sees_what_was_asked_given_and_refused(here: Path, capsys: pyt
     lines = ["t1 INFO run 13 node ward-7: asked for: fastlloyd under trust central, 1 rounds", json.dumps(said)]
     lines += [
         "t3 INFO run 13 node ward-7 round 1 attempt 0: asked for: lloyd-1 (round 1 of 1)",
+        "t3 WARNING run 13 node ward-7: the server has stopped this run, and it has cost nothing here; it says: why",
         "no line of ours",
         '{"time": "t4", "run": "13", "mess',
         '{"time": "t5", "run": "13"}',
@@ -353,7 +354,8 @@ def test_its_owner_sees_what_was_asked_given_and_refused(here: Path, capsys: pyt
     seen = json.loads(capsys.readouterr().out)
     assert seen["epsilon"] == [{"data set": "ward-7", "unit": "record", "spent": 3.25, "left": 16.75}]
     assert [(run["run"], run["epsilon"]) for run in seen["given"]] == [("11/5", 1.25), ("12/5", 2.0)]
-    assert [(one["run"], one["message"][:8]) for one in seen["asked"]] == [("13", "asked fo"), ("13", "refused:")]
+    asked = [(one["run"], one["message"][:8]) for one in seen["asked"]]
+    assert asked == [("13", "asked fo"), ("13", "refused:"), ("13", "the serv")]
     assert sorted(seen["pinned"]) == list(PARTIES)
     assert main(["node", "status", "ward-7/node.toml"]) == 0
     text = capsys.readouterr().out

@@ -28,7 +28,7 @@ from support.node_files import write_node
 from support.superlink_stand_in import standing_in
 
 from flwr_dpkmeans.__main__ import main
-from flwr_dpkmeans.errors import ConfigurationError
+from flwr_dpkmeans.errors import ConfigurationError, PeerError
 from flwr_dpkmeans.privacy.report import PrivacyReport, Provenance
 from simulations.deploy import findings, run_command, server_command
 from simulations.deploy.app_guard import digest_of
@@ -574,6 +574,9 @@ def test_the_check_plans_the_apps_own_configuration(office: Path, folder: Path) 
     verdict, says = found(office, "run")
     assert verdict is Verdict.NOTE
     assert says.startswith("without a --run-config it would end at once: epsilon is -1.0, but it must be")
+    rewrite(folder / "pyproject.toml", "num-clients = ", "parties = ")
+    rewrite(folder / "pyproject.toml", "\nbounds = ", "\nlimits = ")
+    assert f"{folder} has no key bounds, num-clients, and Flower takes only keys that" in found(office, "run")[1]
 
 
 def test_a_superlink_that_does_not_run_gets_no_run(
@@ -627,6 +630,10 @@ def test_folders_of_a_federation_in_the_project_do_not_change_the_app() -> None:
     assert build_fab_from_files(own)[0] == build_fab_from_files(own | beside)[0]
 
 
+def unanswered(_: object) -> None:
+    raise PeerError("none now.")
+
+
 def test_results_are_listed_for_a_server_a_node_and_a_folder(
     office: Path, register: Register, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -650,6 +657,10 @@ def test_results_are_listed_for_a_server_a_node_and_a_folder(
         assert main(["results", str(place)]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "4 2020-01-01 08:01:00Z finished:failed why"
+    monkeypatch.setattr(server_command, "listed_runs", unanswered)
+    assert main(["results", str(office)]) == 0
+    told_yet = capsys.readouterr()
+    assert (told_yet.out.splitlines(), told_yet.err) == (lines[1:2], "runs that failed are not told: none now.\n")
     told = (
         "5 2026-11-23 08:00:00Z PRIVATE: epsilon 1 at delta 1e-06 per record; fastlloyd, 3 clients, trust 'oblivious', "
     )

@@ -17,7 +17,7 @@ from flwr_dpkmeans.node.guard import NodeSettings, plan_came
 from flwr_dpkmeans.node.ledger import MemoryLedger
 from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.options import parse_config
-from flwr_dpkmeans.sums.draft import draft_plan
+from flwr_dpkmeans.sums.draft import draft_plan, worst_case
 from flwr_dpkmeans.sums.settings import Dropout
 
 GRID: Any = SimpleNamespace(run=SimpleNamespace(run_id=5, fab_hash=""))
@@ -47,8 +47,9 @@ def test_a_plan_that_is_still_to_be_made_is_said_to_cost_what_is_asked_for(
     assert plan.is_final is (n_examples is not None)
     with caplog.at_level(logging.INFO, logger="flwr_dpkmeans"):
         plan_came(plan, bytes(32))
-    # A retry may double what is spent; with the plan at hand, what its dearest round costs is added.
-    assert f"epsilon 2 (at most {2.381 if plan.is_final else 4} with all 1 retries)" in caplog.text
+    # Before the plan is at hand, for whichever plan: what its policy holds against its limits, and the server says.
+    assert f"epsilon 2 (at most {worst_case(plan):.4g} with all 1 retries)" in caplog.text
+    assert 2.3 < worst_case(plan) < 3.0
     assert ("rounds still to be planned" in caplog.text) is not plan.is_final
 
 
