@@ -675,11 +675,13 @@ def _progress_bar() -> Iterator[Callable[[Step], None]]:
 
 
 def _warn(report: PrivacyReport) -> None:
-    """Warn the caller of `fit` once for each line, as Python does, and in a notebook each time that a cell runs."""
+    """Warn once for each line with a `fit`, in a notebook each time a cell runs; or always, if Python was told so."""
     caller, shell = sys._getframe(2), sys.modules.get("IPython")
     cell = getattr(shell.get_ipython(), "execution_count", 0) if shell else 0
+    rule = next((rule for rule in warnings.filters if issubclass(PrivacyWarning, rule[2])), None)
+    told = warn_once.__wrapped__ if rule and rule[0] == "always" else warn_once
     for sentence in report.warnings:
-        warn_once(sentence, (caller.f_code.co_filename, caller.f_lineno, cell))
+        told(sentence, (caller.f_code.co_filename, caller.f_lineno, cell))
 
 
 @lru_cache(maxsize=1024)

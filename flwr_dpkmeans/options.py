@@ -43,6 +43,7 @@ _FOLLOWING = {
     "standard_columns": "give a schema with scale = 'standard'",
     "profile_widths": "give a schema with profile = [...]",
     "profile_share": "give a schema with profile_share",
+    "seed": "give random_state=7",
     "n_clients": "there are as many clients as tables",
     "choose_n_clusters": "give n_clusters='auto' or n_clusters=Auto(max_clusters=20)",
 }

@@ -33,6 +33,8 @@ from simulations.table import table_of
 
 _MANY = ("-m", "--multirun")
 _OUTPUTS = "outputs"
+_REASONS = 5
+"""Of failed runs, the commonest, are told at the end; the table has all."""
 _HYDRAS = ("--help", "-h", "--hydra-help", "--version", "--cfg", "-c", "--info", "-i", "--shell-completion", "-sc")
 """Options with which Hydra shows something and runs nothing."""
 
@@ -82,6 +84,8 @@ def _one(settings: Mapping[str, Any]) -> int:
     folder = Path(settings["output"] or f"{_OUTPUTS}/{stamp}")
     line = json.dumps(row)
     print(line)
+    for sentence in outcome.privacy.warnings:
+        print(f"warning: {sentence}", file=sys.stderr)
     files = {"row.json": line.encode() + b"\n", REPORT_FILE: outcome.privacy.to_json().encode()}
     for path in write_folder(folder, files):
         print(f"wrote {path}", file=sys.stderr)
@@ -108,6 +112,8 @@ def _many(sweep: Sweep, overrides: Sequence[str]) -> int:
         f"{result.n_run} runs ({result.n_reused} were finished before, {result.n_failed} failed): {result.table}",
         file=sys.stderr,
     )
+    for reason, n_runs in result.reasons.most_common(_REASONS):
+        print(f"{n_runs} failed: {reason}", file=sys.stderr)
     if sweep.common["sweep"]["figures"]:
         from simulations.plot import figures_of
 

@@ -9,12 +9,12 @@ import os
 import signal
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
@@ -56,12 +56,15 @@ class SweepResult:
         One row per run.
     n_run, n_reused, n_failed : int
         Runs that were made now; that were finished before; rows that say why a run failed.
+    reasons : Counter of str
+        Why, and how often.
     """
 
     table: Path
     n_run: int
     n_reused: int
     n_failed: int
+    reasons: Counter[str] = field(default_factory=Counter)
 
 
 def run_sweep(sweep: Sweep, folder: Path, *, workers: int, run: Runner = run_job) -> SweepResult:
@@ -113,8 +116,8 @@ def run_sweep(sweep: Sweep, folder: Path, *, workers: int, run: Runner = run_job
             figures = sweep.common["sweep"]["figures"]
             named = {"experiment": sweep.name, "figures": figures, "missing": sweep.missing}
             table = write_table(folder, rows, **named) if rows else folder
-    n_failed = sum(row["status"] != "done" for row in rows)
-    return SweepResult(table, len(found), len(reused), n_failed)
+    reasons = Counter(str(row["reason"]) for row in rows if row["status"] != "done")
+    return SweepResult(table, len(found), len(reused), reasons.total(), reasons)
 
 
 @lru_cache(maxsize=1)

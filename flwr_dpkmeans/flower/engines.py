@@ -7,6 +7,7 @@ the same rounds, noise and masks without messages, for thousands of virtual clie
 from __future__ import annotations
 
 import itertools
+import os
 import secrets
 import sys
 import warnings
@@ -14,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from threading import RLock
 from typing import Any, TypeVar
 
 import numpy as np
@@ -58,6 +60,11 @@ from flwr_dpkmeans.sums.task import TASKS, Registry, Result, Run, Task
 from flwr_dpkmeans.threads import one_thread
 
 logger = placed_logger("flwr_dpkmeans.estimator")
+
+_ONE_RUN = RLock()
+"""Held by the thread whose run Flower's identity of this process names."""
+if hasattr(os, "register_at_fork"):  # a child has no thread that would let go of it
+    os.register_at_fork(after_in_child=_ONE_RUN._at_fork_reinit)  # type: ignore[attr-defined]
 
 CheckedT = TypeVar("CheckedT")
 
@@ -562,13 +569,17 @@ class InProcessGrid(Grid):
 
     @contextmanager
     def running(self) -> Iterator[InProcessGrid]:
-        """Set Flower's process-wide identity, from which a `Message` takes sender and run, for the time of a run."""
-        saved = (TaskIdentity._task_id, TaskIdentity._run_id, TaskIdentity._node_id)
-        TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = 1, self._run.run_id, 1
-        try:
-            yield self
-        finally:
-            TaskIdentity._task_id, TaskIdentity._run_id, TaskIdentity._node_id = saved
+        """Set Flower's process-wide identity, from which a `Message` takes sender and run, for a run.
+
+        Runs of other threads wait for their turn.
+        """
+        with _ONE_RUN:
+            saved = (TaskIdentity._task_id, TaskIdentity._run_id, TaskIdentity._node_id)
+            TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = 1, self._run.run_id, 1
+            try:
+                yield self
+            finally:
+                TaskIdentity._task_id, TaskIdentity._run_id, TaskIdentity._node_id = saved
 
     def create_message(
         self, content: RecordDict, message_type: str, dst_node_id: int, group_id: str, ttl: float | None = None

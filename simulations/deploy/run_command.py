@@ -54,11 +54,14 @@ _ENDED_OUTSIDE = (
     "its ServerApp was ended from outside, such as with the SuperLink or by 'flwr stop'; what nodes have charged stays "
     "charged, so look at their ledgers and start a new run."
 )
+_STOPPED = 130
+_GOES_ON = "only this command has ended: the run goes on and spends its budget, until 'flwr stop {}'"
+_OPEN = "stopped before Flower named a run: 'flwr list' says whether one was started"
 _LOCAL = (LOCAL_SUPERLINK_ADDRESS_MAGIC_VALUE, LOCAL_SUPERLINK_ADDRESS_MAGIC_VALUE_IN_MEMORY)
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Check, run and stream; the code is 0 only if the run completed.
+    """Check, run and stream; the code is 0 only if the run completed, 130 if it was left to itself by Ctrl-C.
 
     Raises the sentences of the ServerApp, before anything is started; whatever is wrong otherwise Flower says itself.
     """
@@ -186,10 +189,14 @@ def _streamed(superlink: str | None, arguments: Sequence[str], environment: Mapp
     run_id, environment = "", {**environment, "PYTHONUNBUFFERED": "1"}
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as flower:
         assert flower.stdout is not None
-        for line in flower.stdout:
-            print(line, end="", flush=True)
-            if not run_id and (found := _STARTED.search(line)):  # later lines may be a party's words
-                run_id = found.group(1)
+        try:
+            for line in flower.stdout:
+                print(line, end="", flush=True)
+                if not run_id and (found := _STARTED.search(line)):  # later lines may be a party's words
+                    run_id = found.group(1)
+        except KeyboardInterrupt:  # Flower's own command ends by it, too; its SuperLink does not
+            print(_GOES_ON.format(" ".join(filter(None, (run_id, superlink)))) if run_id else _OPEN, file=sys.stderr)
+            return _STOPPED
     if not run_id:
         return flower.returncode or 1
     if flower.returncode:

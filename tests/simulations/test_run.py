@@ -48,6 +48,7 @@ def test_one_experiment_writes_its_row_and_report(tmp_path: Path) -> None:
     assert completed.returncode == 0, completed.stderr
     row = json.loads(completed.stdout)
     assert row == json.loads((tmp_path / "row.json").read_text())
+    assert "warning: The noise comes from a seeded generator" in completed.stderr
     assert (row["algorithm.name"], row["trust.name"], row["seed"], row["data.name"]) == ("glloyd", "central", 3, "iris")
     assert (row["status"], row["reason"], row["engine.name"]) == ("done", None, "inprocess")
     assert 0.499 < row["epsilon"] <= row["privacy.epsilon"] == 0.5

@@ -133,7 +133,9 @@ def test_failures_end_the_command_with_one(
 ) -> None:
     command = ["-m", "data=iris", "engine=direct", "data.n_clusters=3,200", "workers=0", f"output={tmp_path}"]
     assert main(command) == 1
-    assert "2 runs (0 were finished before, 1 failed)" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "2 runs (0 were finished before, 1 failed)" in told
+    assert "1 failed: ConfigurationError: n_examples is 150, but 200 clusters" in told
     assert main(command) == 1
     assert "1 runs (1 were finished before, 1 failed)" in capsys.readouterr().err
 

@@ -192,7 +192,7 @@ def test_a_second_line_or_cell_is_warned_again_and_a_search_once(monkeypatch: py
 
     def told(fit: Any) -> int:
         with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
+            warnings.simplefilter("default")
             fit()
         return sum("The noise on each" in str(one.message) for one in caught)
 
@@ -414,3 +414,16 @@ def test_who_holds_all_rows_is_told_of_a_party_that_a_schema_leaves_out(left_out
     assert [sentence.startswith(begin) for sentence in said] == [True] * (left_out > 100)
     # What one party alone has fitted may be published.
     assert (set(said) <= set(model.privacy_.warnings)) == (way != "alone" or not said)
+
+
+def test_a_fit_warns_each_time_where_that_was_asked_for() -> None:
+    # Two tables in one loop: of the second one nobody would hear what the first one's warning said.
+    fitted = [flat_estimator(n_clusters=3, bounds=(-1.0, 1.0), engine="direct", noise="seeded") for _ in range(4)]
+    heard = []
+    for action in ("default", "always"):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter(action)  # type: ignore[arg-type]
+            for km in (fitted.pop(), fitted.pop()):
+                km.fit(uniform_parts())
+        heard.append(sum("seeded generator" in str(one.message) and one.filename == __file__ for one in caught))
+    assert heard == [1, 2]

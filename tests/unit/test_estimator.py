@@ -162,6 +162,7 @@ def test_options_can_be_searched() -> None:
             {"feature_names": ("a",)},
             "feature_names is no argument of its own: give data frames, whose columns have names.",
         ),
+        ({"seed": 1}, "seed is no argument of its own: give random_state=7."),
         ({"max_silent": 1}, "max_silent is no argument of its own: give cohort=Cohort(max_silent=1)."),
         (
             {"bounds_domain": (0, 1)},

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 import sys
+from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -231,3 +233,19 @@ def test_a_run_whose_stream_breaks_off_is_waited_for(
     monkeypatch.setattr(run_command, "_PATIENCE_SECONDS", 0.0)
     assert main(["run", "@somebody/app"]) == 1
     assert "run 1234 is of unknown status: no answer for 0 s: see flwr list." in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("first", "told"), [("Successfully started run 1234", "'flwr stop 1234'"), ("", "'flwr list'")]
+)
+def test_ctrl_c_says_that_the_run_goes_on(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], first: str, told: str
+) -> None:
+    def lines() -> Iterator[str]:
+        yield first
+        raise KeyboardInterrupt
+
+    flower = nullcontext(SimpleNamespace(stdout=lines()))
+    monkeypatch.setattr(run_command.subprocess, "Popen", lambda *_, **__: flower)
+    assert main(["run", "@somebody/app"]) == 130
+    assert told in capsys.readouterr().err

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import importlib
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from threading import Barrier
+from threading import Barrier, Event
 from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
 import pytest
+from flwr.supercore.task_identity import TaskIdentity
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from flwr_dpkmeans import FederatedKMeans
 from flwr_dpkmeans.algorithms import lloyd_family
+from flwr_dpkmeans.flower.engines import InProcessGrid
 from flwr_dpkmeans.kmeans import lloyd
 from flwr_dpkmeans.threads import _set, one_thread
 
@@ -115,6 +119,31 @@ def test_the_last_thread_to_leave_puts_the_limit_back() -> None:
     with ThreadPoolExecutor(2) as pool:
         ended, seen = pool.submit(first), pool.submit(second)
         assert (ended.result(), seen.result()) == (None, {1})
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_run_of_another_thread_waits_for_its_turn_as_flowers_identity_is_of_the_process() -> None:
+    first, second = InProcessGrid([], run_id=7), InProcessGrid([], run_id=8)
+    entered = Event()
+
+    def other() -> int:
+        with second.running():
+            entered.set()
+            return TaskIdentity.run_id
+
+    def child() -> int:  # does not wait for a thread that it has not
+        if number := os.fork():
+            return os.waitpid(number, 0)[1]
+        signal.alarm(30)
+        os._exit(0 if other() == 8 else 1)
+
+    with ThreadPoolExecutor(2) as pool:
+        with first.running(), InProcessGrid([], run_id=9).running():  # one within another does not wait
+            ended = pool.submit(other)
+            assert not entered.wait(0.1)
+            assert TaskIdentity.run_id == 9
+            assert pool.submit(child).result(300) == 0
+        assert ended.result(300) == 8
 
 
 LATE = """
