@@ -273,7 +273,7 @@ def test_start_waits_for_the_others_and_the_superlink_and_says_for_what(
 
     monkeypatch.setattr(node_command.time, "sleep", lambda seconds: happens.pop(0)())
     monkeypatch.setattr(node_command, "ask", ask)
-    monkeypatch.setattr(node_command, "check", lambda path, options, *, apps: [])
+    monkeypatch.setattr(node_command, "check", lambda path, options, *, apps, starting: [])
     monkeypatch.setattr(node_command.os, "execve", become)
     with pytest.raises(KeyboardInterrupt):
         init("--start")
