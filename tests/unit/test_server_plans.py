@@ -63,7 +63,7 @@ def test_work_without_end_is_not_taken_on() -> None:
     verify_plan(drafted("oblivious", n_init=1000))
     many = PublicPoints.of(np.zeros((20_000, 2)))
     plan = replace(drafted("oblivious", n_init=10_000), public_points=many, server=replace(FACTS, n_points=20_000))
-    with pytest.raises(ProtocolError, match="lower n_init or give fewer server points"):
+    with pytest.raises(ProtocolError, match="lower n_init, or have fewer clusters or server points"):
         verify_plan(plan)
     assert MAX_SERVER_POINTS == 131_072
     with pytest.raises(ConfigurationError, match=f"at most {MAX_SERVER_POINTS} can be weighted"):
