@@ -263,7 +263,14 @@ class Radii(OneRound):
         centers = np.array(self.options.centers, dtype=float)
         if centers.shape[1] != width:
             raise ConfigurationError(f"centers have {centers.shape[1]} columns, but the table has {width}.")
-        return round_to_grid(Bounds(*box).for_features(width).scale(centers))
+        bounds = Bounds(*box).for_features(width)
+        lower, upper = np.array(bounds.lower), np.array(bounds.upper)
+        outside = np.maximum(lower - centers, centers - upper) > (upper - lower) * _LEAST  # of a grid step
+        if outside.any():  # Scaling would clip them, to other centers.
+            center, column = np.argwhere(outside)[0]
+            found = f"center {center} has {centers[center, column]:g} in column {column}"
+            raise ConfigurationError(f"{found}, which is outside the bounds: widen these, or move the center.")
+        return round_to_grid(bounds.scale(centers))
 
 
 def far_rows(points: Array, plan: Plan, radii: Result, times: float = 2.0) -> NDArray[np.bool_]:

@@ -116,6 +116,21 @@ class Past:
     """When each of them, whatever its unit and the node, made its first release: times in UTC, ISO format."""
 
 
+def total_delta(runs: Sequence[LedgerEntry], own: str | None = None) -> float:
+    """Deltas of runs, by the first entry of each, added up.
+
+    A row that two nodes give to one run counts twice under the same noise, as a person with two rows (row C12): a later
+    part of a run costs exp(epsilon of the parts before it) times its delta. One of the run `own` comes first.
+    """
+    deltas, before = list[float](), dict[str, float]()
+    for run in runs:
+        name = run.run_id.partition("/")[0]
+        spent = before.setdefault(name, run.epsilon if name == own else 0.0)
+        deltas.append(min(1.0, run.delta * math.exp(min(spent, 700.0))))
+        before[name] += run.epsilon
+    return math.fsum(deltas)
+
+
 Admit = Callable[[Past], None]
 """Raises unless a run may be charged besides what the others have cost; called under the ledger's lock."""
 
@@ -139,8 +154,8 @@ class MemoryLedger:
     def past(self, data_id: str, unit: str, *, excluding_run: str | None = None) -> Past:
         """Return what a data set's runs have cost in one unit: of all, or of all but one that is being resumed."""
         begun: dict[str, str] = {}
-        epsilons: list[float] = []
-        deltas: list[float] = []
+        charged: list[LedgerEntry] = []
+        own = None if excluding_run is None else excluding_run.partition("/")[0]
         with self._guard:
             for run in self._look()._runs.values():
                 if run.data_id != data_id or run.run_id == excluding_run:
@@ -148,11 +163,9 @@ class MemoryLedger:
                 # Nodes of one host have a part each, named run/node, of what is one run.
                 begun.setdefault(run.run_id.partition("/")[0], run.time)
                 if run.unit == unit:
-                    epsilons.append(run.epsilon)
-                    deltas.append(run.delta)
-        if excluding_run is not None:
-            begun.pop(excluding_run.partition("/")[0], None)
-        return Past(math.fsum(epsilons), math.fsum(deltas), tuple(begun.values()))
+                    charged.append(run)
+        begun.pop(own or "", None)
+        return Past(math.fsum([run.epsilon for run in charged]), total_delta(charged, own), tuple(begun.values()))
 
     def attempts(self, run_id: str) -> frozenset[tuple[int, int]]:
         """Return every (round, attempt) of a run that has been charged."""

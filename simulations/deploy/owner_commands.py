@@ -17,7 +17,7 @@ from flwr_dpkmeans.data.tables import Layout, look_by_schema
 from flwr_dpkmeans.errors import ConfigurationError, listed, nearest
 from flwr_dpkmeans.log import printable
 from flwr_dpkmeans.node.identity import Identity
-from flwr_dpkmeans.node.ledger import RESULT_TAKEN, FileLedger, LedgerEntry
+from flwr_dpkmeans.node.ledger import RESULT_TAKEN, FileLedger, LedgerEntry, total_delta
 from flwr_dpkmeans.node.policy import DEPLOYED, ClientPolicy
 from simulations.command_lines import parse
 from simulations.deploy.ledger_report import LedgerReport, inspect_ledger
@@ -156,9 +156,11 @@ def _print_table(report: LedgerReport) -> None:
         number = column in ("releases", "epsilon", "delta")
         justify: Literal["left", "right"] = "right" if number else "left"
         table.add_column(column, justify=justify, no_wrap=number, overflow="fold")
-    for (_, unit), group in itertools.groupby(_runs(report), lambda run: (run["data set"], run["unit"])):
+    first = {(one.data_id, one.unit, one.run_id): one for one in reversed(report.entries)}
+    for (name, unit), group in itertools.groupby(_runs(report), lambda run: (run["data set"], run["unit"])):
         runs = list(group)
-        total = {key: math.fsum(run[key] for run in runs) for key in ("releases", "epsilon", "delta")}
+        total = {key: math.fsum(run[key] for run in runs) for key in ("releases", "epsilon")}
+        total["delta"] = total_delta([first[name, unit, run["run"]] for run in runs])
         totals = {"data set": "total", "unit": unit, "run": f"{len(runs)} runs", **total}
         for row, style in (*((run, None) for run in runs), (totals, "bold")):
             # A run's name is the server's choice: neither markup nor control characters reach the terminal.

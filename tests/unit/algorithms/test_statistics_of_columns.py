@@ -218,6 +218,7 @@ def test_rows_beyond_their_clusters_private_radius_are_flagged_at_the_party() ->
         ("radii", {"centers": ()}, "centers must be 1 to 10000 rows of finite numbers"),
         ("radii", {"centers": "0.1,2;0.3,x"}, "centers must be 1 to 10000 rows of finite numbers"),
         ("radii", {"centers": ((0.0,),)}, "centers have 1 columns, but the table has 2"),
+        ("radii", {"centers": ((0.0, 0.0), (0.5, 9.0))}, "center 1 has 9 in column 1, which is outside the bounds"),
         ("moments", {"bins": 3}, "bins is 3, but the algorithm is 'moments', which has no such option"),
         ("moments", {"engine": "ray"}, "engine is 'ray', which is not known"),
         ("moments", {"unit": "client"}, "unit is 'client', but 'moments' protects 'record' only"),

@@ -23,6 +23,8 @@ from flwr_dpkmeans.__main__ import main
 from flwr_dpkmeans.errors import BudgetError, ConfigurationError, ProtocolError, RefusalError
 from flwr_dpkmeans.node import ledger as ledger_module
 from flwr_dpkmeans.node.ledger import FileLedger, LedgerEntry, MemoryLedger, Past
+from flwr_dpkmeans.privacy.calibration import gaussian_noise_multiplier
+from flwr_dpkmeans.privacy.losses import gaussian_delta
 from simulations.deploy.ledger_report import inspect_ledger
 
 ROOT = Path(ledger_module.__file__).parents[2]
@@ -70,8 +72,25 @@ def test_nodes_of_one_host_have_parts_of_what_is_one_run(ledger: AnyLedger) -> N
     for run, time in (("7/1", "10"), ("7/2", "11"), ("8/1", "12")):
         ledger.charge(entry(run, 0, 0.5, time=f"2025-01-31T{time}:00:00+00:00"))
     begun = ("2025-01-31T10:00:00+00:00", "2025-01-31T12:00:00+00:00")
-    assert ledger.past("ward-7", "record") == Past(1.5, pytest.approx(3e-6), begun)
-    assert ledger.past("ward-7", "record", excluding_run="7/2") == Past(1.0, pytest.approx(2e-6), begun[1:])
+    delta = 1e-6 * (2.0 + math.exp(0.5))
+    assert ledger.past("ward-7", "record") == Past(1.5, pytest.approx(delta), begun)
+    # With its own 1e-6, it is held against the same.
+    others = Past(1.0, pytest.approx(delta - 1e-6), begun[1:])
+    assert ledger.past("ward-7", "record", excluding_run="7/2") == others
+
+
+@pytest.mark.parametrize("n_nodes", [1, 2, 3, 5])
+def test_one_table_at_several_nodes_of_a_run_costs_no_more_than_the_ledger_says(
+    ledger: AnyLedger, n_nodes: int
+) -> None:
+    """Its rows count several times under one noise: added up, two parts' deltas are exceeded 2.5 times."""
+    for node in range(n_nodes):
+        ledger.charge(entry(f"7/{node}", 0, 2.0))
+    past = ledger.past("ward-7", "record")
+    assert past.epsilon == 2.0 * n_nodes
+    actual = gaussian_delta(past.epsilon, n_nodes / gaussian_noise_multiplier(2.0, 1e-6))
+    assert actual <= past.delta
+    assert n_nodes == 1 or actual > 2.5 * n_nodes * 1e-6
 
 
 def test_runs_in_different_units_are_never_added_up(ledger: AnyLedger) -> None:
