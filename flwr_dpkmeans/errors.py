@@ -15,6 +15,7 @@ from __future__ import annotations
 import difflib
 import math
 import numbers
+import unicodedata
 from collections.abc import Iterable, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, TypeVar
@@ -106,7 +107,10 @@ def nearest(value: object, valid: Iterable[str]) -> str:
     by_letters = {name.casefold(): name for name in names}
     close = difflib.get_close_matches(str(value)[:_LONGEST_NAME].casefold(), by_letters, n=1, cutoff=0.5)
     if close:
-        return f"did you mean {by_letters[close[0]]!r}?"
+        meant = by_letters[close[0]]
+        if unicodedata.normalize("NFC", meant) == unicodedata.normalize("NFC", str(value)[:_LONGEST_NAME]):
+            return f"copy {meant!r}, which looks the same but has other characters ({meant!a})."
+        return f"did you mean {meant!r}?"
     return "choose one of " + ", ".join(repr(name) for name in names) + "."
 
 

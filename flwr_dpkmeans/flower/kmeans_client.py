@@ -296,5 +296,7 @@ def write_result(
     figures = read_profile(plan, state, schema)
     model = Model(state.centroids, state.counts, Bounds(*plan.bounds), report, names, schema, figures)
     result = RunResult.of(model, report, state, profile=profile(model), **known)
-    show(summary(model, report, CONSOLE, result.evaluation))
+    for sentence in result.report.warnings[len(report.warnings) :]:
+        logger.warning("%s", sentence)
+    show(summary(result.model, result.report, CONSOLE, result.evaluation))
     return write_folder(folder, result_files(result))

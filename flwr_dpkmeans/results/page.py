@@ -19,8 +19,10 @@ import numpy as np
 from markupsafe import Markup
 from numpy.typing import NDArray
 
+from flwr_dpkmeans.errors import column_names
+from flwr_dpkmeans.kmeans.lloyd import GRID
 from flwr_dpkmeans.log import printable
-from flwr_dpkmeans.privacy.report import PrivacyReport, counts_deviation, faint_clusters, utc_now
+from flwr_dpkmeans.privacy.report import PrivacyReport, counts_deviation, faint_clusters, told, utc_now
 from flwr_dpkmeans.sums.trust import TRUST_MODELS
 
 if TYPE_CHECKING:
@@ -34,6 +36,7 @@ _IN_CONSOLE, _ON_PAGE = 10, 200  # columns and clusters that a table has at most
 _SIDE_BY_SIDE = 10  # columns of numbers that a printed page has room for
 _LONGEST = 10_000
 _CLEAR = 3.0  # centres that are so many times their noise apart are told apart
+_DROWNED = 0.25  # part of a column's range; the deviation of values that are spread over all of it is 0.29
 _SUMS = ("residual_sums", "relative_sums", "clipped_sums", "sums", "means")
 _LARGEST_EXPONENT = 700.0
 
@@ -72,7 +75,7 @@ def rendered(template: str, form: str, **values: Any) -> str:
 
 def number_text(value: float) -> str:
     """Three digits, or all before the point."""
-    return f"{value:,.0f}" if abs(value) >= 1000.0 else f"{value:.3g}"
+    return f"{value:,.0f}" if abs(value) >= 999.5 else f"{value:.3g}"
 
 
 def summary(model: Model, report: PrivacyReport, form: str, evaluation: object = None) -> str:
@@ -173,7 +176,7 @@ def _own_profile(profile: Any) -> list[Table]:
 
 
 def _sureness(result: RunResult) -> list[Table]:
-    """How far noise moves a centre, beside how far the next one is; nothing if that is not known."""
+    """How far noise moves a centre, beside how far the next one is, and by column; nothing if that is not known."""
     model = result.model
     noise, faint = centre_noise(model, result.radius), set(faint_clusters(model.counts, model.privacy))
     if noise is None:
@@ -185,7 +188,12 @@ def _sureness(result: RunResult) -> list[Table]:
         verdict = "mostly noise" if {j, other} & faint else "told apart" if clear else "too close for the noise"
         rows.append((f"cluster {j}", f"{noise[j]:.2g}", f"{apart[j, other]:.2g}", f"cluster {other}", verdict))
     head = ("cluster", "noise moves the centre by about", "distance to the next centre", "which is", "so they are")
-    return [("In the fitted space, where each column's bounds are -1 and 1", rows, head, ())]
+    places, halves = model.leading(_ON_PAGE), (np.array(model.bounds.upper) - np.array(model.bounds.lower)) / 2.0
+    each = noise[: len(rows)] / math.sqrt(len(halves))
+    cells = [(model.names[place], *map(number_text, (each * halves[place]).tolist())) for place in places]
+    about = "How far noise moves a centre's value, in the column's units (dates: days; shares: 0.01 is 1%)"
+    by_column = _side_by_side(about, ["column", *(row[0] for row in rows)], cells)
+    return [("In the fitted space, where each column's bounds are -1 and 1", rows, head, ()), *by_column]
 
 
 def centre_noise(model: Model, radius: float | None = None) -> NDArray[np.float64] | None:
@@ -202,5 +210,22 @@ def centre_noise(model: Model, radius: float | None = None) -> NDArray[np.float6
     # A sum that is not relative to its centre moves with the noise of its count, too.
     beside = counts * np.linalg.norm(model.scaled, axis=1) if last.array == "sums" else 0.0
     length: NDArray[np.float64] = np.hypot(each * math.sqrt(d), beside) / np.maximum(model.counts, 1.0)
-    # No centre is farther off than the box is wide.
-    return np.minimum(length, 2.0 * math.sqrt(d))
+    # No centre is farther off than the box is wide, nor told more finely than the grid of the rows.
+    return np.clip(length, math.sqrt(d) / GRID, 2.0 * math.sqrt(d))
+
+
+def drowned_cautions(model: Model, radius: float | None = None) -> tuple[str, ...]:
+    """Names columns in which noise moves a centre that is told from noise by a quarter of what the column may hold.
+
+    A column that weighs little in a schema fills little of its box, and the noise is as large in all of them.
+    """
+    noise, faint = centre_noise(model, radius), faint_clusters(model.counts, model.privacy)
+    if noise is None or len(faint) == len(noise):
+        return ()
+    low, high = model.bounds.lower, model.bounds.upper
+    if model.schema is not None:
+        low, high = zip(*(one.range for one in model.schema.clustered.columns for _ in one.features), strict=True)
+    widths = np.ptp(model.bounds.scale([low, high]), axis=0)
+    each = np.delete(noise, faint).max() / math.sqrt(len(widths))
+    columns = np.flatnonzero(each > _DROWNED * widths).tolist()
+    return (told("drowned", columns=column_names(columns, model.feature_names)),) if columns else ()

@@ -84,6 +84,14 @@ def test_other_names_are_refused(change: Callable[[pd.DataFrame], Any], sentence
         model().fit([first, change(second)])
 
 
+def test_a_name_that_looks_the_same_in_other_characters_is_told_by_them() -> None:
+    """A file from another system has a letter and an accent where this one has one character."""
+    composed, apart = "Gr\xf6\xdfe", "Gro\u0308\xdfe"
+    tables = [pd.DataFrame({name: np.linspace(0.0, 1.0, 50)}) for name in (composed, apart)]
+    with pytest.raises(DataError, match=r"looks the same but has other characters \('Gro\\u0308\\xdfe'\)"):
+        FederatedKMeans(2, bounds=(0, 1)).fit(tables)
+
+
 def test_a_bounds_file_is_matched_by_name(tmp_path: Path) -> None:
     path = tmp_path / "bounds.csv"
     path.write_text(FILE)

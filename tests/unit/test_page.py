@@ -7,6 +7,7 @@ import json
 import math
 import re
 import tomllib
+import warnings
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -20,6 +21,7 @@ from test_results import report_of
 from flwr_dpkmeans import FederatedKMeans
 from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.data.schema import Schema
+from flwr_dpkmeans.errors import PrivacyWarning
 from flwr_dpkmeans.node.guard import NodeGuard, NodeSettings
 from flwr_dpkmeans.node.ledger import LedgerEntry, MemoryLedger
 from flwr_dpkmeans.node.policy import ClientPolicy
@@ -29,7 +31,17 @@ from flwr_dpkmeans.privacy.report import PrivacyReport, Provenance, ReleaseLine
 from flwr_dpkmeans.results import page as page_module
 from flwr_dpkmeans.results import picture
 from flwr_dpkmeans.results.model import Model
-from flwr_dpkmeans.results.page import CONSOLE, HTML, MARKDOWN, centre_noise, page, registry_record, summary
+from flwr_dpkmeans.results.page import (
+    CONSOLE,
+    HTML,
+    MARKDOWN,
+    centre_noise,
+    drowned_cautions,
+    number_text,
+    page,
+    registry_record,
+    summary,
+)
 from flwr_dpkmeans.results.profile import profile
 from flwr_dpkmeans.results.writer import RunResult, result_files
 from flwr_dpkmeans.sums.draft import draft_plan
@@ -103,6 +115,12 @@ def test_the_table_by_hand() -> None:
     assert told.splitlines()[-3:] == [result_of().report.line, "", "WARNING: <b>W</b>"]
 
 
+def test_a_thousand_is_written_out() -> None:
+    assert [number_text(sign * value) for sign in (1.0, -1.0) for value in (999.4, 999.6, 1000.2)] == [
+        *("999", "1,000", "1,000", "-999", "-1,000", "-1,000")
+    ]
+
+
 def test_a_console_shows_what_differs_most_and_says_what_it_leaves_out() -> None:
     scaled = np.zeros((12, 30))
     scaled[0, 5:20] = np.linspace(0.5, 1.0, 15)
@@ -136,12 +154,40 @@ def test_noise_of_a_centre_by_hand() -> None:
     both = np.sqrt(50.0 * 3.0 + 200.0 * lengths**2) / np.array([500.0, 29.0, 1200.0])
     assert centre_noise(laplace) == pytest.approx(both)
     assert centre_noise(replace(model, privacy=report_with(counts))) is None
+    assert centre_noise(replace(model, counts=np.full(3, 1e9))) == pytest.approx(math.sqrt(3.0) * 2.0**-16)
     assert centre_noise(replace(model, counts=np.full(3, -5.0))) == pytest.approx(2.0 * math.sqrt(3.0))
+
+
+def test_columns_in_which_noise_is_a_quarter_of_what_they_hold_are_named_once_everywhere(tmp_path: Path) -> None:
+    """In units of their own, a flag beside thousands of euro is noise: a share of 5000% was shown as 100%."""
+    told = report_with(line_of("relative_sums", 50.0), line_of("counts", 10.0))
+    model = replace(result_of(feature_names=("a", "b", "c")).model, privacy=told)
+    for least, expected in ((101.0, 0), (99.0, 1), (29.0, 0)):  # 50 over the count is above 0.5; the last is faint
+        found = drowned_cautions(replace(model, counts=np.array([500.0, least, 1200.0])))
+        assert [sentence[:45] for sentence in found] == ["Noise moves a centre in columns 'a', 'b', 'c'"] * expected
+    assert drowned_cautions(replace(model, privacy=report_with(line_of("residual_sums", 50.0)))) == ()
+    generator = np.random.default_rng(0)
+    parts = [{"euro": generator.uniform(0, 20000, 500), "flag": generator.integers(0, 2, 500)} for _ in range(2)]
+    columns = {"euro": {"kind": "number", "bounds": (0, 20000)}, "flag": {"kind": "flag"}}
+    km = FederatedKMeans(2, epsilon=2.0, bounds=Schema(columns=columns, scale="none"), engine="direct")
+    with pytest.warns(PrivacyWarning, match="Noise moves a centre in column 'flag' by") as seen:
+        km.fit([pd.DataFrame(part) for part in parts])
+    (sentence,) = (str(one.message) for one in seen)
+    km.write(tmp_path / "run")
+    for name in ("model.json", "privacy_report.json", "report.html", "report.md"):
+        assert "Noise moves a centre in column" in (tmp_path / "run" / name).read_text(), name
+    assert sentence in str(km.model_)
+    assert sentence in km.privacy_.warnings == FederatedKMeans.load(tmp_path / "run" / "model.json").privacy_.warnings
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        km.set_params(bounds=Schema(columns=columns)).fit([pd.DataFrame(part) for part in parts])
 
 
 def test_centres_are_told_apart_three_times_their_noise_from_each_other() -> None:
     """Noise is 8.66/500, 8.66/29 and 8.66/1200; the first two are 1 apart, the first and third 1.031."""
-    ((_, rows, _, _),) = page_module._sureness(result_of())
+    (_, rows, _, _), (_, by_column, _, _) = page_module._sureness(result_of())
+    # 5 over the count, of half of 20,000.
+    assert by_column == [(name, "100", "1,724", "41.7") for name in HOSTILE]
     assert rows == [
         ("cluster 0", "0.017", "1", "cluster 1", "mostly noise"),
         ("cluster 1", "0.3", "1", "cluster 0", "mostly noise"),
