@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -19,14 +20,17 @@ from flwr_dpkmeans.algorithms.cluster_profile import Figure
 from flwr_dpkmeans.data.points import Bounds, as_array, frame_columns, require_names
 from flwr_dpkmeans.data.readers import RawTable, frame_table, locate_file
 from flwr_dpkmeans.data.schema import Kind, Schema
-from flwr_dpkmeans.errors import DataError, LocalMisuseError
-from flwr_dpkmeans.kmeans.lloyd import nearest_centroids, round_to_grid, row_blocks
+from flwr_dpkmeans.errors import DataError, LocalMisuseError, column_names
+from flwr_dpkmeans.kmeans.lloyd import GRID, nearest_centroids, round_to_grid, row_blocks
 from flwr_dpkmeans.log import printable
-from flwr_dpkmeans.privacy.report import PrivacyReport, counts_deviation
+from flwr_dpkmeans.privacy.report import PrivacyReport, counts_deviation, faint_clusters, told
 from flwr_dpkmeans.results.page import CONSOLE, HTML, number_text, summary
 from flwr_dpkmeans.results.profile import as_frame, profile
 from flwr_dpkmeans.results.writer import write_whole
 from flwr_dpkmeans.sums.statement import LOCAL
+
+_DROWNED = 0.25  # part of a column's range; the deviation of values that are spread over all of it is 0.29
+_SUMS = ("residual_sums", "relative_sums", "clipped_sums", "sums", "means")
 
 Array = NDArray[np.float64]
 _FIGURES: TypeAdapter[tuple[Figure, ...]] = TypeAdapter(tuple[Figure, ...])
@@ -101,6 +105,40 @@ class Model:
         """In their order, so many columns in which the centroids differ most from their mean in the fitted space."""
         reach = np.abs(self.scaled - self.scaled.mean(axis=0)).max(axis=0)
         return sorted(np.argsort(-reach, kind="stable")[:most].tolist())
+
+    def centre_noise(self, radius: float | None = None) -> NDArray[np.float64] | None:
+        """Length of the noise in each centre, (k,), root mean square, in scaled units, of the last released sums.
+
+        To first order in the noise over the count; `radius` is what residuals were divided by. None where it is not
+        known.
+        """
+        report, d, counts = self.privacy, self.scaled.shape[1], counts_deviation(self.privacy)
+        last = next((line for line in reversed(report.releases) if line.array in _SUMS), None)
+        unit = radius if last is not None and last.array == "residual_sums" else 1.0
+        if last is None or counts is None or unit is None:
+            return None
+        each = last.noise_scale * unit * (math.sqrt(2.0) if last.noise == "laplace" else 1.0)
+        # A sum that is not relative to its centre moves with the noise of its count, too.
+        beside = counts * np.linalg.norm(self.scaled, axis=1) if last.array == "sums" else 0.0
+        length: NDArray[np.float64] = np.hypot(each * math.sqrt(d), beside) / np.maximum(self.counts, 1.0)
+        # No centre is farther off than the box is wide, nor told more finely than the grid of the rows.
+        return np.clip(length, math.sqrt(d) / GRID, 2.0 * math.sqrt(d))
+
+    def drowned(self, radius: float | None = None) -> tuple[str, ...]:
+        """Warn of columns in which noise moves a centre, told from noise, by a quarter of what the column may hold.
+
+        A column that weighs little in a schema fills little of its box, and the noise is as large in all of them.
+        """
+        noise, faint = self.centre_noise(radius), faint_clusters(self.counts, self.privacy)
+        if noise is None or len(faint) == len(noise):
+            return ()
+        low, high = self.bounds.lower, self.bounds.upper
+        if self.schema is not None:
+            low, high = zip(*(one.range for one in self.schema.clustered.columns for _ in one.features), strict=True)
+        widths = np.ptp(self.bounds.scale([low, high]), axis=0)
+        each = np.delete(noise, faint).max() / math.sqrt(len(widths))
+        columns = np.flatnonzero(each > _DROWNED * widths).tolist()
+        return (told("drowned", columns=column_names(columns, self.feature_names)),) if columns else ()
 
     def __str__(self) -> str:
         """What the clusters are, what it cost, and warnings, for a console."""

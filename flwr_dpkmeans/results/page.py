@@ -17,12 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from markupsafe import Markup
-from numpy.typing import NDArray
 
-from flwr_dpkmeans.errors import column_names
-from flwr_dpkmeans.kmeans.lloyd import GRID
 from flwr_dpkmeans.log import printable
-from flwr_dpkmeans.privacy.report import PrivacyReport, counts_deviation, faint_clusters, told, utc_now
+from flwr_dpkmeans.privacy.report import PrivacyReport, counts_deviation, faint_clusters, utc_now
 from flwr_dpkmeans.sums.trust import TRUST_MODELS
 
 if TYPE_CHECKING:
@@ -36,8 +33,6 @@ _IN_CONSOLE, _ON_PAGE = 10, 200  # columns and clusters that a table has at most
 _SIDE_BY_SIDE = 10  # columns of numbers that a printed page has room for
 _LONGEST = 10_000
 _CLEAR = 3.0  # centres that are so many times their noise apart are told apart
-_DROWNED = 0.25  # part of a column's range; the deviation of values that are spread over all of it is 0.29
-_SUMS = ("residual_sums", "relative_sums", "clipped_sums", "sums", "means")
 _LARGEST_EXPONENT = 700.0
 
 Table = tuple[str, Sequence[Sequence[str]], Sequence[str], Sequence[Sequence[int]]]
@@ -178,7 +173,7 @@ def _own_profile(profile: Any) -> list[Table]:
 def _sureness(result: RunResult) -> list[Table]:
     """How far noise moves a centre, beside how far the next one is, and by column; nothing if that is not known."""
     model = result.model
-    noise, faint = centre_noise(model, result.radius), set(faint_clusters(model.counts, model.privacy))
+    noise, faint = model.centre_noise(result.radius), set(faint_clusters(model.counts, model.privacy))
     if noise is None:
         return []
     apart, rows = np.linalg.norm(model.scaled[:, None] - model.scaled, axis=2), []
@@ -194,38 +189,3 @@ def _sureness(result: RunResult) -> list[Table]:
     about = "How far noise moves a centre's value, in the column's units (dates: days; shares: 0.01 is 1%)"
     by_column = _side_by_side(about, ["column", *(row[0] for row in rows)], cells)
     return [("In the fitted space, where each column's bounds are -1 and 1", rows, head, ()), *by_column]
-
-
-def centre_noise(model: Model, radius: float | None = None) -> NDArray[np.float64] | None:
-    """Length of the noise in each centre, (k,), root mean square, in scaled units, of the last released sums.
-
-    To first order in the noise over the count; `radius` is what residuals were divided by. None where it is not known.
-    """
-    report, d, counts = model.privacy, model.scaled.shape[1], counts_deviation(model.privacy)
-    last = next((line for line in reversed(report.releases) if line.array in _SUMS), None)
-    unit = radius if last is not None and last.array == "residual_sums" else 1.0
-    if last is None or counts is None or unit is None:
-        return None
-    each = last.noise_scale * unit * (math.sqrt(2.0) if last.noise == "laplace" else 1.0)
-    # A sum that is not relative to its centre moves with the noise of its count, too.
-    beside = counts * np.linalg.norm(model.scaled, axis=1) if last.array == "sums" else 0.0
-    length: NDArray[np.float64] = np.hypot(each * math.sqrt(d), beside) / np.maximum(model.counts, 1.0)
-    # No centre is farther off than the box is wide, nor told more finely than the grid of the rows.
-    return np.clip(length, math.sqrt(d) / GRID, 2.0 * math.sqrt(d))
-
-
-def drowned_cautions(model: Model, radius: float | None = None) -> tuple[str, ...]:
-    """Names columns in which noise moves a centre that is told from noise by a quarter of what the column may hold.
-
-    A column that weighs little in a schema fills little of its box, and the noise is as large in all of them.
-    """
-    noise, faint = centre_noise(model, radius), faint_clusters(model.counts, model.privacy)
-    if noise is None or len(faint) == len(noise):
-        return ()
-    low, high = model.bounds.lower, model.bounds.upper
-    if model.schema is not None:
-        low, high = zip(*(one.range for one in model.schema.clustered.columns for _ in one.features), strict=True)
-    widths = np.ptp(model.bounds.scale([low, high]), axis=0)
-    each = np.delete(noise, faint).max() / math.sqrt(len(widths))
-    columns = np.flatnonzero(each > _DROWNED * widths).tolist()
-    return (told("drowned", columns=column_names(columns, model.feature_names)),) if columns else ()

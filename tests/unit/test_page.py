@@ -31,17 +31,7 @@ from flwr_dpkmeans.privacy.report import PrivacyReport, Provenance, ReleaseLine
 from flwr_dpkmeans.results import page as page_module
 from flwr_dpkmeans.results import picture
 from flwr_dpkmeans.results.model import Model
-from flwr_dpkmeans.results.page import (
-    CONSOLE,
-    HTML,
-    MARKDOWN,
-    centre_noise,
-    drowned_cautions,
-    number_text,
-    page,
-    registry_record,
-    summary,
-)
+from flwr_dpkmeans.results.page import CONSOLE, HTML, MARKDOWN, number_text, page, registry_record, summary
 from flwr_dpkmeans.results.profile import profile
 from flwr_dpkmeans.results.writer import RunResult, result_files
 from flwr_dpkmeans.sums.draft import draft_plan
@@ -144,18 +134,18 @@ def test_noise_of_a_centre_by_hand() -> None:
     """Of 3 columns: 5 sqrt(3) over the count; residuals are in radii; a plain sum moves with its count, too."""
     model = result_of().model
     expected = 5.0 * math.sqrt(3.0) / np.array([500.0, 29.0, 1200.0])
-    assert centre_noise(model) == pytest.approx(expected)
+    assert model.centre_noise() == pytest.approx(expected)
     counts = line_of("counts", 10.0)
     residuals = replace(model, privacy=report_with(line_of("residual_sums", 5.0), counts))
-    assert centre_noise(residuals) is None
-    assert centre_noise(residuals, 0.5) == pytest.approx(0.5 * expected)
+    assert residuals.centre_noise() is None
+    assert residuals.centre_noise(0.5) == pytest.approx(0.5 * expected)
     laplace = replace(model, privacy=report_with(line_of("sums", 5.0, "laplace"), line_of("counts", 10.0, "laplace")))
     lengths = np.linalg.norm(model.scaled, axis=1)
     both = np.sqrt(50.0 * 3.0 + 200.0 * lengths**2) / np.array([500.0, 29.0, 1200.0])
-    assert centre_noise(laplace) == pytest.approx(both)
-    assert centre_noise(replace(model, privacy=report_with(counts))) is None
-    assert centre_noise(replace(model, counts=np.full(3, 1e9))) == pytest.approx(math.sqrt(3.0) * 2.0**-16)
-    assert centre_noise(replace(model, counts=np.full(3, -5.0))) == pytest.approx(2.0 * math.sqrt(3.0))
+    assert laplace.centre_noise() == pytest.approx(both)
+    assert replace(model, privacy=report_with(counts)).centre_noise() is None
+    assert replace(model, counts=np.full(3, 1e9)).centre_noise() == pytest.approx(math.sqrt(3.0) * 2.0**-16)
+    assert replace(model, counts=np.full(3, -5.0)).centre_noise() == pytest.approx(2.0 * math.sqrt(3.0))
 
 
 def test_columns_in_which_noise_is_a_quarter_of_what_they_hold_are_named_once_everywhere(tmp_path: Path) -> None:
@@ -163,9 +153,9 @@ def test_columns_in_which_noise_is_a_quarter_of_what_they_hold_are_named_once_ev
     told = report_with(line_of("relative_sums", 50.0), line_of("counts", 10.0))
     model = replace(result_of(feature_names=("a", "b", "c")).model, privacy=told)
     for least, expected in ((101.0, 0), (99.0, 1), (29.0, 0)):  # 50 over the count is above 0.5; the last is faint
-        found = drowned_cautions(replace(model, counts=np.array([500.0, least, 1200.0])))
+        found = replace(model, counts=np.array([500.0, least, 1200.0])).drowned()
         assert [sentence[:45] for sentence in found] == ["Noise moves a centre in columns 'a', 'b', 'c'"] * expected
-    assert drowned_cautions(replace(model, privacy=report_with(line_of("residual_sums", 50.0)))) == ()
+    assert replace(model, privacy=report_with(line_of("residual_sums", 50.0))).drowned() == ()
     generator = np.random.default_rng(0)
     parts = [{"euro": generator.uniform(0, 20000, 500), "flag": generator.integers(0, 2, 500)} for _ in range(2)]
     columns = {"euro": {"kind": "number", "bounds": (0, 20000)}, "flag": {"kind": "flag"}}
@@ -208,7 +198,7 @@ def test_noise_of_centres_is_what_repeated_runs_show() -> None:
         found = [fit.fit([rows[::2], rows[1::2]]).model_ for fit in fits]
         ordered = np.array([model.scaled[np.argsort(model.scaled[:, 0])] for model in found])
         seen = math.sqrt(np.square(ordered - ordered.mean(axis=0)).sum(axis=2).mean())
-        noise = centre_noise(found[0])
+        noise = found[0].centre_noise()
         assert noise is not None
         assert 0.6 < seen / noise.mean() < 1.5, algorithm
 
