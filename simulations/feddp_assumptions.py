@@ -49,6 +49,8 @@ class Measured:
         Part of the rows that Algorithm 5 keeps: in the plane of the leading directions three times nearer to one centre
         than to any other.
     epsilon : float
+    apart : float
+        Distance of the two nearest centres.
     """
 
     n: int
@@ -61,6 +63,7 @@ class Measured:
     least_weight: float
     clear: float
     epsilon: float
+    apart: float
 
     @property
     def diameter_bound(self) -> float:
@@ -73,21 +76,33 @@ class Measured:
         return self.epsilon * self.n * self.k * math.log(self.n) * self.deviation**2 / self.radius**2
 
     @property
+    def separation_bound(self) -> float:
+        """Right side of Definition 2: sqrt(k / w_min) sigma log(n)."""
+        return math.sqrt(self.k / self.least_weight) * self.deviation * math.log(self.n)
+
+    @property
+    def rows_bound(self) -> float:
+        """Rows that Theorem 3 asks for: k log^3(n) sqrt(d) sigma / (epsilon w_min)^2."""
+        return self.diameter_bound * math.log(self.n) / (self.epsilon * self.least_weight)
+
+    @property
     def lemma_distance(self) -> float:
         """D of Lemma 17, up to which it connects server points: 4 log(n) sqrt(d) sigma."""
         return 4.0 * math.log(self.n) * math.sqrt(self.d) * self.deviation
 
     @property
     def simplify_rounds(self) -> int:
-        """T of Algorithm 4, each with epsilon / T: 10 log(4 log|Q| / (epsilon w_min))."""
+        """Rounds of Algorithm 4, whose loop goes from 0 to T = 10 log(4 log|Q| / (epsilon w_min))."""
         inside = 4.0 * math.log(max(2, self.n_server)) / (self.epsilon * self.least_weight)
-        return max(0, math.ceil(10.0 * math.log(inside)))
+        return 1 + max(0, math.ceil(10.0 * math.log(inside)))
 
 
 def measure(
     points: Array, server_points: Array, k: int, epsilon: float, *, means: Array | None = None, seed: int = 0
 ) -> Measured:
     """Measure rows, (n, d), beside the server's, (m, d); `means`, (k, d), are the true ones of a drawn mixture."""
+    from scipy.spatial.distance import pdist
+
     generator = np.random.default_rng(seed)
     some = points[generator.permutation(len(points))[:_MOST_ROWS]]
     centres = run_kmeans(some, k, n_init=_STARTS, random_state=seed) if means is None else means
@@ -105,6 +120,7 @@ def measure(
         float(weights.min()),
         clear_rows(some, centres, MARGIN),
         epsilon,
+        float(pdist(centres).min(initial=math.inf)),
     )
 
 
@@ -135,6 +151,9 @@ def told(found: Measured) -> list[str]:
         f"assumption (1), Delta <= {found.diameter_bound:.4g}: {holds[found.radius <= found.diameter_bound]}",
         f"assumption (2), |Q| = {found.n_server} <= {found.server_bound:.4g}: "
         f"{holds[found.n_server <= found.server_bound]}",
+        f"definition 2, centres >= {found.separation_bound:.4g} apart, here {found.apart:.4g}: "
+        f"{holds[found.apart >= found.separation_bound]}",
+        f"theorem 3, n >= {found.rows_bound:.4g}: {holds[found.n >= found.rows_bound]}",
         f"lemma 17 connects server points within {found.lemma_distance:.4g}: "
         f"{'it may part' if far else 'all of them, so it changes nothing in'} a set of diameter {2 * found.radius:.4g}",
         f"algorithm 4 needs {found.simplify_rounds} rounds with 1/{found.simplify_rounds} of epsilon each, and weights "
