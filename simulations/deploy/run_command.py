@@ -51,8 +51,8 @@ _PATIENCE_SECONDS, _POLL_SECONDS = 120.0, 2.0
 _GONE = "unregistered"
 _WORDLESS = ("Task failed with unknown error", "No heartbeat received from the task", "N/A")
 _ENDED_OUTSIDE = (
-    "its ServerApp was ended from outside, such as with the SuperLink or by 'flwr stop'; what nodes have charged stays "
-    "charged, so look at their ledgers and start a new run."
+    "its ServerApp was ended from outside, such as with the SuperLink or by 'flwr stop', or its machine stood still "
+    "for a minute; what nodes have charged stays charged, and parties may have the result: ask them before a new run."
 )
 _STOPPED = 130
 _GOES_ON = "only this command has ended: the run goes on and spends its budget, until 'flwr stop {}'"

@@ -226,8 +226,8 @@ def test_a_run_whose_stream_breaks_off_is_waited_for(
     assert capsys.readouterr().err.splitlines() == [
         "the stream broke off; waiting for the end of run 1234",
         "run 1234 is finished:failed: No heartbeat received from the task: its ServerApp was ended from outside, such "
-        "as with the SuperLink or by 'flwr stop'; what nodes have charged stays charged, so look at their ledgers and "
-        "start a new run.",
+        "as with the SuperLink or by 'flwr stop', or its machine stood still for a minute; what nodes have charged "
+        "stays charged, and parties may have the result: ask them before a new run.",
     ]
     assert (home / "asked").read_text() == "...."
     monkeypatch.setattr(run_command, "_PATIENCE_SECONDS", 0.0)

@@ -651,6 +651,8 @@ def test_results_are_listed_for_a_server_a_node_and_a_folder(
     failed = {"run-id": "4", "status": "finished:failed", "pending-at": "2020-01-01 08:00:02Z", "status-details": "why"}
     monkeypatch.setattr(server_command, "listed_runs", lambda _: [failed | {"finished-at": "2020-01-01 08:01:00Z"}])
     capsys.readouterr()
+    assert main(["results", str(office / "misspelt")]) == 1
+    assert capsys.readouterr().err == f"{office / 'misspelt'} does not exist: correct its path.\n"
     assert main(["results", str(office.parent)]) == 0
     assert capsys.readouterr().out == f"no run has left anything in {office.parent}\n"
     for place in (office, node, node.parent, node.parent / "results"):
