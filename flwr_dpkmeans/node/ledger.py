@@ -116,7 +116,12 @@ class Past:
     """When each of them, whatever its unit and the node, made its first release: times in UTC, ISO format."""
 
 
-def total_delta(runs: Sequence[LedgerEntry], own: str | None = None) -> float:
+def _run_of(run_id: str) -> str:
+    """The run of a part of it: nodes of one host have a part each, named run/node, of what is one run."""
+    return run_id.partition("/")[0]
+
+
+def total_delta(runs: Sequence[LedgerEntry], own: str = "") -> float:
     """Deltas of runs, by the first entry of each, added up.
 
     A row that two nodes give to one run counts twice under the same noise, as a person with two rows (row C12): a later
@@ -124,7 +129,7 @@ def total_delta(runs: Sequence[LedgerEntry], own: str | None = None) -> float:
     """
     deltas, before = list[float](), dict[str, float]()
     for run in runs:
-        name = run.run_id.partition("/")[0]
+        name = _run_of(run.run_id)
         spent = before.setdefault(name, run.epsilon if name == own else 0.0)
         deltas.append(min(1.0, run.delta * math.exp(min(spent, 700.0))))
         before[name] += run.epsilon
@@ -155,16 +160,15 @@ class MemoryLedger:
         """Return what a data set's runs have cost in one unit: of all, or of all but one that is being resumed."""
         begun: dict[str, str] = {}
         charged: list[LedgerEntry] = []
-        own = None if excluding_run is None else excluding_run.partition("/")[0]
+        own = _run_of(excluding_run or "")
         with self._guard:
             for run in self._look()._runs.values():
                 if run.data_id != data_id or run.run_id == excluding_run:
                     continue
-                # Nodes of one host have a part each, named run/node, of what is one run.
-                begun.setdefault(run.run_id.partition("/")[0], run.time)
+                begun.setdefault(_run_of(run.run_id), run.time)
                 if run.unit == unit:
                     charged.append(run)
-        begun.pop(own or "", None)
+        begun.pop(own, None)
         return Past(math.fsum([run.epsilon for run in charged]), total_delta(charged, own), tuple(begun.values()))
 
     def attempts(self, run_id: str) -> frozenset[tuple[int, int]]:
