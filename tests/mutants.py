@@ -5,6 +5,9 @@ many of them made a test fail. The first run also runs all tests once, to learn 
 ``--work`` for each file of tests as long as it, the package and what tests share stay as they are; the tree itself is
 only read). Mutants that change nothing anybody could see stand in ``equivalent_mutants.txt`` with a reason, and are not
 counted.
+
+A function's mutant takes milliseconds: a process that has collected all tests is forked, and the child has the changed
+code instead of the function's own. Code that runs when a module is imported is changed in a copy of the tree.
 """
 
 from __future__ import annotations
@@ -31,9 +34,11 @@ import signal
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import CodeType, FunctionType
 from typing import Any, NamedTuple
 
 import pytest
@@ -67,6 +72,16 @@ class Mutant(NamedTuple):
     def room(self) -> str:
         """The folder, or `root`."""
         return self.file.split("/")[0] if "/" in self.file else "root"
+
+    @property
+    def path(self) -> Path:
+        """Of the file."""
+        return next(path for top in ("simulations", PACKAGE) if (path := ROOT / top / self.file).exists())
+
+    def written(self, source: bytes) -> bytes:
+        """The file with the change in it, on as many lines."""
+        new = f"({self.after}".encode() + b"\n" * source[self.begin : self.end].count(b"\n") + b")"
+        return source[: self.begin] + new + source[self.end :]
 
     @property
     def sentence(self) -> str:
@@ -152,7 +167,153 @@ def mutants_of(path: Path, root: Path) -> list[Mutant]:
     return found
 
 
-# ---------------------------------------------------------------- which tests call what: a plugin of pytest
+# ---------------------------------------------------------------- a process that has collected all tests, and its forks
+
+
+class Collected:
+    """A plugin of pytest: it runs no test itself, but waits for requests, each of which a child of its own answers."""
+
+    def __init__(self, requests: Any, folder: Path) -> None:
+        self.requests, self.folder = requests, folder
+        self.functions: dict[str, list[FunctionType]] = collections.defaultdict(list)
+        self.caches: list[Any] = []
+        self.failed = False
+
+    def pytest_runtestloop(self, session: Any) -> bool:
+        """Answer requests until there are no more."""
+        gc.unfreeze()  # what conftest.py froze is not listed
+        # Not `isinstance`: it asks a weak reference's proxy for the class of what may be gone.
+        for thing in gc.get_objects():
+            if type(thing) is FunctionType and thing.__code__.co_filename.startswith(_BASES):
+                self.functions[thing.__code__.co_filename].append(thing)
+            elif type(thing) is functools._lru_cache_wrapper and (thing.__module__ or "").startswith(_MODULES):
+                self.caches.append(thing)
+        gc.collect()
+        gc.freeze()
+        items = {item.nodeid: item for item in session.items}
+        self.requests.send(list(items))
+        while (request := self.requests.recv()) is not None:
+            mutant, names, seconds, log = request
+            self.requests.send(self._answer([items[name] for name in names], mutant, seconds, log))
+        return True
+
+    def _answer(self, items: list[Any], mutant: Mutant | None, seconds: float, log: str) -> bool:
+        """Whether tests pass in a child."""
+        files = self.folder / "files"
+        child = os.fork()
+        if child == 0:
+            with contextlib.suppress(BaseException):
+                os.setsid()
+                # Of work: a loop without end ends, however busy the machine is.
+                resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(seconds), math.ceil(seconds)))
+                items[0].config._tmp_path_factory._given_basetemp = files
+                for cached in self.caches:
+                    cached.cache_clear()
+                if mutant is not None:
+                    mutate(self.functions[str(mutant.path)], mutant)
+                if log:
+                    items[0].config.pluginmanager.register(Listener(log, self.caches))
+                for item, after in zip(items, [*items[1:], None], strict=True):
+                    item.config.hook.pytest_runtest_protocol(item=item, nextitem=after)
+                    if self.failed and not log:
+                        os._exit(1)
+                os._exit(0)
+            os._exit(1)
+        passed = _wait(child, 10.0 * seconds) == 0
+        shutil.rmtree(files, ignore_errors=True)
+        return passed
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        """Remember that a test failed."""
+        self.failed |= report.failed
+
+
+def mutate(functions: list[FunctionType], mutant: Mutant) -> None:
+    """Give the live functions of a file the code that they have where it is changed."""
+    source, name = mutant.path.read_bytes(), str(mutant.path)
+    old, new = (_codes(compile(text, name, "exec", dont_inherit=True)) for text in (source, mutant.written(source)))
+    changed_codes = {code: new[place] for place, code in old.items() if new.get(place, code) != code}
+    for function in functions:
+        function.__code__ = changed_codes.get(function.__code__, function.__code__)
+
+
+def _codes(code: CodeType) -> dict[tuple[str, int, int], CodeType]:
+    """Every function's code in a file, by its name, its line and the place among those of one name and line."""
+    found: dict[tuple[str, int, int], CodeType] = {}
+    waiting = [code]
+    while waiting:
+        for inner in waiting.pop().co_consts:
+            if isinstance(inner, CodeType):
+                name, line = inner.co_qualname, inner.co_firstlineno
+                found[name, line, sum(place[:2] == (name, line) for place in found)] = inner
+                waiting.append(inner)
+    return found
+
+
+def _wait(process: int, seconds: float) -> int | None:
+    """Status of a child, which is ended with whatever it started; None where it did not end by itself in time."""
+    until, status, pause = time.monotonic() + seconds, None, 0.001
+    while status is None and time.monotonic() < until:
+        done, ended = os.waitpid(process, os.WNOHANG)
+        status = ended if done else None
+        time.sleep(0.0 if done else pause)
+        pause = min(0.05, 1.1 * pause)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process, signal.SIGKILL)
+    if status is None:
+        os.waitpid(process, 0)
+    return status
+
+
+class Listener:
+    """A plugin of pytest that writes down what each test calls, if it passes."""
+
+    def __init__(self, log: str, caches: list[Any]) -> None:
+        self.log, self.caches, self.profiles, self.began = log, caches, list[cProfile.Profile](), 0.0
+
+    def pytest_runtest_protocol(self) -> None:
+        """Begin with empty caches: what was remembered by an earlier test is called again."""
+        for cached in self.caches:
+            cached.cache_clear()
+        self.profiles.clear()
+        self.began = _worked()
+        threading.setprofile(self._listen)
+        self._listen()
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        """Write one line."""
+        if report.when == "call" and report.passed:
+            sys.setprofile(None)
+            codes = {one.code for profile in self.profiles for one in profile.getstats() if type(one.code) is CodeType}
+            own = [code for code in codes if code.co_filename.startswith(_BASES)]
+            calls = sorted({f"{name_of(Path(code.co_filename), ROOT)}:{code.co_name}" for code in own})
+            with open(self.log, "a") as file:
+                file.write(json.dumps([report.nodeid, _worked() - self.began, calls]) + "\n")
+
+    def _listen(self, *_: object) -> None:
+        """Note what this thread calls from now on; from Python 3.12 on, one profile hears all threads."""
+        profile = cProfile.Profile(subcalls=False, builtins=False)
+        with contextlib.suppress(ValueError):
+            profile.enable()
+            self.profiles.append(profile)
+
+
+def _worked() -> float:
+    """Seconds that processors worked for this process and its children, which other programs do not prolong."""
+    return sum(os.times()[:4])
+
+
+def collect(requests: Any, folder: Path, tests: Sequence[str]) -> None:
+    """Collect all tests in a process of its own and answer requests, without a word."""
+    os.setsid()
+    _quiet(str(folder / "collected.log"))
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"
+    os.chdir(ROOT)
+    sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+    pytest.main([*_OWN, "-m", "not ray", *tests], plugins=[Collected(requests, folder)])
+
+
+# ---------------------------------------------------------------- code that runs when a module is imported
 
 
 def pytest_collection_modifyitems(config: Any, items: list[Any]) -> None:
@@ -163,124 +324,153 @@ def pytest_collection_modifyitems(config: Any, items: list[Any]) -> None:
         items[:] = sorted((item for item in items if item.nodeid in order), key=lambda item: order[item.nodeid])
 
 
-def pytest_runtest_protocol(item: Any, nextitem: Any) -> None:
-    """Begin to note a test's calls, with empty caches: what was remembered by an earlier test is called again."""
-    if os.environ.get("MUTANT_MAP"):
-        global _caches, _began
-        if not _caches:
-            gc.unfreeze()  # what conftest.py froze is not listed
-            # Not `isinstance`: it asks a weak reference's proxy for the class of what may be gone.
-            wrappers = (thing for thing in gc.get_objects() if type(thing) is functools._lru_cache_wrapper)
-            _caches = [thing for thing in wrappers if (thing.__module__ or "").startswith((PACKAGE, "simulations."))]
-        for cached in _caches:
-            cached.cache_clear()
-        _listening.clear()
-        _began = _spent()
-        threading.setprofile(_listen)
-        _listen()
+_FORKS = multiprocessing.get_context("forkserver")
+_FORKS.set_forkserver_preload(
+    ["numpy", "scipy.stats", "sklearn.cluster", "pandas", "flwr.serverapp", "hypothesis", "pytest"]
+)
+"""Children begin with the libraries imported, which takes longer than most tests; never the package itself."""
+_BASES = tuple(f"{ROOT / top}/" for top in MUTATED)
+_MODULES = (PACKAGE, "simulations.")
+_OWN = ["-p", "no:cacheprovider", "-n", "0", "--no-header"]
 
 
-def pytest_runtest_logreport(report: Any) -> None:
-    """Write down what a test called, if it passed."""
-    if os.environ.get("MUTANT_MAP") and report.when == "call" and report.passed:
-        sys.setprofile(None)
-        bases = tuple(f"{ROOT / top}/" for top in MUTATED)
-        codes = {
-            entry.code for profile in _listening for entry in profile.getstats() if not isinstance(entry.code, str)
-        }
-        own = [code for code in codes if code.co_filename.startswith(bases)]
-        calls = sorted({f"{name_of(Path(code.co_filename), ROOT)}:{code.co_name}" for code in own})
-        with open(os.environ["MUTANT_MAP"], "a") as file:
-            file.write(json.dumps([report.nodeid, _spent() - _began, calls]) + "\n")
+def _quiet(log: str) -> None:
+    with open(os.devnull) as nothing, open(log, "w") as words:
+        for stream, file in enumerate((nothing, words, words)):
+            os.dup2(file.fileno(), stream)
 
 
-_listening: list[cProfile.Profile] = []
-_caches: list[Any] = []
-_began = 0.0
-
-
-def _spent() -> float:
-    """Seconds that processors worked for this process and its children, which other programs do not prolong."""
-    return sum(os.times()[:4])
-
-
-def _listen(*_: object) -> None:
-    """Note what this thread calls from now on; from Python 3.12 on, one profile hears all threads."""
-    profile = cProfile.Profile(subcalls=False, builtins=False)
-    with contextlib.suppress(ValueError):
-        profile.enable()
-        _listening.append(profile)
+def _in_copy(tree: Path, files: list[str], chosen: str, seconds: float) -> None:
+    """Run some tests in a copy of the tree, without a word; end with pytest's exit code."""
+    os.setsid()
+    os.chdir(tree)
+    paths = [str(path) for path in (tree, tree / "tests", tree / "tests/unit")]
+    os.environ.update({"PYTHONPATH": os.pathsep.join(paths), "OPENBLAS_NUM_THREADS": "1", "MUTANT_TESTS": chosen})
+    sys.dont_write_bytecode, os.environ["PYTHONDONTWRITEBYTECODE"] = True, "1"
+    sys.path[:0] = paths
+    resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(seconds), math.ceil(seconds)))
+    _quiet(os.devnull)
+    sys.exit(int(pytest.main([*_OWN, "-p", "mutants", "-x", *files])))
 
 
 # ---------------------------------------------------------------- the run
 
 
-class Trial:
-    """Copies of the tree, and what is known of its tests."""
+class Job:
+    """A process that has collected all tests, and a copy of the tree."""
 
-    def __init__(self, work: Path, jobs: int, seconds: float, tests: list[str]) -> None:
+    def __init__(self, folder: Path, tests: Sequence[str]) -> None:
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        self.tree = folder / "tree"
+        for old in (self.tree, folder / "files"):
+            shutil.rmtree(old, ignore_errors=True)
+        ignored = shutil.ignore_patterns(".git", ".venv", "__pycache__", ".*_cache", ".hypothesis")
+        shutil.copytree(ROOT, self.tree, ignore=ignored, symlinks=True)
+        self.requests, theirs = multiprocessing.Pipe()
+        self.process = multiprocessing.get_context("spawn").Process(target=collect, args=(theirs, folder, tests))
+        self.process.start()
+        assert self.process.pid is not None
+        _running.add(self.process.pid)
+        theirs.close()
+
+    def collected(self) -> list[str]:
+        """Names of all tests, once they are known."""
+        try:
+            return list(self.requests.recv())
+        except EOFError:
+            raise RuntimeError(f"No tests were collected; {self.folder / 'collected.log'} says why.") from None
+
+    def passes(
+        self, names: Sequence[str], seconds: float, mutant: Mutant | None = None, log: Path | None = None
+    ) -> bool:
+        """Whether tests pass, with a mutant in place of a function's code."""
+        self.requests.send((mutant, names, seconds, "" if log is None else str(log)))
+        return bool(self.requests.recv())
+
+    def close(self) -> None:
+        """End the process and remove the copy."""
+        self.requests.send(None)
+        self.process.join()
+        _running.discard(self.process.pid or 0)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def passes_anew(self, names: Sequence[str], seconds: float, mutant: Mutant) -> bool:
+        """Whether tests pass where modules are imported with a mutant in them."""
+        target = self.tree / mutant.path.relative_to(ROOT)
+        original = target.read_bytes()
+        try:
+            target.write_bytes(mutant.written(original))
+            for cached in target.parent.glob(f"__pycache__/{target.stem}.*"):
+                cached.unlink()
+            chosen = self.folder / "chosen.txt"
+            chosen.write_text("\n".join(names))
+            files = sorted({name.split("::")[0] for name in names})
+            process = _FORKS.Process(target=_in_copy, args=(self.tree, files, str(chosen), 60.0 + seconds))
+            process.start()
+            assert process.pid is not None
+            _running.add(process.pid)
+            process.join(10.0 * (60.0 + seconds))
+            _running.discard(process.pid)
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.join()
+            return process.exitcode == 0
+        finally:
+            target.write_bytes(original)
+
+
+class Trial:
+    """Jobs, and what each test calls."""
+
+    def __init__(self, work: Path, jobs: int, seconds: float, tests: Sequence[str]) -> None:
         self.seconds = seconds
-        shared = [
-            path for top in (PACKAGE, "tests/support", "simulations", "conf") for path in (ROOT / top).rglob("*.py")
-        ]
-        self.folder = work / _digest(*sorted(shared), *sorted((ROOT / "tests").rglob("conftest.py")))
-        first = self.folder / "tree-0"
-        ignored = shutil.ignore_patterns(".git", ".venv", "__pycache__", ".pytest_cache", ".mypy_cache", ".hypothesis")
-        if not first.exists():
-            shutil.copytree(ROOT, first, ignore=ignored, symlinks=True)
-        self.trees: queue.Queue[Path] = queue.Queue()
-        for job in range(jobs):
-            tree = self.folder / f"tree-{job}"
-            if not tree.exists():
-                shutil.copytree(first, tree, symlinks=True)
-            for path in [*sources(), *(ROOT / "tests").rglob("*.*")]:  # what an interrupted run left, and new tests
-                if path.is_file() and "__pycache__" not in path.parts:
-                    shutil.copy2(path, tree / path.relative_to(ROOT))
-            self.trees.put(tree)
-        found = {path for name in tests for path in [ROOT / name, *(ROOT / name).rglob("test_*.py")] if path.is_file()}
-        maps = {path: self.folder / f"{path.stem}-{_digest(path)}.jsonl" for path in sorted(found)}
-        new = [pair for pair in maps.items() if not pair[1].exists()]
+        own = work / str(os.getpid())
+        every = [Job(own / str(job), tests) for job in range(jobs)]
+        names = {tuple(job.collected()) for job in every}
+        by_file: dict[str, list[str]] = collections.defaultdict(list)
+        for name in sorted(names)[0]:
+            by_file[name.split("::")[0]].append(name)
+        self.jobs: queue.Queue[Job] = queue.Queue()
+        for job in every:
+            self.jobs.put(job)
+        tops = (PACKAGE, "tests/support", "simulations", "conf")
+        shared = [path for top in tops for path in (ROOT / top).rglob("*.py")]
+        known = work / _digest(*sorted(shared), *sorted((ROOT / "tests").rglob("conftest.py")))
+        known.mkdir(exist_ok=True)
+        maps = {file: known / f"{Path(file).stem}-{_digest(ROOT / file)}.jsonl" for file in by_file}
         with ThreadPoolExecutor(jobs) as pool:
-            list(pool.map(self._learn, [dict(new[at : at + 10]) for at in range(0, len(new), 10)]))
+            list(pool.map(lambda file: self._learn(by_file[file], maps[file]), maps))
         self.calls = [json.loads(line) for file in maps.values() for line in file.read_text().splitlines()]
+        self.callers: dict[str, list[Any]] = collections.defaultdict(list)
+        for row in self.calls:
+            for call in row[2]:
+                self.callers[call].append(row)
         print(f"{len(self.calls)} tests of {len(maps)} files passed and are known", flush=True)
 
-    def _learn(self, maps: dict[Path, Path]) -> None:
-        """Run the tests of some files once, to learn what they call; their output stays where that ends badly."""
-        tree, part = self.trees.get(), next(iter(maps.values())).with_suffix(".part")
-        log, names = part.with_suffix(".log"), [str(tests.relative_to(ROOT)) for tests in maps]
-        part.write_text("")
-        code = self._pytest(tree, ["-m", "not ray", *names], None, MUTANT_MAP=str(part), MUTANT_LOG=str(log))
-        self.trees.put(tree)
-        if code not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED):
-            raise RuntimeError(f"Learning what tests call ended with {code}, not 0, 1 or 5; {log} says why: {names}.")
-        if code == pytest.ExitCode.TESTS_FAILED:
-            print(f"tests that fail when they are traced catch nothing; {log} names them", flush=True)
-        rows = part.read_text().splitlines(keepends=True)
-        for name, known in zip(names, maps.values(), strict=True):
-            known.write_text("".join(row for row in rows if row.startswith(f'["{name}::')))
+    def _learn(self, names: Sequence[str], known: Path) -> None:
+        """Run the tests of a file once, to learn what they call."""
+        if not known.exists():
+            job = self.jobs.get()
+            part = job.folder / "part.jsonl"
+            part.write_text("")
+            if not job.passes(names, 3600.0, log=part):
+                print(f"{names[0].split('::')[0]} did not run to its end", flush=True)
+            part.replace(known)
+            self.jobs.put(job)
 
-    def _pytest(self, tree: Path, arguments: list[str], limit: float | None, **more: str) -> int | None:
-        """Exit code of pytest in a copy; None if it took too long and was ended, with whatever it started."""
-        process = _FORKS.Process(target=_in_copy, args=(tree, arguments, more))
-        process.start()
-        assert process.pid is not None
-        _running.add(process.pid)
-        process.join(limit)
-        _running.discard(process.pid)
-        if process.is_alive():
-            os.killpg(process.pid, signal.SIGKILL)
-            process.join()
-            return None
-        return process.exitcode
+    def close(self) -> None:
+        """End all jobs."""
+        while not self.jobs.empty():
+            self.jobs.get().close()
 
     def tiers(self, mutant: Mutant) -> list[list[Any]]:
         """Tests that call the mutated function, nearest first; then whole files of such tests, as time allows."""
-        key = f"{mutant.file}:{mutant.function}"
-        hits = [row for row in self.calls if key in row[2]]
+        hits = list(self.callers.get(f"{mutant.file}:{mutant.function}", ()))
         direct = bool(hits)
         if not direct:  # code that runs at import time, or that is reached another way
-            hits = [row for row in self.calls if any(call.startswith(mutant.file + ":") for call in row[2])]
+            rows = [row for call, rows in self.callers.items() if call.startswith(mutant.file + ":") for row in rows]
+            hits = list({row[0]: row for row in rows}.values())
         hits.sort(key=lambda row: (len(row[2]), row[1]))
         near = hits[:25]
         files = {row[0].split("::")[0] for row in hits}
@@ -302,26 +492,15 @@ class Trial:
 
     def survives(self, mutant: Mutant) -> bool:
         """Whether every test that could see the mutant passes with it."""
-        tree = self.trees.get()
-        target = next(path for top in ("simulations", PACKAGE) if (path := tree / top / mutant.file).exists())
-        original = target.read_bytes()
+        job = self.jobs.get()
+        passes = job.passes if mutant.function else job.passes_anew
         try:
-            target.write_bytes(original[: mutant.begin] + f"({mutant.after})".encode() + original[mutant.end :])
-            for cached in target.parent.glob(f"__pycache__/{target.stem}.*"):
-                cached.unlink()
-            return all(self._passes(tree, rows) for rows in self.tiers(mutant))
+            return all(
+                passes([row[0] for row in rows], 10.0 + 3.0 * sum(row[1] for row in rows), mutant=mutant)
+                for rows in self.tiers(mutant)
+            )
         finally:
-            target.write_bytes(original)
-            self.trees.put(tree)
-
-    def _passes(self, tree: Path, rows: list[Any]) -> bool:
-        with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
-            file.write("\n".join(row[0] for row in rows))
-            file.flush()
-            files = sorted({row[0].split("::")[0] for row in rows})
-            worked = 60 + 3 * math.ceil(sum(row[1] for row in rows))
-            more = {"MUTANT_TESTS": file.name, "MUTANT_SECONDS": str(worked), "PYTHONDONTWRITEBYTECODE": "1"}
-            return self._pytest(tree, ["-x", *files], 20.0 * worked, **more) == 0
+            self.jobs.put(job)
 
 
 def _digest(*paths: Path) -> str:
@@ -329,29 +508,6 @@ def _digest(*paths: Path) -> str:
 
 
 _running: set[int] = set()
-_FORKS = multiprocessing.get_context("forkserver")
-_FORKS.set_forkserver_preload(
-    ["numpy", "scipy.stats", "sklearn.cluster", "pandas", "flwr.serverapp", "hypothesis", "pytest"]
-)
-"""Children begin with the libraries imported, which takes longer than most tests; never the package itself."""
-
-
-def _in_copy(tree: Path, arguments: list[str], more: dict[str, str]) -> None:
-    """Run pytest in a copy of the tree, without a word; end with its exit code."""
-    os.setsid()
-    os.chdir(tree)
-    paths = [str(path) for path in (tree, tree / "tests", tree / "tests/unit")]
-    os.environ.update({"PYTHONPATH": os.pathsep.join(paths), "OPENBLAS_NUM_THREADS": "1", **more})
-    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-    sys.dont_write_bytecode = "MUTANT_TESTS" in more
-    sys.path[:0] = paths
-    if limit := int(more.get("MUTANT_SECONDS", 0)):  # of work: a loop without end ends, however busy the machine is
-        resource.setrlimit(resource.RLIMIT_CPU, (limit, limit))
-    with open(os.devnull) as nothing, open(more.get("MUTANT_LOG", os.devnull), "w") as words:
-        for stream, file in enumerate((nothing, words, words)):
-            os.dup2(file.fileno(), stream)
-    own = ["-p", "mutants", "-p", "no:cacheprovider", "-n", "0", "--no-header"]
-    sys.exit(int(pytest.main([*own, *arguments])))
 
 
 def stop(*_: object) -> None:
@@ -371,6 +527,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=120.0, help="of further tests, once the nearest passed (120)")
     parser.add_argument("--tests", nargs="*", default=["tests"], help="tests that may catch them (all but Ray's)")
     parser.add_argument("--work", type=Path, default=Path(tempfile.gettempdir()) / "mutants", help="folder for copies")
+    parser.add_argument("--again", type=Path, help="only those that this earlier output says SURVIVED")
     parser.add_argument("--list", action="store_true", help="only say which mutants would be tried")
     options = parser.parse_args()
     rooms = options.rooms or [""]
@@ -379,6 +536,11 @@ def main() -> int:
     lines = Path(__file__).with_name("equivalent_mutants.txt").read_text().splitlines()
     equivalent = {" :: ".join(line.split(" :: ")[:3]) for line in lines if line and not line.startswith("#")}
     real = [mutant for mutant in everything if mutant.sentence not in equivalent]
+    if options.again:
+        survivors = {
+            row[9:].rpartition("  (line ")[0] for row in options.again.read_text().splitlines() if row.startswith("S")
+        }
+        real = [mutant for mutant in real if mutant.sentence in survivors]
     names = {name_of(path, ROOT) for path in sources()} - {name_of(path, ROOT) for path in wanted}
     for line in sorted(equivalent - {mutant.sentence for mutant in everything}):
         if line.split(" :: ")[0] not in names:
@@ -396,6 +558,7 @@ def main() -> int:
         for mutant, survived in zip(chosen, pool.map(trial.survives, chosen), strict=True):
             score[mutant.room][survived] += 1
             print(f"{'SURVIVED' if survived else 'caught  '} {mutant.sentence}  (line {mutant.line})", flush=True)
+    trial.close()
     for room, count in sorted(score.items()):
         print(f"{room:12} {count[False]:4} of {count.total():4} caught, {100 * count[False] / count.total():.0f}%")
     return 0
