@@ -21,6 +21,7 @@ import cProfile
 import functools
 import gc
 import hashlib
+import inspect
 import json
 import math
 import multiprocessing
@@ -230,11 +231,18 @@ class Collected:
 
 def mutate(functions: list[FunctionType], mutant: Mutant) -> None:
     """Give the live functions of a file the code that they have where it is changed."""
-    source, name = mutant.path.read_bytes(), str(mutant.path)
-    old, new = (_codes(compile(text, name, "exec", dont_inherit=True)) for text in (source, mutant.written(source)))
-    changed_codes = {code: new[place] for place, code in old.items() if new.get(place, code) != code}
+    changed_codes = changed_functions(mutant)
     for function in functions:
         function.__code__ = changed_codes.get(function.__code__, function.__code__)
+
+
+def changed_functions(mutant: Mutant) -> dict[CodeType, CodeType]:
+    """What the code of functions becomes; nothing where only code that runs at import time changes, such as defaults."""
+    source, name = mutant.path.read_bytes(), str(mutant.path)
+    old, new = (_codes(compile(text, name, "exec", dont_inherit=True)) for text in (source, mutant.written(source)))
+    # The body of a class is code, too, but no function's.
+    pairs = ((code, new.get(place, code)) for place, code in old.items() if code.co_flags & inspect.CO_OPTIMIZED)
+    return {code: other for code, other in pairs if code != other}
 
 
 def _codes(code: CodeType) -> dict[tuple[str, int, int], CodeType]:
@@ -493,7 +501,7 @@ class Trial:
     def survives(self, mutant: Mutant) -> bool:
         """Whether every test that could see the mutant passes with it."""
         job = self.jobs.get()
-        passes = job.passes if mutant.function else job.passes_anew
+        passes = job.passes if changed_functions(mutant) else job.passes_anew
         try:
             return all(
                 passes([row[0] for row in rows], 10.0 + 3.0 * sum(row[1] for row in rows), mutant=mutant)
@@ -527,6 +535,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=120.0, help="of further tests, once the nearest passed (120)")
     parser.add_argument("--tests", nargs="*", default=["tests"], help="tests that may catch them (all but Ray's)")
     parser.add_argument("--work", type=Path, default=Path(tempfile.gettempdir()) / "mutants", help="folder for copies")
+    parser.add_argument("--quick", action="store_true", help="leave out code that runs when a module is imported")
     parser.add_argument("--again", type=Path, help="only those that this earlier output says SURVIVED")
     parser.add_argument("--list", action="store_true", help="only say which mutants would be tried")
     options = parser.parse_args()
@@ -541,6 +550,8 @@ def main() -> int:
             row[9:].rpartition("  (line ")[0] for row in options.again.read_text().splitlines() if row.startswith("S")
         }
         real = [mutant for mutant in real if mutant.sentence in survivors]
+    if options.quick:
+        real = [mutant for mutant in real if changed_functions(mutant)]
     names = {name_of(path, ROOT) for path in sources()} - {name_of(path, ROOT) for path in wanted}
     for line in sorted(equivalent - {mutant.sentence for mutant in everything}):
         if line.split(" :: ")[0] not in names:
