@@ -237,7 +237,7 @@ def mutate(functions: list[FunctionType], mutant: Mutant) -> None:
 
 
 def changed_functions(mutant: Mutant) -> dict[CodeType, CodeType]:
-    """What the code of functions becomes; nothing where only code that runs at import time changes, such as defaults."""
+    """What the code of functions becomes; empty where what changes runs at import time, such as a default."""
     source, name = mutant.path.read_bytes(), str(mutant.path)
     old, new = (_codes(compile(text, name, "exec", dont_inherit=True)) for text in (source, mutant.written(source)))
     # The body of a class is code, too, but no function's.
