@@ -89,6 +89,11 @@ class Mutant(NamedTuple):
         """As it is printed and listed."""
         return f"{self.file} :: {self.code} :: {self.before} -> {' '.join(self.after.split())}"
 
+    @property
+    def listed(self) -> tuple[str, str]:
+        """How a list may name it: by itself, or with all changes of its line."""
+        return self.sentence, f"{self.file} :: {self.code} :: *"
+
 
 def changed(node: ast.AST, returns: str) -> Iterator[ast.AST]:
     """Every small change of one node."""
@@ -544,16 +549,11 @@ def main() -> int:
     everything = [mutant for path in wanted for mutant in mutants_of(path, ROOT)]
     lines = Path(__file__).with_name("equivalent_mutants.txt").read_text().splitlines()
     equivalent = {" :: ".join(line.split(" :: ")[:3]) for line in lines if line and not line.startswith("#")}
-    real = [mutant for mutant in everything if mutant.sentence not in equivalent]
-    if options.again:
-        survivors = {
-            row[9:].rpartition("  (line ")[0] for row in options.again.read_text().splitlines() if row.startswith("S")
-        }
-        real = [mutant for mutant in real if mutant.sentence in survivors]
+    real = [mutant for mutant in everything if equivalent.isdisjoint(mutant.listed)]
     if options.quick:
         real = [mutant for mutant in real if changed_functions(mutant)]
     names = {name_of(path, ROOT) for path in sources()} - {name_of(path, ROOT) for path in wanted}
-    for line in sorted(equivalent - {mutant.sentence for mutant in everything}):
+    for line in sorted(equivalent - {listed for mutant in everything for listed in mutant.listed}):
         if line.split(" :: ")[0] not in names:
             print(f"no mutant any more, strike it out of equivalent_mutants.txt: {line}", flush=True)
     chosen = random.Random(options.seed).sample(real, min(options.number, len(real)))
