@@ -31,6 +31,8 @@ def validate_points(points: object) -> NDArray[np.float64]:
     real number.
     """
     array = as_array(points)
+    if array.ndim == 0:
+        raise DataError(f"the points are a {type(points).__name__}, but they must be a table: {_mend_of(points)}.")
     if array.ndim != 2:
         one = "points.reshape(-1, 1) for a single feature or points.reshape(1, -1) for a single row"
         mend = "np.concatenate(points) for a list of tables" if array.ndim > 2 else one
@@ -50,6 +52,17 @@ def validate_points(points: object) -> NDArray[np.float64]:
             f"{labels[column]!r}), but every value must be finite: fill in the values or remove the rows."
         )
     return values
+
+
+def _mend_of(points: object) -> str:
+    """How to make a table of what is none."""
+    if isinstance(points, str | Path):
+        return "read the file, as pandas.read_csv does"
+    if isinstance(points, Mapping):
+        return "give pandas.DataFrame(points)"
+    if hasattr(points, "collect"):
+        return "give points.collect()"
+    return "give list(points)" if hasattr(points, "__iter__") else "give an array of shape (rows, features)"
 
 
 def column_labels(points: object) -> list[Any]:

@@ -606,7 +606,7 @@ def require_server_state(plan: Plan, index: int, state: State) -> None:
 _GAUSSIAN_ROOM = 12.0
 _LAPLACE_ROOM = 40.0
 """Noise of more scales than these has a probability below 1e-17 in one entry."""
-_DECLARED_ROOM = 2.0
+DECLARED_ROOM = 2.0
 """A declared number of rows may be rounded or old, but not by more than this factor."""
 
 
@@ -643,13 +643,13 @@ def _most_rows(plan: Plan, index: int, n_clients: int) -> float:
     """Rows that this many clients can have: by declaration or count if there is one, and in any case by their limit."""
     limit = float(MAX_ROWS_PER_CLIENT * n_clients)
     if plan.settings.n_examples is not None:
-        return min(limit, _DECLARED_ROOM * plan.settings.n_examples)
+        return min(limit, DECLARED_ROOM * plan.settings.n_examples)
     counting = plan.count
     if plan.n_examples is None or counting is None or plan.discovers(index):
         return limit
     # The count itself was noisy.
     block = next(block for block in counting.blocks if block.name == COUNT)
-    return min(limit, _DECLARED_ROOM * (plan.n_examples + _room(plan, counting, block, n_clients)))
+    return min(limit, DECLARED_ROOM * (plan.n_examples + _room(plan, counting, block, n_clients)))
 
 
 def _room(plan: Plan, planned: PlannedRound, block: Block, n_clients: int, n_sharers: int | None = None) -> float:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from sklearn.utils.estimator_checks import check_estimator
 
 from flwr_dpkmeans import Cohort, DPKMeans, Evaluation, FederatedKMeans
-from flwr_dpkmeans.errors import ConfigurationError, PlanError, PrivacyWarning, RefusalError
+from flwr_dpkmeans.errors import ConfigurationError, DataError, PlanError, PrivacyWarning, RefusalError
 from flwr_dpkmeans.estimator import warn_once
 from flwr_dpkmeans.node.guard import NodeGuard, NodeSettings
 from flwr_dpkmeans.node.ledger import MemoryLedger
@@ -95,6 +95,12 @@ def test_an_unknown_argument_is_told_in_one_sentence(values: dict[str, Any], tex
     with pytest.raises(ConfigurationError) as caught:
         DPKMeans(3, **values)
     assert str(caught.value) == text
+
+
+def test_a_number_of_rows_that_a_curator_would_refuse_later_is_refused_before_any_release() -> None:
+    assert model(n_examples=300).fit(table(600)).privacy_.n_examples == 300
+    with pytest.raises(DataError, match="n_examples is declared as 299, but the table has 600 rows, more than twice"):
+        model(n_examples=299).fit(table(600))
 
 
 def test_labels_are_for_an_evaluation() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -53,8 +55,29 @@ def test_dimensions() -> None:
         "the points have 1 dimensions, but they must have 2 (rows and features). Reshape your data: "
         "points.reshape(-1, 1) for a single feature or points.reshape(1, -1) for a single row."
     )
-    assert "the points have 0 dimensions" in failure(None)
     assert failure([[[1.0, 2.0]], [[3.0, 4.0]]]).endswith("data: np.concatenate(points) for a list of tables.")
+
+
+class Lazy:
+    """As a frame of polars that nobody has computed yet."""
+
+    def collect(self) -> list[list[float]]:
+        return [[1.0]]
+
+
+@pytest.mark.parametrize(
+    ("given", "kind", "mend"),
+    [
+        (None, "NoneType", "give an array of shape (rows, features)"),
+        ("rows.csv", "str", "read the file, as pandas.read_csv does"),
+        (Path("rows.csv"), "PosixPath", "read the file, as pandas.read_csv does"),
+        ({"a": [1.0], "b": [2.0]}, "dict", "give pandas.DataFrame(points)"),
+        (zip([1.0], [2.0], strict=True), "zip", "give list(points)"),
+        (Lazy(), "Lazy", "give points.collect()"),
+    ],
+)
+def test_what_is_no_table_is_told_how_to_become_one(given: object, kind: str, mend: str) -> None:
+    assert failure(given) == f"the points are a {kind}, but they must be a table: {mend}."
 
 
 def test_width() -> None:
