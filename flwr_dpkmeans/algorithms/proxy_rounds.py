@@ -327,12 +327,15 @@ def _at_known_points(proxies: Array, state: State) -> Array:
 
 
 def _heard_weights(setting: Setting, state: State, counts: Array, noise: float) -> Array:
-    """Weights of proxies from their noisy counts alone; those beyond all rows that were heard are weighed apart."""
+    """Weights of proxies from their noisy counts alone; those that rows are less likely to be at are weighed apart."""
     proxies, weights = state[PROXIES], np.zeros(len(counts))
-    beyond = np.zeros(len(counts), dtype=np.bool_)
+    apart = np.zeros(len(counts), dtype=np.bool_)
+    # With one pass, a small cluster may be heard by one proxy.
+    if setting.plan.n_passes > 1:
+        apart = numerics.are_lone(proxies, counts / noise, state[PROXY_RADIUS])
     if not setting.in_subspace:
-        beyond = np.abs(proxies - state[CENTRE]).max(axis=1) > _length(state, EXTENT)
-    for part in (beyond, ~beyond):
+        apart |= np.abs(proxies - state[CENTRE]).max(axis=1) > _length(state, EXTENT)
+    for part in (apart, ~apart):
         weights[part] = _likely_weights(setting, counts[part], noise)
     return weights
 

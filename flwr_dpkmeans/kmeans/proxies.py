@@ -13,7 +13,14 @@ import numpy as np
 import numpy.typing as npt
 
 from flwr_dpkmeans.errors import DataError
-from flwr_dpkmeans.kmeans.lloyd import FloatArray, LabelArray, nearest_centroids, round_to_grid, sum_by_label
+from flwr_dpkmeans.kmeans.lloyd import (
+    FloatArray,
+    LabelArray,
+    nearest_centroids,
+    round_to_grid,
+    row_blocks,
+    sum_by_label,
+)
 from flwr_dpkmeans.kmeans.projected import eigenpairs, product
 
 PRIOR_VARIANCE = 0.2
@@ -40,6 +47,9 @@ MIDDLE_OF_BIN = math.sqrt(0.5)
 BIN_ERROR = 0.15
 """Relative standard deviation of a mean square that a histogram of such bins tells."""
 _FARTHEST_SCORE = 30.0
+_STANDS_OUT = 3.0
+_NEIGHBOUR = 2.5
+"""Radii within which a neighbour lies."""
 _SCORE_STEP = 0.125
 _FARTHEST_STEP = 48
 _FULL_SHARES = 1.0 / (1.0 + 2.0 ** np.arange(-6.0, 10.5, 0.5))
@@ -326,6 +336,22 @@ def likely_weights(noisy_counts: FloatArray, noise: float, n: float, *, least: f
     if math.fsum(noisy_counts) <= heard * noise * math.sqrt(len(noisy_counts)):
         is_full = np.where(is_full > 0.5, is_full, 0.0)
     return round_to_grid(is_full * noise * chances.sum(axis=1) / np.maximum(densities.sum(axis=1), 1e-300))
+
+
+def are_lone(proxies: FloatArray, scores: FloatArray, radii: FloatArray) -> npt.NDArray[np.bool_]:
+    """Which proxies (n, c), on the grid, have no neighbour whose count stands out: noise has none, and rows mostly do.
+
+    `scores`, (n,), are noisy counts in standard deviations of their noise; neighbours of a proxy lie within 2.5 of its
+    `radii`, (n,), where its cell and those beside it end.
+    """
+    standing = np.flatnonzero(scores > _STANDS_OUT)
+    lengths, lone = np.einsum("ij,ij->i", proxies, proxies), np.ones(len(proxies), dtype=np.bool_)
+    for rows in row_blocks(len(proxies), len(proxies)):
+        squares = lengths[rows, None] + lengths[standing] - 2.0 * (proxies[rows] @ proxies[standing].T)
+        beside = squares <= (_NEIGHBOUR * radii[rows, None]) ** 2
+        beside &= np.arange(len(proxies))[rows, None] != standing
+        lone[rows] = ~beside.any(axis=1)
+    return lone
 
 
 def without_lone_rows(weights: FloatArray, labels: LabelArray) -> FloatArray:

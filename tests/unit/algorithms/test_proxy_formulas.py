@@ -160,6 +160,19 @@ def test_proxies_beyond_all_that_was_heard_are_weighed_apart() -> None:
     assert far.tolist() == [0.0, 0.0]
 
 
+def test_lone_proxies_of_plans_with_two_passes_are_weighed_apart() -> None:
+    """Three deviations count for less beside nothing than beside many rows; with one pass for the same."""
+    proxies = np.array([[0.0, 0.0], [0.25, 0.0], [0.75, 0.0], [-0.75, 0.0]])
+    counts = np.array([6000.0, 4000.0, 300.0, -200.0])
+    near, lone = (likely_weights(part, 100.0, 10_000.0, least=2.0, heard=3.0) for part in (counts[:2], counts[2:]))
+    _, state, setting = quiet_pass(2, 1, proxies, n_passes=2, radius=0.125)
+    assert proxy_rounds._heard_weights(setting, state, counts, 100.0).tolist() == [*near, *lone]
+    _, _, once = quiet_pass(2, 1, proxies, n_passes=1)
+    together = likely_weights(counts, 100.0, 10_000.0, least=2.0, heard=3.0)
+    assert proxy_rounds._heard_weights(once, state, counts, 100.0).tolist() == together.tolist()
+    assert lone[0] < together[2]
+
+
 # -- the server's own points ------------------------------------------------------------------------------------------
 
 
