@@ -252,6 +252,11 @@ def test_round_trips_of_keys_rounds_and_the_last_release() -> None:
     assert round_trips(plan_of(8, dropout="recover")) == 2 * (1 + 2) + 1
 
 
+def test_data_are_scaled_by_the_released_box_if_there_is_one() -> None:
+    plan, box = plan_of(private_bounds=True), ((-0.5, -0.25), (0.5, 0.75))
+    assert (plan.bounds, replace(plan, box=box).bounds) == (((-1.0,), (1.0,)), box)
+
+
 # -- coins and noise ---------------------------------------------------------------------------------------------
 
 

@@ -198,6 +198,7 @@ def test_every_sentence_of_the_table_is_asked_for_and_every_one_that_is_asked_fo
         ({"n_examples": None}, "is released to everybody, with noise from the clients: that release holds"),
         ({"private_bounds": True}, "histograms of each column's range are"),
         ({"private_bounds": True, "n_examples": None}, "number of rows and histograms of each column's range are"),
+        ({"private_bounds": True, "n_examples": None}, "with noise from the clients: these releases hold"),
         ({"n_examples": None, "trust": "distributed"}, None),
     ],
 )
@@ -268,6 +269,11 @@ def test_columns_that_private_histograms_did_not_find_are_named() -> None:
     assert "found no values of column 'b'" in report.warnings[-1]
     report = build_report(plan_of(feature_names=("x", "y")), (), unclear=[1])
     assert "found no values of column 'y'" in report.warnings[-1]
+
+
+def test_rows_on_the_bounds_do_not_lie_outside() -> None:
+    parts = [np.array([[-1.0, 3.0], [-1.5, 0.0]]), np.array([[2.0, 3.5], [1.0, 0.0], [2.5, 4.0]])]
+    assert count_outside(((-1.0, 0.0), (2.0, 3.0)), parts).tolist() == [5.0, 2.0, 2.0]
 
 
 @pytest.mark.parametrize(
