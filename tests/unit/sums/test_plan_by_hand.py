@@ -18,7 +18,7 @@ import pytest
 from flwr_dpkmeans.errors import DataError, PlanError, ProtocolError, RefusalError
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.noise import SAME, Closeness
-from flwr_dpkmeans.privacy.release import GaussianRelease, NoiseShape, PureRelease
+from flwr_dpkmeans.privacy.release import GaussianRelease, PureRelease
 from flwr_dpkmeans.privacy.report import EVALUATION_ROUND, PROFILE_ROUND
 from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.plan import (
@@ -151,29 +151,21 @@ def test_without_noise_a_result_may_stand_still() -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "slots"),
+    ("values", "width", "slots"),
     [
-        ({}, (1, 2, 2)),
-        ({"max_retries": 0, "evaluation": "private"}, (1, 3, 1)),
+        ({"max_iter": 2}, 2, (1, 2, 2)),
+        ({"max_iter": 2, "max_retries": 0, "evaluation": "private"}, 2, (1, 3, 1)),
         # Not known yet: eight more than the iterations, or than sixteen.
-        ({"n_examples": None, "max_retries": 2}, (0, 10, 3)),
-        ({"n_examples": None, "max_iter": None}, (0, 24, 2)),
-        (
-            {"algorithm": "moments", "n_clusters": None, "max_iter": None, "n_examples": None, "n_classes": 0},
-            (1, 24, 2),
-        ),
+        ({"max_iter": 2, "n_examples": None, "max_retries": 2}, 2, (0, 10, 3)),
+        ({"n_examples": None}, 2, (0, 24, 2)),
+        ({"max_iter": 2}, None, (1, 10, 2)),
     ],
 )
 def test_keys_are_shared_for_every_aggregation_that_a_run_may_have(
-    values: dict[str, Any], slots: tuple[int, int, int]
+    values: dict[str, Any], width: int | None, slots: tuple[int, int, int]
 ) -> None:
-    given = {name: value for name, value in values.items() if value is not None or name == "n_examples"}
-    left_out = {name for name, value in values.items() if value is None and name != "n_examples"}
-    settings = {"algorithm": "glloyd", "n_clusters": 2, "bounds": ((-1.0,), (1.0,)), "n_examples": 1000, "max_iter": 2}
-    config = parse_config(
-        **{name: one for name, one in (settings | given).items() if name not in left_out}, dropout="recover"
-    )
-    width = None if values.get("algorithm") == "moments" else 2
+    settings = {"algorithm": "glloyd", "n_clusters": 2, "bounds": ((-1.0,), (1.0,)), "n_examples": 1000}
+    config = parse_config(**(settings | values), dropout="recover")
     found = draft_plan(config, run_id=4, n_clients=8, seed=11, n_features=width).slots
     assert (found.first_round, found.last_round, found.n_attempts) == slots
 
@@ -218,7 +210,7 @@ def test_events_are_those_of_the_rounds_that_are_asked_for() -> None:
 
 def test_everybody_takes_part_in_what_steers_the_plan_and_a_sample_in_the_rest() -> None:
     plan = plan_of(**SAMPLED, client_sampling_rate=0.25)
-    assert dict(plan.rates) == {1: 0.25, 2: 0.25} or set(plan.rates.values()) == {0.25}
+    assert set(plan.rates.values()) == {0.25}
     before = replace(plan, preliminary=(plan.rounds[0],) * 2)
     assert [before.rates[index] for index in (-1, 0, 1)] == [1.0, 1.0, 0.25]
     with pytest.raises(ProtocolError, match="but not -2"):
@@ -279,12 +271,13 @@ def test_seeded_coins_follow_from_seed_node_round_and_attempt() -> None:
 def test_a_client_takes_part_below_a_threshold_that_is_rounded_down(
     rate: float, threshold: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plan, below = plan_of(**SAMPLED, client_sampling_rate=rate) if rate > 0.01 else None, []
-    plan = replace(plan_of(**SAMPLED), config=plan_of(**SAMPLED).config.changed(client_sampling_rate=rate))
+    everybody, coins = plan_of(**SAMPLED), list[int]()
+    plan = replace(everybody, config=everybody.config.changed(client_sampling_rate=rate))
     for drawn in (max(0, threshold - 1), threshold):
-        monkeypatch.setattr(secrets, "randbelow", lambda below_this, drawn=drawn: below.append(below_this) or drawn)
+        monkeypatch.setattr(secrets, "randbelow", lambda sides, drawn=drawn: coins.append(sides) or drawn)
         assert takes_part(plan, 7, 1, 0) is (drawn < threshold)
-    assert below == [2**53] * 2
+        assert takes_part(everybody, 7, 1, 0) is True
+    assert coins == [2**53] * 2
 
 
 def test_seeded_noise_has_a_stream_for_each_purpose() -> None:
@@ -452,11 +445,9 @@ def test_a_digest_of_columns_is_the_tables_own(said: str, own: str, allowed: boo
     if said and not own and refused:
         with pytest.raises(RefusalError, match="the plan's digest of columns"):
             require_columns(plan, ())
-    assert plan.rounds[0].blocks[0].noise is NoiseShape.GAUSSIAN
 
 
 def test_a_plan_for_too_many_clients_is_not_even_hashed() -> None:
     with pytest.raises(PlanError, match="but at most 1048576 can take part"):
         replace(plan_of(), n_clients=2**20 + 1)
-    assert hash(plan_of()) == hash(plan_of())
-    assert plan_of() in {plan_of(): 1}
+    assert {plan_of(): 1}[plan_of()] == 1

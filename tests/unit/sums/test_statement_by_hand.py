@@ -199,12 +199,16 @@ def test_every_sentence_of_the_table_is_asked_for_and_every_one_that_is_asked_fo
         ({"private_bounds": True}, "histograms of each column's range are"),
         ({"private_bounds": True, "n_examples": None}, "number of rows and histograms of each column's range are"),
         ({"private_bounds": True, "n_examples": None}, "with noise from the clients: these releases hold"),
+        (
+            {"private_bounds": True, "schema_digest": "0" * 64, "standard_columns": ((1, 1.0),)},
+            "spreads of the columns are",
+        ),
         ({"n_examples": None, "trust": "distributed"}, None),
     ],
 )
 def test_a_guarantee_says_what_else_everybody_sees(values: dict[str, Any], words: str | None) -> None:
     told = build_report(plan_of(**({"trust": "oblivious"} | values)), ()).guarantee
-    assert any(part in told for part in ("number of rows", "histograms")) is (words is not None)
+    assert any(part in told for part in ("number of rows", "histograms", "spreads")) is (words is not None)
     assert words is None or words in told
 
 
