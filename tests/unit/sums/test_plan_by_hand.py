@@ -43,13 +43,18 @@ from flwr_dpkmeans.sums.task import ServerFacts
 
 EACH: dict[str, Any] = {"bounds": ((-1.0, 0.0), (1.0, 2.0))}
 NAMED: dict[str, Any] = {"feature_names": ("age", "pay")}
-SAMPLED: dict[str, Any] = {"algorithm": "proxy_lloyd", "unit": "client", "trust": "central"}
 
 
 def plan_of(n_clients: int = 5, width: int | None = 2, counted: int | None = None, **values: Any) -> Plan:
     settings = {"algorithm": "glloyd", "n_clusters": 2, "bounds": ((-1.0,), (1.0,)), "n_examples": 1000, "max_iter": 2}
     config = parse_config(**(settings | values))
     return draft_plan(config, run_id=4, n_clients=n_clients, seed=11, n_features=width, n_examples=counted)
+
+
+def sampled(rate: float, **values: Any) -> Plan:
+    """Without the noise that a sample would have, which takes long to find."""
+    plan = plan_of(algorithm="proxy_lloyd", unit="client", trust="central", **values)
+    return replace(plan, config=plan.config.changed(client_sampling_rate=rate))
 
 
 # -- the server's points -----------------------------------------------------------------------------------------
@@ -209,7 +214,7 @@ def test_events_are_those_of_the_rounds_that_are_asked_for() -> None:
 
 
 def test_everybody_takes_part_in_what_steers_the_plan_and_a_sample_in_the_rest() -> None:
-    plan = plan_of(**SAMPLED, client_sampling_rate=0.25)
+    plan = sampled(0.25)
     assert set(plan.rates.values()) == {0.25}
     before = replace(plan, preliminary=(plan.rounds[0],) * 2)
     assert [before.rates[index] for index in (-1, 0, 1)] == [1.0, 1.0, 0.25]
@@ -258,7 +263,7 @@ def stream_of(*purpose: str | int) -> int:
 
 
 def test_seeded_coins_follow_from_seed_node_round_and_attempt() -> None:
-    plan = plan_of(**SAMPLED, client_sampling_rate=0.25, noise="seeded")
+    plan = sampled(0.25, noise="seeded")
     places = [(node, index, attempt) for node in range(40) for index in (1, 2) for attempt in (0, 1)]
     coins = [int(np.random.default_rng(stream_of("coin", *place)).integers(2**53)) < 2**51 for place in places]
     assert [takes_part(plan, *place) for place in places] == coins
@@ -271,8 +276,7 @@ def test_seeded_coins_follow_from_seed_node_round_and_attempt() -> None:
 def test_a_client_takes_part_below_a_threshold_that_is_rounded_down(
     rate: float, threshold: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    everybody, coins = plan_of(**SAMPLED), list[int]()
-    plan = replace(everybody, config=everybody.config.changed(client_sampling_rate=rate))
+    everybody, plan, coins = sampled(1.0), sampled(rate), list[int]()
     for drawn in (max(0, threshold - 1), threshold):
         monkeypatch.setattr(secrets, "randbelow", lambda sides, drawn=drawn: coins.append(sides) or drawn)
         assert takes_part(plan, 7, 1, 0) is (drawn < threshold)

@@ -24,6 +24,7 @@ from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.statement import (
     LOCAL,
+    _assumptions,
     _server_sentences,
     build_report,
     count_outside,
@@ -396,8 +397,12 @@ DIGEST: dict[str, Any] = {"columns_digest": "0" * 64}
         (EACH, {}, "The bounds (given for each of 2 features) are public knowledge and were"),
         ({"bounds": ((-1.0,), (3.0,))}, {}, "The bounds (-1 to 3) are public knowledge and were"),
         ({"private_bounds": True}, {}, "The bounds were found by the private histograms that are listed below, inside"),
-        (BY_CLIENT | {"client_sampling_rate": 0.5, "trust": "central", "noise": "seeded"}, {}, "by a seeded coin."),
-        (BY_CLIENT | {"client_sampling_rate": 0.5, "trust": "central"}, {}, "by a coin that nobody else sees"),
+        (
+            BY_CLIENT | {"noise": "seeded"},
+            {"rate": 0.5},
+            "takes part in a round with probability 0.5, by a seeded coin.",
+        ),
+        (BY_CLIENT, {"rate": 0.5}, "takes part in a round with probability 0.5, by a coin that nobody else sees"),
         (COUNTED, {"delta": 1e-7}, "delta was lowered from 1e-06 to 1e-07, as the private count found about 1000 rows"),
         (
             {"n_examples": None},
@@ -409,11 +414,17 @@ DIGEST: dict[str, Any] = {"columns_digest": "0" * 64}
 def test_assumptions_of_columns_bounds_coins_and_rows(
     values: dict[str, Any], change: dict[str, Any], said: str
 ) -> None:
-    plan = replace(plan_of(**values), **change)
-    told = build_report(plan, ()).assumptions
+    plan = plan_of(**values)
+    sampled = plan.config.changed(client_sampling_rate=change.get("rate", 1.0))
+    others = {name: value for name, value in change.items() if name != "rate"}
+    told = _assumptions(replace(plan, config=sampled, **others), "nobody is known")
     assert sum(said in sentence for sentence in told) == 1
-    kinds = ("matched by|same order", r"^The bounds", "by a .*coin", "lowered|number of rows|rows are counted")
-    assert [sum(re.search(kind, sentence) is not None for sentence in told) for kind in kinds][:2] == [1, 1]
+    for kind, n_said in (
+        ("matched by|same order", 1),
+        ("^The bounds", 1),
+        ("coin", sampled.client_sampling_rate < 1.0),
+    ):
+        assert sum(re.search(kind, sentence) is not None for sentence in told) == n_said
 
 
 @pytest.mark.parametrize("values", [{"algorithm": "lloyd"}, BY_CLIENT | {"algorithm": "sphere_packing"}])
@@ -460,4 +471,5 @@ def test_of_rounds_that_may_end_early_those_that_were_released_are_counted(
 def test_why_a_run_protects_nobody(values: dict[str, Any], n_reasons: int) -> None:
     assert len(why_not_private(plan_of(**values))) == n_reasons
     assert plan_of(**values).is_private is (n_reasons == 0)
-    assert build_report(plan_of(**values), ()).is_private is (n_reasons == 0)
+    report = build_report(plan_of(**values), ())
+    assert (report.is_private, report.guarantee.startswith("None: ")) == (n_reasons == 0, n_reasons > 0)
