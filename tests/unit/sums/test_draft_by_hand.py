@@ -197,6 +197,16 @@ def test_all_gaussian_releases_besides_are_one() -> None:
     assert bare.evaluation
 
 
+@pytest.mark.parametrize("algorithm", ["sulloyd", "glloyd", "lloyd"])
+def test_an_exact_evaluation_takes_no_part_of_the_budget_from_any_noise(algorithm: str) -> None:
+    """Also beside Laplace rounds and declared rows, where nothing has a share."""
+    exact, without = plan_of(algorithm=algorithm, evaluation="exact"), plan_of(algorithm=algorithm)
+    assert exact.rounds[:-1] == without.rounds
+    assert {block.noise for block in exact.rounds[-1].blocks} == {NoiseShape.NONE}
+    assert (exact.delta, exact.epsilon, exact.is_private) == (without.delta, math.inf, False)
+    verify_plan(exact)
+
+
 def test_an_evaluation_of_a_sample_costs_what_it_would_of_all() -> None:
     plan = plan_of(20, **SAMPLED, evaluation="private", client_sampling_rate=0.5)
     found = _known(plan)

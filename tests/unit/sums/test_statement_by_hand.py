@@ -249,6 +249,12 @@ def test_what_a_plan_says_against_itself(values: dict[str, Any], change: dict[st
     assert {sentence[: max(map(len, begins), default=0)] for sentence in own} == begins
 
 
+def test_a_report_says_what_its_plan_says() -> None:
+    plan = plan_of(epsilon=20.0)
+    assert build_report(plan, ()).warnings == plan_cautions(plan)
+    assert plan_cautions(plan)[0].startswith("epsilon is 20")
+
+
 @pytest.mark.parametrize(
     ("counts", "said"),
     [
@@ -315,8 +321,9 @@ def test_laplace_rounds_cost_no_more_than_they_do_with_the_evaluation_that_is_to
     assert cheaper == [False, False, False, True, True]
     assert epsilon_after(plan, [(6, 0)]) == compose_epsilon(closing, plan.delta)
     assert epsilon_after(plan, ()) == 0.0
-    plan = plan_of(algorithm="sulloyd", max_iter=2)
-    assert epsilon_after(plan, [(1, 0)]) == compose_epsilon(plan.events([1]), plan.delta)
+    for evaluation in ("none", "exact"):
+        plan = plan_of(algorithm="sulloyd", max_iter=2, evaluation=evaluation)
+        assert epsilon_after(plan, [(1, 0)]) == compose_epsilon(plan.events([1]), plan.delta)
 
 
 @pytest.mark.parametrize(
