@@ -15,10 +15,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flwr_dpkmeans.errors import DataError, PlanError, ProtocolError, RefusalError
+from flwr_dpkmeans.errors import DataError, ProtocolError, RefusalError
 from flwr_dpkmeans.options import parse_config
-from flwr_dpkmeans.privacy.noise import SAME, Closeness
-from flwr_dpkmeans.privacy.release import GaussianRelease, PureRelease
 from flwr_dpkmeans.privacy.report import EVALUATION_ROUND, PROFILE_ROUND
 from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.plan import (
@@ -26,15 +24,11 @@ from flwr_dpkmeans.sums.plan import (
     PublicPoints,
     agreed_names,
     columns_digest,
-    make_noise_source,
     places_of,
-    price_or_infinity,
     require_agreed_columns,
     require_columns,
-    require_labels,
     require_schema,
     require_width,
-    round_trips,
     schema_agreement,
     takes_part,
 )
@@ -91,15 +85,6 @@ def test_points_of_a_plan_are_base64_of_as_many_values_inside_the_box(
     else:
         with pytest.raises(ProtocolError, match=sentence):
             _ = PublicPoints(*shape, text).table
-
-
-@pytest.mark.parametrize(
-    ("n_points", "shown", "alone"), [(None, False, False), (0, False, False), (1, False, True), (1, True, False)]
-)
-def test_the_server_goes_on_alone_while_it_keeps_points_back(n_points: int | None, shown: bool, alone: bool) -> None:
-    facts = None if n_points is None else ServerFacts(n_points, (0.0, 0.0), 0.5, 0.1)
-    points = PublicPoints.of(np.zeros((1, 2))) if shown else None
-    assert replace(plan_of(), server=facts, public_points=points).server_advances is alone
 
 
 # -- rounds ------------------------------------------------------------------------------------------------------
@@ -175,44 +160,6 @@ def test_keys_are_shared_for_every_aggregation_that_a_run_may_have(
     assert (found.first_round, found.last_round, found.n_attempts) == slots
 
 
-@pytest.mark.parametrize(
-    ("values", "n_clients", "least"),
-    [
-        ({}, 5, 2),
-        ({"max_silent": 2}, 5, 4),
-        ({"max_silent": 1, "min_clients": 4}, 5, 4),
-        ({"trust": "distributed", "max_silent": 0}, 9, 8),
-        ({"trust": "distributed", "max_silent": 3}, 9, 6),
-    ],
-)
-def test_the_smallest_cohort(values: dict[str, Any], n_clients: int, least: int) -> None:
-    assert plan_of(n_clients, **values).min_cohort == least
-
-
-def test_noise_of_all_clients_together_is_more_than_is_counted_on() -> None:
-    """Of nine clients seven are counted on, where they add the noise; Laplace noise deviates by sqrt(2) scales."""
-    for values, factor in (({"trust": "distributed", "max_silent": 2}, math.sqrt(9 / 7)), ({"max_silent": 2}, 1.0)):
-        plan = plan_of(9, **values)
-        block = plan.rounds[0].blocks[0]
-        expected = block.noise_multiplier * block.sensitivity.bound * factor
-        assert plan.released_std(plan.rounds[0], block) == pytest.approx(expected, rel=1e-14)
-
-
-def test_events_are_those_of_the_rounds_that_are_asked_for() -> None:
-    plan = plan_of(n_examples=None, counted=900)
-    names = [event.name for event in plan.events()]
-    assert names == ["count", "sums", "counts", "sums", "counts"]
-    assert [event.name for event in plan.events([2, 0, 0])] == ["sums", "counts", "count", "count"]
-    assert plan.events([]) == ()
-    # After a count, whose outcome may decide on them, Laplace rounds are one release of their total.
-    *others, pure = plan_of(n_examples=None, counted=900, algorithm="sulloyd").events()
-    assert [event.name for event in others] == ["count"]
-    assert isinstance(pure, PureRelease)
-    assert all(isinstance(event, PureRelease) for event in plan_of(algorithm="sulloyd").events())
-    with pytest.raises(ProtocolError, match="the plan has rounds 0 to 2, but not 3"):
-        plan.events([3])
-
-
 def test_everybody_takes_part_in_what_steers_the_plan_and_a_sample_in_the_rest() -> None:
     plan = sampled(0.25)
     assert set(plan.rates.values()) == {0.25}
@@ -220,33 +167,6 @@ def test_everybody_takes_part_in_what_steers_the_plan_and_a_sample_in_the_rest()
     assert [before.rates[index] for index in (-1, 0, 1)] == [1.0, 1.0, 0.25]
     with pytest.raises(ProtocolError, match="but not -2"):
         _ = before.rates[-2]
-
-
-def test_a_plan_before_its_rounds_is_judged_by_its_task() -> None:
-    private = {"n_examples": None}
-    assert plan_of(**private).is_private
-    for values in (
-        {"algorithm": "lloyd", "width": None},
-        {"evaluation": "exact"},
-        {"noise": "seeded"},
-        {"masking": False},
-    ):
-        assert not plan_of(**private | values).is_private
-
-
-def test_retries_of_releases_of_one_kind_and_of_two() -> None:
-    """Of a plan without rounds nothing can be repeated, and infinite is what delta leaves no room for."""
-    empty = replace(plan_of(), rounds=())
-    assert empty.epsilon_worst_case == empty.epsilon == 0.0
-    assert price_or_infinity((GaussianRelease("a", 2.0, SAME),), 1e-6) < math.inf
-    assert price_or_infinity((GaussianRelease("a", 2.0, Closeness(0.0, 0.0, 1.0)),), 1e-6) == math.inf
-
-
-def test_round_trips_of_keys_rounds_and_the_last_release() -> None:
-    plan = plan_of(8)
-    assert round_trips(plan) == 1 + 2 + 1
-    assert round_trips(plan_of(8, n_examples=None)) == 1 + 1 + 1
-    assert round_trips(plan_of(8, dropout="recover")) == 2 * (1 + 2) + 1
 
 
 def test_data_are_scaled_by_the_released_box_if_there_is_one() -> None:
@@ -282,19 +202,6 @@ def test_a_client_takes_part_below_a_threshold_that_is_rounded_down(
         assert takes_part(plan, 7, 1, 0) is (drawn < threshold)
         assert takes_part(everybody, 7, 1, 0) is True
     assert coins == [2**53] * 2
-
-
-def test_seeded_noise_has_a_stream_for_each_purpose() -> None:
-    plan = plan_of(noise="seeded")
-    first, again, other = (make_noise_source(plan, "noise", 1, index).discrete_gaussian(50.0, 8) for index in (1, 1, 2))
-    assert np.array_equal(first, again)
-    assert not np.array_equal(first, other)
-    assert not np.array_equal(
-        first, make_noise_source(replace(plan, seed=12), "noise", 1, 1).discrete_gaussian(50.0, 8)
-    )
-    secure = plan_of()
-    one, two = (make_noise_source(secure, "noise", 1, 1).discrete_gaussian(1e6, 8) for _ in range(2))
-    assert not np.array_equal(one, two)
 
 
 # -- tables ------------------------------------------------------------------------------------------------------
@@ -365,15 +272,6 @@ def test_tables_have_the_plans_width_and_its_bounds(
     else:
         with pytest.raises(RefusalError, match=sentence):
             require_width(plan, n_features)
-
-
-def test_labels_are_needed_where_a_plan_looks_at_them() -> None:
-    looks = plan_of(evaluation="private", n_classes=1)
-    require_labels(looks, has_labels=True)
-    require_labels(plan_of(evaluation="private"), has_labels=False)
-    require_labels(plan_of(n_classes=3), has_labels=False)
-    with pytest.raises(RefusalError, match="the plan looks at labels of 1 classes, but this client has no labels"):
-        require_labels(looks, has_labels=False)
 
 
 @pytest.mark.parametrize(
@@ -449,9 +347,3 @@ def test_a_digest_of_columns_is_the_tables_own(said: str, own: str, allowed: boo
     if said and not own and refused:
         with pytest.raises(RefusalError, match="the plan's digest of columns"):
             require_columns(plan, ())
-
-
-def test_a_plan_for_too_many_clients_is_not_even_hashed() -> None:
-    with pytest.raises(PlanError, match="but at most 1048576 can take part"):
-        replace(plan_of(), n_clients=2**20 + 1)
-    assert {plan_of(): 1}[plan_of()] == 1

@@ -106,6 +106,8 @@ def test_one_pair_of_bounds_leaves_the_width_open_and_two_pairs_do_not() -> None
         plan = draft.draft_plan(config, run_id=1, n_clients=4, seed=1, n_features=None)
         assert {final.n_features for final in draft._continuations(plan)} == widths
         assert {final.n_examples for final in draft._continuations(plan)} == {3, draft._MANY}
+    declared = draft.draft_plan(config.changed(n_examples=50), run_id=1, n_clients=4, seed=1, n_features=None)
+    assert {final.n_examples for final in draft._continuations(declared)} == {50}
 
 
 def test_sensitivities_are_tried_on_tables_of_four_sizes_and_nine_rows_each() -> None:

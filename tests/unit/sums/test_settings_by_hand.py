@@ -6,10 +6,8 @@ import math
 import re
 from dataclasses import dataclass, fields, replace
 from enum import Enum
-from fractions import Fraction
 from typing import Any
 
-import numpy as np
 import pytest
 
 from flwr_dpkmeans.errors import ConfigurationError
@@ -17,14 +15,11 @@ from flwr_dpkmeans.sums.settings import (
     Dropout,
     Options,
     Settings,
-    _as_float,
     as_numbers,
     choice,
     flag,
     option,
     real,
-    require_bounds,
-    require_integer,
     rule_of,
     whole,
 )
@@ -51,44 +46,6 @@ def test_large_cohorts_recover_sums_unless_told_otherwise(n_clients: int, masked
 
 
 # -- one option --------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("value", "found"),
-    [(2, 2), (5, 5), (4.0, 4), (np.int8(3), 3), (1, None), (6, "at most 5"), (2.5, None), (True, None), ("3", None)],
-)
-def test_counts_from_two_to_five(value: object, found: int | str | None) -> None:
-    if isinstance(found, int):
-        taken = require_integer("n", value, 2, 3, 5)
-        assert (taken, type(taken)) == (found, int)
-    else:
-        sentence = f"it must be {found}" if found else "it must be an integer of at least 2: give 3."
-        with pytest.raises(ConfigurationError, match=re.escape(sentence)):
-            require_integer("n", value, 2, 3, 5)
-
-
-def test_real_numbers_become_floats_and_what_is_none_does_not() -> None:
-    for value in (Fraction(1, 4), np.float32(0.25), 0.25):
-        assert _as_float(value) == 0.25
-    assert (_as_float(10**400), _as_float(-3)) == (math.inf, -3.0)
-    assert [_as_float(value) for value in (True, np.True_, "1", None, 1j)] == [None] * 5
-
-
-@pytest.mark.parametrize(
-    ("value", "read"),
-    [("1, 2.5", (1.0, 2.5)), ([1, np.float32(2)], (1.0, 2.0)), ("", ""), ("a,b", "a,b"), (3, 3), ([None], [None])],
-)
-def test_numbers_are_read_from_text_and_lists(value: Any, read: Any) -> None:
-    assert as_numbers(value) == read
-    assert type(as_numbers(value)) is type(read)
-
-
-@pytest.mark.parametrize("bounds", [((0.0,), (1.0,)), ((0, 1), (1, 2.0)), ((np.float32(0.0),), (Fraction(1, 2),))])
-def test_any_real_numbers_will_do_as_bounds(bounds: Any) -> None:
-    require_bounds(bounds)
-    for wrong in ((*bounds, bounds[1]), list(bounds), (bounds[0], list(bounds[1])), (bounds[0], (*bounds[1][1:], "1"))):
-        with pytest.raises(ConfigurationError, match="they must be a pair"):
-            require_bounds(wrong)
 
 
 class Colour(Enum):
@@ -144,14 +101,6 @@ def test_options_are_read_by_their_rules_and_stay_the_same_objects_where_they_fi
     assert "bounds" not in Settings.defaults()
     with pytest.raises(ConfigurationError, match="the default is 7, but it must be at most 5"):
         whole(7, 2, 3, "a count", most=5)
-
-
-def test_other_values_make_another_object() -> None:
-    some = Some()
-    assert some.set_params(n=3, plain="y") == Some(n=3, plain="y")
-    assert some == Some()
-    with pytest.raises(ConfigurationError, match="Some has no option 'colours': did you mean 'colour'"):
-        some.set_params(n=3, colours="red")
 
 
 # -- what does not go together -----------------------------------------------------------------------------------
@@ -254,16 +203,3 @@ def test_a_tables_width_suits_bounds_and_names(values: dict[str, Any], width: in
             settings.require_width(width)
         with pytest.raises(ConfigurationError, match=sentence):
             replace(settings, n_features=width)
-
-
-@pytest.mark.parametrize(
-    ("names", "sentence"),
-    [
-        (("a", "b", "b", "b"), "feature_names has 'b' 3 times"),
-        (("a",), "feature_names has 1 names, but bounds or n_features say 2"),
-        (("a", "b", "c"), "feature_names has 3 names, but bounds or n_features say 2"),
-    ],
-)
-def test_each_column_has_a_name_of_its_own(names: tuple[str, ...], sentence: str) -> None:
-    with pytest.raises(ConfigurationError, match=sentence):
-        settings_of(bounds=TWO, feature_names=names)

@@ -33,8 +33,6 @@ from flwr_dpkmeans.sums.statement import (
     local_cautions,
     party_cautions,
     plan_cautions,
-    released_cautions,
-    run_epsilon,
     spending_cautions,
     unclear_cautions,
     why_not_private,
@@ -255,22 +253,6 @@ def test_a_report_says_what_its_plan_says() -> None:
     assert plan_cautions(plan)[0].startswith("epsilon is 20")
 
 
-@pytest.mark.parametrize(
-    ("counts", "said"),
-    [
-        ([1e6, 26.0, 27.0], "1 of 3 clusters are mostly noise (number 1)"),
-        ([26.0, 1e6, -4.0], "2 of 3 clusters are mostly noise (number 0, 2)"),
-        ([1e6, 1e6, 1e6], None),
-    ],
-)
-def test_released_counts_below_three_scales_of_noise_are_told(counts: list[float], said: str | None) -> None:
-    """Of 8.9 in the last round, so that 27 is enough."""
-    report = build_report(plan_of(), ((1, 0), (2, 0)))
-    told = released_cautions(report, np.array(counts))
-    assert (len(told), said is None or told[0].startswith(said)) == (0 if said is None else 1, True)
-    assert build_report(plan_of(), ((1, 0), (2, 0)), counts=np.array(counts)).warnings == (*report.warnings, *told)
-
-
 def test_columns_that_private_histograms_did_not_find_are_named() -> None:
     assert unclear_cautions((), ("a",), standard=True) == unclear_cautions((), (), standard=False) == ()
     (spread,), (values,) = unclear_cautions([1], ("a", "b"), standard=True), unclear_cautions([0], (), standard=False)
@@ -326,32 +308,6 @@ def test_laplace_rounds_cost_no_more_than_they_do_with_the_evaluation_that_is_to
         assert epsilon_after(plan, [(1, 0)]) == compose_epsilon(plan.events([1]), plan.delta)
 
 
-@pytest.mark.parametrize(
-    ("attempts", "paid"),
-    [
-        ((), "nothing"),
-        (((1, 0),), "plan"),
-        (((1, 0), (2, 1)), "plan"),
-        (((1, 0), (1, 1)), "worst"),
-        (((1, 0), (2, 0), (2, 1)), "worst"),
-    ],
-)
-def test_a_run_costs_its_whole_plan_and_the_worst_case_once_a_sum_was_repeated(
-    attempts: tuple[tuple[int, int], ...], paid: str
-) -> None:
-    plan = plan_of()
-    costs = {"nothing": 0.0, "plan": compose_epsilon(plan.events([1, 2]), plan.delta)}
-    assert run_epsilon(plan, attempts) == costs.get(paid, plan.epsilon_worst_case)
-    assert 0.0 < costs["plan"] < 0.9 * plan.epsilon_worst_case
-
-
-def test_a_run_that_ends_after_its_count_costs_the_worst_case() -> None:
-    plan = plan_of(n_examples=None)
-    assert not plan.is_final
-    assert run_epsilon(plan, ((0, 0),)) > 1.2 > 1.0 > epsilon_after(plan, ((0, 0),)) > 0.0
-    assert run_epsilon(plan, ()) == 0.0
-
-
 def test_what_is_told_of_one_step() -> None:
     plan = plan_of(evaluation="private", max_retries=1)
     step = describe_step(plan, ((1, 0), (2, 0), (2, 1)), 4, 0.25)
@@ -360,21 +316,6 @@ def test_what_is_told_of_one_step() -> None:
     assert step.noise_scales == tuple((block.name, block.noise_scale) for block in plan.rounds[1].blocks)
     assert (step.radius, step.movement) == (plan.rounds[1].radius, 0.25)
     assert describe_step(plan, ((3, 0),), 4, 0.25).movement is None
-
-
-@pytest.mark.parametrize(
-    ("values", "source", "n_rows"),
-    [
-        ({}, "declared public", 1000),
-        ({"counted": 900, "n_examples": None}, "private count", 900),
-        ({"unit": "client", "algorithm": "sphere_packing", "n_examples": None, "trust": "central"}, "not needed", None),
-    ],
-)
-def test_where_the_number_of_rows_in_a_report_comes_from(
-    values: dict[str, Any], source: str, n_rows: int | None
-) -> None:
-    report = build_report(plan_of(**values), ((1, 0), (1, 1)))
-    assert (report.n_examples_source, report.n_examples, report.n_attempts) == (source, n_rows, 2)
 
 
 @pytest.mark.parametrize(("max_silent", "colluding"), [(0, 1), (1, 1), (2, 2)])
@@ -461,22 +402,3 @@ def test_of_rounds_that_may_end_early_those_that_were_released_are_counted(
     told = build_report(plan, attempts).assumptions
     assert f"a released step is at most 0.25 long: {n_released} of 3 planned rounds were released." in told[-1]
     assert not any("planned rounds" in one for one in build_report(plan_of(trust="central"), attempts[:1]).assumptions)
-
-
-@pytest.mark.parametrize(
-    ("values", "n_reasons"),
-    [
-        ({}, 0),
-        ({"algorithm": "lloyd"}, 1),
-        ({"masking": False}, 1),
-        ({"trust": "curator", "masking": False}, 0),
-        ({"noise": "seeded"}, 1),
-        ({"evaluation": "exact"}, 1),
-        ({"evaluation": "exact", "algorithm": "lloyd", "noise": "seeded", "masking": False}, 4),
-    ],
-)
-def test_why_a_run_protects_nobody(values: dict[str, Any], n_reasons: int) -> None:
-    assert len(why_not_private(plan_of(**values))) == n_reasons
-    assert plan_of(**values).is_private is (n_reasons == 0)
-    report = build_report(plan_of(**values), ())
-    assert (report.is_private, report.guarantee.startswith("None: ")) == (n_reasons == 0, n_reasons > 0)

@@ -71,6 +71,8 @@ def test_sampled_rounds_are_rounded_up_by_a_millionth() -> None:
     assert all(event.sampling_rate < 1.0 for events in rounds for event in events)
     cost = compose_epsilon((*(event for events in rounds for event in events), dominating_release(rounds)), plan.delta)
     assert math.isclose(plan.epsilon_worst_case / cost, 1.0 + 1e-6, rel_tol=1e-12)
+    never = replace(plan, config=values.changed(max_retries=0))
+    assert never.epsilon_worst_case == plan.epsilon
 
 
 def test_a_plan_that_waits_for_the_width_is_not_run() -> None:
