@@ -22,7 +22,8 @@ def plan_of(counted: int | None, **values: Any) -> Plan:
 
 
 @pytest.mark.parametrize(
-    ("n_clients", "delta"), [(2, 1e-6), (3, 1e-6), (1000, 1e-6), (200_000, 1 / (200_000 * math.log(200_000)))]
+    ("n_clients", "delta"),
+    [(1, 1e-6), (2, 1e-6), (3, 1e-6), (1000, 1e-6), (200_000, 1 / (200_000 * math.log(200_000)))],
 )
 def test_many_clients_lower_the_delta_of_one(n_clients: int, delta: float) -> None:
     """At client level 1/(M ln M), which is below 1e-6 from some 90,000 clients on."""

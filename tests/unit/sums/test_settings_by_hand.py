@@ -88,10 +88,9 @@ def test_what_an_option_is_told(values: dict[str, Any], sentence: str) -> None:
 
 
 def test_options_are_read_by_their_rules_and_stay_the_same_objects_where_they_fit() -> None:
-    part = float("0.75")
-    some = Some(n=4.0, part=part, size=3, least=0, colour="blue", sure=True, numbers="1,2")  # type: ignore[arg-type]
-    assert some == Some(4, 0.75, 3.0, 0.0, Colour.BLUE, True, (1.0, 2.0))
-    assert some.part is part
+    some = Some(n=4.0, part=0.75, size=3, least=0, colour="blue", sure=True, numbers="1,2")  # type: ignore[arg-type]
+    assert some == Some(4, 0.75, 3.0, 0.0, Colour.BLUE, True, numbers := (1.0, 2.0))
+    assert Some(numbers=numbers).numbers is numbers
     assert [type(one) for one in (some.n, some.size, some.least)] == [int, float, float]
     rules = {one.name: rule_of(one) for one in fields(Some)}
     assert [name for name, rule in rules.items() if rule is None] == ["plain"]

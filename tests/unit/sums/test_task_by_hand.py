@@ -39,14 +39,6 @@ class Bare(Task):
         raise NotImplementedError
 
 
-@dataclass(frozen=True, kw_only=True)
-class Needy(Bare):
-    """It needs rows, and a thousand of them."""
-
-    needs_n_examples = True
-    least_rows = 1000  # type: ignore[assignment]
-
-
 @pytest.mark.parametrize(
     ("n_points", "centre", "sentence"),
     [
