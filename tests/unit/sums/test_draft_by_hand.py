@@ -92,6 +92,8 @@ def test_names_of_the_configuration_win_over_what_clients_answer() -> None:
         ({}, {}, "its own"),
         ({"private_bounds": True}, {}, "the final plan's"),
         ({"n_examples": None, "max_retries": 0}, {}, "epsilon"),
+        # Of noise that is a few steps of the grid.
+        ({"n_examples": None, "epsilon": 100.0}, {}, "infinite"),
         ({"n_examples": None, "max_retries": 1}, {}, "two of the whole"),
         ({"n_examples": None, "max_retries": 1}, {"n_examples": 700}, "two of the whole"),
         ({"n_examples": None, "max_retries": 1, "max_epsilon": 1.3}, {}, "limit"),
@@ -131,6 +133,11 @@ def test_all_gaussian_releases_besides_are_one() -> None:
     own = whole_multiplier(measured.config, measured.delta) / math.sqrt(0.05)
     assert found.released_multiplier == pytest.approx(own, rel=1e-9)
     assert measured.rounds[-1].blocks == found.evaluation
+    described = plan_of(schema_digest="0" * 64, profile_widths=(1, 1), profile_share=0.125)
+    found = _known(described)
+    assert described.rounds[-1].blocks == found.profile
+    eighth = whole_multiplier(described.config, described.delta) / math.sqrt(0.125)
+    assert found.released_multiplier == pytest.approx(eighth, rel=1e-12)
     bare = _known(plan_of(evaluation="exact"))
     assert (bare.released_multiplier, bare.released_closeness) == (None, Closeness(0.0, 0.0, 0.0))
     assert bare.evaluation

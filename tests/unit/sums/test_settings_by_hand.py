@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass, fields, replace
+from dataclasses import MISSING, dataclass, fields, replace
 from enum import Enum
 from typing import Any
 
@@ -98,6 +98,7 @@ def test_options_are_read_by_their_rules_and_stay_the_same_objects_where_they_fi
     assert rules["colour"].about == "a colour (red, blue)"  # type: ignore[union-attr]
     assert Some.defaults() == Some().get_params() == vars(Some())
     assert "bounds" not in Settings.defaults()
+    assert (whole(None, 2, 3, "a count").default, whole(MISSING, 2, 3, "a count").default) == (None, MISSING)
     with pytest.raises(ConfigurationError, match="the default is 7, but it must be at most 5"):
         whole(7, 2, 3, "a count", most=5)
 
@@ -116,7 +117,7 @@ def test_options_are_read_by_their_rules_and_stay_the_same_objects_where_they_fi
         (PROFILED, {"schema_digest": ""}, "profile_widths follow from a schema"),
         (PROFILED | {"profile_widths": (0, 1)}, {"profile_widths": (0,)}, "profile_widths follow from a schema"),
         (PROFILED | {"profile_widths": (0, 1)}, {"profile_widths": (0, 0)}, "profile_widths follow from a schema"),
-        (PROFILED | {"profile_widths": (1, 0)}, {"profile_widths": (1, -1)}, "profile_widths follow from a schema"),
+        (PROFILED | {"profile_widths": (1, 0)}, {"profile_widths": (3, -1)}, "profile_widths follow from a schema"),
         (PROFILED | {"profile_widths": (1, 0, 1)}, {"profile_widths": (1, 0, 0)}, "profile_widths follow from"),
         (PROFILED | {"profile_widths": (1, 0, 1)}, {"profile_widths": (1, 1, 0)}, "profile_widths follow from"),
         (PROFILED | {"profile_widths": (65_535, 1)}, {"profile_widths": (65_535, 2)}, "profile_widths follow from"),
