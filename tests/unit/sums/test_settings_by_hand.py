@@ -98,7 +98,9 @@ def test_options_are_read_by_their_rules_and_stay_the_same_objects_where_they_fi
     assert rules["colour"].about == "a colour (red, blue)"  # type: ignore[union-attr]
     assert Some.defaults() == Some().get_params() == vars(Some())
     assert "bounds" not in Settings.defaults()
-    assert (whole(None, 2, 3, "a count").default, whole(MISSING, 2, 3, "a count").default) == (None, MISSING)
+    for default, optional in ((None, True), (MISSING, False), (3, False)):
+        declared = whole(default, 2, 3, "a count")
+        assert (declared.default, declared.metadata["rule"].optional) == (default, optional)
     with pytest.raises(ConfigurationError, match="the default is 7, but it must be at most 5"):
         whole(7, 2, 3, "a count", most=5)
 
@@ -115,7 +117,7 @@ def test_options_are_read_by_their_rules_and_stay_the_same_objects_where_they_fi
         (STANDARD | {"bounds": TWO, "standard_columns": ((2, 0.5),)}, {"standard_columns": ((1, 0.5),)}, "standard_co"),
         (STANDARD | {"bounds": TWO, "standard_columns": ((1, 0.5),) * 2}, {"bounds": ONE}, "standard_columns follow"),
         (PROFILED, {"schema_digest": ""}, "profile_widths follow from a schema"),
-        (PROFILED | {"profile_widths": (0, 1)}, {"profile_widths": (0,)}, "profile_widths follow from a schema"),
+        (PROFILED | {"profile_widths": (0, 1)}, {"profile_widths": (1,)}, "profile_widths follow from a schema"),
         (PROFILED | {"profile_widths": (0, 1)}, {"profile_widths": (0, 0)}, "profile_widths follow from a schema"),
         (PROFILED | {"profile_widths": (1, 0)}, {"profile_widths": (3, -1)}, "profile_widths follow from a schema"),
         (PROFILED | {"profile_widths": (1, 0, 1)}, {"profile_widths": (1, 0, 0)}, "profile_widths follow from"),

@@ -114,6 +114,13 @@ def test_what_exact_rows_say_against_a_result(
     assert len(local_cautions(config, delta, counts)) == sum("More than" in part for part in said)
 
 
+def test_clipped_columns_are_named_as_the_table_or_else_the_run_names_them() -> None:
+    named = plan_of(feature_names=("x", "y")).config
+    for names, column in ((("a", "b"), "b"), ((), "y")):
+        (said,) = local_cautions(named, 1e-6, np.array([100.0, 0.0, 50.0]), names)
+        assert f"outside the bounds of column '{column}' and were clipped" in said
+
+
 def test_a_budget_is_left_over_below_985_thousandths_and_weak_above_ten() -> None:
     for asked, spent, sentences in (
         (2.0, 1.97, 0),
