@@ -269,11 +269,14 @@ def _known(plan: Plan) -> Known:
     settings, evaluation, profile = plan.settings, tuple[Block, ...](), tuple[Block, ...]()
     if settings.profile_widths:
         profile = plan.task.profile(plan.config, _multiplier_of(plan, settings.profile_share))
-    if settings.evaluation is not Evaluation.NONE:
+    if settings.evaluation is Evaluation.PRIVATE:
         evaluation = plan.task.evaluation(plan.config, _multiplier_of(plan, settings.evaluation_share))
+    elif settings.evaluation is Evaluation.EXACT:
+        # It has no share, and beside Laplace rounds no noise follows where nothing has one.
+        evaluation = plan.task.evaluation(plan.config, 0.0)
     n_shares = plan.model.counted_shares(plan.shares)
     others = plan.events(range(plan.first_round, 1))
-    for blocks in filter(None, (profile, evaluation if settings.evaluation is Evaluation.PRIVATE else ())):
+    for blocks in filter(None, (profile, evaluation)):
         others += round_events(blocks, plan.fraction_bits, n_shares, settings.client_sampling_rate)
     released = [event for event in others if isinstance(event, release.GaussianRelease) and event.sampling_rate == 1.0]
     squares = math.fsum(event.noise_multiplier**-2 for event in released)

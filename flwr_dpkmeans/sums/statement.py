@@ -142,12 +142,11 @@ def epsilon_after(plan: Plan, attempts: Sequence[tuple[int, int]]) -> float:
     """Cost of the given (round, attempt) pairs together, at the plan's delta; infinite if one released an exact sum."""
     events = plan.events([index for index, _ in attempts])
     cost = price(events, plan.delta)
-    closes = plan.is_final and plan.settings.closing_share > 0.0
-    if closes and events and all(isinstance(event, PureRelease) for event in events):
+    if all(isinstance(event, PureRelease) for event in events):
         # Laplace noise alone is priced by addition, which the mixture with what is still to come may undercut; without
         # this the cost would fall in the last rounds.
-        closing = [one for one in range(1, plan.last_round + 1) if plan.round_at(one).name in CLOSING_ROUNDS]
-        cost = min(cost, price((*events, *plan.events(closing)), plan.delta))
+        closing = plan.events(range(plan.closing_round, plan.last_round + 1))
+        cost = min(cost, price((*events, *closing), plan.delta))
     return cost
 
 

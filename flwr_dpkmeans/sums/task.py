@@ -439,8 +439,6 @@ def _written(task: Task) -> dict[str, Any]:
 
 def _read(value: Any) -> Task:
     """A task of a plan; a name that nobody registered here, or options that its class refuses, are errors."""
-    if isinstance(value, Task):
-        return value
     if not isinstance(value, dict) or not isinstance(value.get("name"), str):
         raise ValueError("a task has a name")
     name = value["name"]

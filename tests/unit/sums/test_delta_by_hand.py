@@ -22,7 +22,8 @@ def plan_of(counted: int | None, **values: Any) -> Plan:
 
 
 @pytest.mark.parametrize(
-    ("n_clients", "delta"), [(2, 1e-6), (3, 1e-6), (1000, 1e-6), (200_000, 1 / (200_000 * math.log(200_000)))]
+    ("n_clients", "delta"),
+    [(1, 1e-6), (2, 1e-6), (3, 1e-6), (1000, 1e-6), (200_000, 1 / (200_000 * math.log(200_000)))],
 )
 def test_many_clients_lower_the_delta_of_one(n_clients: int, delta: float) -> None:
     """At client level 1/(M ln M), which is below 1e-6 from some 90,000 clients on."""
@@ -37,6 +38,9 @@ def test_many_clients_lower_the_delta_of_one(n_clients: int, delta: float) -> No
 def test_declared_rows_give_the_delta_of_one(n_examples: int) -> None:
     config = parse_config(n_clusters=2, bounds=((-1.0,), (1.0,)), algorithm="fastlloyd", n_examples=n_examples)
     assert resolve_delta(config, 5) == 1 / (n_examples * math.log(n_examples))
+    for n_rows in (1, 2):
+        with pytest.raises(ConfigurationError, match=rf"n_examples is {n_rows}, but 1/\(N ln N\) needs at least 3"):
+            resolve_delta(config.changed(n_examples=n_rows, n_clusters=1), 5)
 
 
 @pytest.mark.parametrize(

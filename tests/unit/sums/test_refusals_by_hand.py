@@ -102,9 +102,12 @@ def test_a_private_count_is_the_number_of_rows_unless_a_task_needs_more() -> Non
 def test_one_pair_of_bounds_leaves_the_width_open_and_two_pairs_do_not() -> None:
     """A preliminary plan is priced for the narrowest and for a wide table, where nothing tells how wide it will be."""
     for bounds, widths in ((BOX, {1, draft._WIDE}), (((-1.0, 0.0), (1.0, 2.0)), {2})):
-        config = parse_config(n_clusters=3, bounds=bounds, n_examples=None, algorithm="glloyd", max_iter=2)
+        config = parse_config(n_clusters=2, bounds=bounds, n_examples=None, algorithm="glloyd", max_iter=2)
         plan = draft.draft_plan(config, run_id=1, n_clients=4, seed=1, n_features=None)
         assert {final.n_features for final in draft._continuations(plan)} == widths
+        assert {final.n_examples for final in draft._continuations(plan)} == {3, draft._MANY}
+    declared = draft.draft_plan(config.changed(n_examples=50), run_id=1, n_clients=4, seed=1, n_features=None)
+    assert {final.n_examples for final in draft._continuations(declared)} == {50}
 
 
 def test_sensitivities_are_tried_on_tables_of_four_sizes_and_nine_rows_each() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import tomllib
 from dataclasses import replace
@@ -23,11 +24,17 @@ from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.statement import (
     LOCAL,
+    _assumptions,
     _server_sentences,
     build_report,
     count_outside,
+    describe_step,
+    epsilon_after,
     local_cautions,
+    party_cautions,
+    plan_cautions,
     spending_cautions,
+    unclear_cautions,
     why_not_private,
 )
 from flwr_dpkmeans.sums.task import ServerFacts
@@ -35,9 +42,10 @@ from flwr_dpkmeans.sums.task import ServerFacts
 ATTEMPTS = ((1, 0), (1, 1), (2, 1))
 
 
-def plan_of(**values: Any) -> Plan:
+def plan_of(counted: int | None = None, **values: Any) -> Plan:
     settings = {"algorithm": "glloyd", "n_clusters": 3, "bounds": ((-1.0,), (1.0,)), "n_examples": 1000, "max_iter": 2}
-    return draft_plan(parse_config(**(settings | values)), run_id=4, n_clients=5, seed=1, n_features=2)
+    config = parse_config(**(settings | values))
+    return draft_plan(config, run_id=4, n_clients=5, seed=1, n_features=2, n_examples=counted)
 
 
 def test_each_line_costs_what_was_released_up_to_it() -> None:
@@ -104,6 +112,13 @@ def test_what_exact_rows_say_against_a_result(
     settings.unit = PrivacyUnit.CLIENT
     counts = count_outside(((-1.0,), (1.0,)), [rows])
     assert len(local_cautions(config, delta, counts)) == sum("More than" in part for part in said)
+
+
+def test_clipped_columns_are_named_as_the_table_or_else_the_run_names_them() -> None:
+    named = plan_of(feature_names=("x", "y")).config
+    for names, column in ((("a", "b"), "b"), ((), "y")):
+        (said,) = local_cautions(named, 1e-6, np.array([100.0, 0.0, 50.0]), names)
+        assert f"outside the bounds of column '{column}' and were clipped" in said
 
 
 def test_a_budget_is_left_over_below_985_thousandths_and_weak_above_ten() -> None:
@@ -189,12 +204,17 @@ def test_every_sentence_of_the_table_is_asked_for_and_every_one_that_is_asked_fo
         ({"n_examples": None}, "is released to everybody, with noise from the clients: that release holds"),
         ({"private_bounds": True}, "histograms of each column's range are"),
         ({"private_bounds": True, "n_examples": None}, "number of rows and histograms of each column's range are"),
+        ({"private_bounds": True, "n_examples": None}, "with noise from the clients: these releases hold"),
+        (
+            {"private_bounds": True, "schema_digest": "0" * 64, "standard_columns": ((1, 1.0),)},
+            "spreads of the columns are",
+        ),
         ({"n_examples": None, "trust": "distributed"}, None),
     ],
 )
 def test_a_guarantee_says_what_else_everybody_sees(values: dict[str, Any], words: str | None) -> None:
     told = build_report(plan_of(**({"trust": "oblivious"} | values)), ()).guarantee
-    assert any(part in told for part in ("number of rows", "histograms")) is (words is not None)
+    assert any(part in told for part in ("number of rows", "histograms", "spreads")) is (words is not None)
     assert words is None or words in told
 
 
@@ -204,3 +224,188 @@ def test_a_domain_that_is_open_on_one_side_bounds_no_column(domain: tuple[float,
     _require_bounded(plan, [0], ((-5.0,), (5.0,)), 1.0)
     with pytest.raises(PlanError, match="found no values of column 0"):
         _require_bounded(plan, [0], ((domain[0],), (domain[1],)), 1.0)
+
+
+COUNTED: dict[str, Any] = {"counted": 1000, "n_examples": None}
+BY_CLIENT: dict[str, Any] = {"unit": "client", "algorithm": "proxy_lloyd"}
+
+
+@pytest.mark.parametrize(
+    ("values", "change", "begins"),
+    [
+        (BY_CLIENT, {"n_clients": 9}, {"The unit is the client, and there are 9"}),
+        (BY_CLIENT, {"n_clients": 10}, set()),
+        (COUNTED, {"delta": 0.001}, {"delta is 0.001, which is not below 1/N for the 1000 rows that were counted"}),
+        (COUNTED, {"delta": math.nextafter(0.001, 0.0)}, set()),
+        (BY_CLIENT | COUNTED, {"delta": 0.1, "n_clients": 10}, set()),
+        ({}, {}, set()),
+        ({}, {"delta": 0.0005}, {"The plan spends epsilon 0.8781 of the 1 that was asked for"}),
+        # Of a preliminary plan only the size of epsilon is known.
+        ({}, {"rounds": (), "delta": 0.0005}, set()),
+        ({"epsilon": 20.0}, {"rounds": ()}, {"epsilon is 20, a weak guarantee"}),
+    ],
+)
+def test_what_a_plan_says_against_itself(values: dict[str, Any], change: dict[str, Any], begins: set[str]) -> None:
+    said = plan_cautions(replace(plan_of(**values), **change))
+    # The plan's releases stay as they are: a larger delta makes them cheaper.
+    own = [sentence for sentence in said if re.match("The unit is|delta is|epsilon is|The plan spends", sentence)]
+    if change.get("delta", 0.0) > 0.0005:
+        own = [sentence for sentence in own if not sentence.startswith("The plan spends")]
+    assert {sentence[: max(map(len, begins), default=0)] for sentence in own} == begins
+
+
+def test_a_report_says_what_its_plan_says() -> None:
+    plan = plan_of(epsilon=20.0)
+    assert build_report(plan, ()).warnings == plan_cautions(plan)
+    assert plan_cautions(plan)[0].startswith("epsilon is 20")
+
+
+def test_columns_that_private_histograms_did_not_find_are_named() -> None:
+    assert unclear_cautions((), ("a",), standard=True) == unclear_cautions((), (), standard=False) == ()
+    (spread,), (values,) = unclear_cautions([1], ("a", "b"), standard=True), unclear_cautions([0], (), standard=False)
+    assert spread.startswith("The spread of column 'b' is not told from noise")
+    assert values.startswith("Private bounds found no values of column 0 (counted from 0)")
+    report = build_report(plan_of(), (), unclear=[1], names=("a", "b"))
+    assert "found no values of column 'b'" in report.warnings[-1]
+    report = build_report(plan_of(feature_names=("x", "y")), (), unclear=[1])
+    assert "found no values of column 'y'" in report.warnings[-1]
+
+
+def test_rows_on_the_bounds_do_not_lie_outside() -> None:
+    parts = [np.array([[-1.0, 3.0], [-1.5, 0.0]]), np.array([[2.0, 3.5], [1.0, 0.0], [2.5, 4.0]])]
+    assert count_outside(((-1.0, 0.0), (2.0, 3.0)), parts).tolist() == [5.0, 2.0, 2.0]
+
+
+@pytest.mark.parametrize(
+    ("counts", "said"),
+    [
+        ([[100, 51, 0], [100, 5, 0]], "party north lie outside the bounds of column 'age'"),
+        ([[100, 50, 0], [100, 5, 0]], None),
+        # Of no other party are few outside: the bounds are wrong.
+        ([[100, 51, 0], [100, 6, 0]], None),
+        ([[100, 51, 0], [0, 0, 0]], None),
+        ([[1, 0, 0], [1, 0, 1]], "party south lie outside the bounds of column 'pay'"),
+        ([[100, 51, 0], [100, 6, 0], [100, 0, 90]], "party north, west lie outside the bounds of columns 'age', 'pay'"),
+    ],
+)
+def test_a_party_with_most_rows_outside_is_told_of_where_another_has_few(
+    counts: list[list[int]], said: str | None
+) -> None:
+    told = party_cautions(np.array(counts, dtype=float), ("north", "south", "west"), ("age", "pay"))
+    assert [sentence.startswith(f"{LOCAL}Most rows of {said} and were") for sentence in told] == [True] * bool(said)
+    (unnamed,) = party_cautions(np.array([[9.0, 0.0], [9.0, 9.0]]), (), ())
+    assert unnamed.startswith(f"{LOCAL}Most rows of party 1 lie outside the bounds of column 0 (counted from 0)")
+
+
+def test_laplace_rounds_cost_no_more_than_they_do_with_the_evaluation_that_is_to_come() -> None:
+    """Alone they add up; a mixture with Gaussian noise may be priced lower, here from the fourth round on."""
+    plan = plan_of(algorithm="sulloyd", evaluation="private", max_iter=5)
+    closing = plan.events([6])
+    cheaper = []
+    for n_rounds in range(1, 6):
+        own = plan.events(range(1, n_rounds + 1))
+        alone, mixed = compose_epsilon(own, plan.delta), compose_epsilon((*own, *closing), plan.delta)
+        assert epsilon_after(plan, [(index, 0) for index in range(1, n_rounds + 1)]) == min(alone, mixed)
+        cheaper.append(mixed < alone)
+    assert cheaper == [False, False, False, True, True]
+    assert epsilon_after(plan, [(6, 0)]) == compose_epsilon(closing, plan.delta)
+    assert epsilon_after(plan, ()) == 0.0
+    for evaluation in ("none", "exact"):
+        plan = plan_of(algorithm="sulloyd", max_iter=2, evaluation=evaluation)
+        assert epsilon_after(plan, [(1, 0)]) == compose_epsilon(plan.events([1]), plan.delta)
+
+
+def test_what_is_told_of_one_step() -> None:
+    plan = plan_of(evaluation="private", max_retries=1)
+    step = describe_step(plan, ((1, 0), (2, 0), (2, 1)), 4, 0.25)
+    assert (step.round_index, step.n_rounds, step.attempt, step.name, step.n_clients) == (2, 3, 1, "lloyd-2", 4)
+    assert step.epsilon == compose_epsilon(plan.events([1, 2, 2]), plan.delta)
+    assert step.noise_scales == tuple((block.name, block.noise_scale) for block in plan.rounds[1].blocks)
+    assert (step.radius, step.movement) == (plan.rounds[1].radius, 0.25)
+    assert describe_step(plan, ((3, 0),), 4, 0.25).movement is None
+
+
+@pytest.mark.parametrize(("max_silent", "colluding"), [(0, 1), (1, 1), (2, 2)])
+def test_a_count_with_noise_of_the_clients_holds_against_at_least_one_of_them(max_silent: int, colluding: int) -> None:
+    told = build_report(plan_of(n_examples=None, max_silent=max_silent), ()).guarantee
+    assert f"against a server, or against up to {colluding} of 5 clients." in told
+
+
+NAMED: dict[str, Any] = {"feature_names": ("a", "b")}
+EACH: dict[str, Any] = {"bounds": ((-1.0, 0.0), (1.0, 2.0))}
+DIGEST: dict[str, Any] = {"columns_digest": "0" * 64}
+
+
+@pytest.mark.parametrize(
+    ("values", "change", "said"),
+    [
+        ({}, {}, "The tables' columns have no names and were matched by position."),
+        ({}, DIGEST, "Columns were matched by name."),
+        (NAMED, {}, "Columns were matched by name."),
+        (
+            NAMED | {"allow_unnamed": True},
+            {},
+            "Columns were matched by name (those of tables without names by position).",
+        ),
+        (EACH, DIGEST, "Columns have the same names in the same order everywhere; bounds for each are by position."),
+        (EACH | NAMED, {}, "Columns were matched by name."),
+        (EACH, {}, "The bounds (given for each of 2 features) are public knowledge and were"),
+        ({"bounds": ((-1.0,), (3.0,))}, {}, "The bounds (-1 to 3) are public knowledge and were"),
+        ({"private_bounds": True}, {}, "The bounds were found by the private histograms that are listed below, inside"),
+        (
+            BY_CLIENT | {"noise": "seeded"},
+            {"rate": 0.5},
+            "takes part in a round with probability 0.5, by a seeded coin.",
+        ),
+        (BY_CLIENT, {"rate": 0.5}, "takes part in a round with probability 0.5, by a coin that nobody else sees"),
+        (COUNTED, {"delta": 1e-7}, "delta was lowered from 1e-06 to 1e-07, as the private count found about 1000 rows"),
+        (
+            {"n_examples": None},
+            {},
+            "The number of rows is not known: delta is below 1/N for fewer than 1,000,000 rows.",
+        ),
+    ],
+)
+def test_assumptions_of_columns_bounds_coins_and_rows(
+    values: dict[str, Any], change: dict[str, Any], said: str
+) -> None:
+    plan = plan_of(**values)
+    sampled = plan.config.changed(client_sampling_rate=change.get("rate", 1.0))
+    others = {name: value for name, value in change.items() if name != "rate"}
+    told = _assumptions(replace(plan, config=sampled, **others), "nobody is known")
+    assert sum(said in sentence for sentence in told) == 1
+    for kind, n_said in (
+        ("matched by|same order", 1),
+        ("^The bounds", 1),
+        ("coin", sampled.client_sampling_rate < 1.0),
+    ):
+        assert sum(re.search(kind, sentence) is not None for sentence in told) == n_said
+
+
+@pytest.mark.parametrize("values", [{"algorithm": "lloyd"}, BY_CLIENT | {"algorithm": "sphere_packing"}])
+def test_rows_that_delta_says_nothing_of_are_not_spoken_of(values: dict[str, Any]) -> None:
+    """Exact sums have no delta to suit the rows, and clients are not rows."""
+    told = build_report(plan_of(n_examples=None, trust="central", **values), ()).assumptions
+    assert not [sentence for sentence in told if "number of rows is" in sentence]
+
+
+def test_whoever_holds_all_rows_assumes_nothing_of_links_and_names() -> None:
+    told = build_report(plan_of(trust="curator", masking=False, max_retries=0), (), "nobody else is there").assumptions
+    assert told == (
+        "The bounds (-1 to 1) are public knowledge and were not taken from the data; values outside are clipped.",
+        "The number of rows, 1000, is public knowledge.",
+    )
+    assert "nobody else is there" in build_report(plan_of(), (), "nobody else is there").assumptions
+
+
+@pytest.mark.parametrize(
+    ("attempts", "n_released"), [((), 0), (((1, 0), (1, 1)), 1), (((1, 0), (2, 0)), 2), (((1, 0), (4, 0)), 1)]
+)
+def test_of_rounds_that_may_end_early_those_that_were_released_are_counted(
+    attempts: tuple[tuple[int, int], ...], n_released: int
+) -> None:
+    """Of the three that move centroids; the evaluation is the fourth."""
+    plan = plan_of(trust="central", tolerance=0.25, evaluation="private", max_iter=3)
+    told = build_report(plan, attempts).assumptions
+    assert f"a released step is at most 0.25 long: {n_released} of 3 planned rounds were released." in told[-1]
+    assert not any("planned rounds" in one for one in build_report(plan_of(trust="central"), attempts[:1]).assumptions)

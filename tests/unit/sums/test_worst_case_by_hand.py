@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -39,9 +40,11 @@ def test_gaussian_rounds_and_one_that_is_as_strong_as_any_for_each_retry(algorit
 
 def test_laplace_rounds_and_the_dearest_again() -> None:
     plan = plan_of(algorithm="sulloyd", max_retries=1, max_iter=3)
+    quieter = [replace(block, noise_multiplier=1.5 * block.noise_multiplier) for block in plan.rounds[0].blocks]
+    plan = replace(plan, rounds=(replace(plan.rounds[0], blocks=tuple(quieter)), *plan.rounds[1:]))
     everything = [event for events in rounds_of(plan) for event in events]
     costs = [compose_epsilon((*everything, *events), plan.delta) for events in rounds_of(plan)]
-    assert plan.epsilon_worst_case == max(costs)
+    assert plan.epsilon_worst_case == max(costs) > min(costs)
 
 
 def test_no_retry_costs_nothing_more() -> None:
@@ -68,6 +71,8 @@ def test_sampled_rounds_are_rounded_up_by_a_millionth() -> None:
     assert all(event.sampling_rate < 1.0 for events in rounds for event in events)
     cost = compose_epsilon((*(event for events in rounds for event in events), dominating_release(rounds)), plan.delta)
     assert math.isclose(plan.epsilon_worst_case / cost, 1.0 + 1e-6, rel_tol=1e-12)
+    never = replace(plan, config=values.changed(max_retries=0))
+    assert never.epsilon_worst_case == plan.epsilon
 
 
 def test_a_plan_that_waits_for_the_width_is_not_run() -> None:
