@@ -17,6 +17,7 @@ from flwr_dpkmeans.algorithms.proxy_plan import (
     EXTENT,
     PROXIES,
     PROXY_RADIUS,
+    ROUNDS,
     SPREAD,
     ProxyOptions,
     ProxyPlan,
@@ -27,6 +28,7 @@ from flwr_dpkmeans.algorithms.proxy_plan import (
     options_for,
 )
 from flwr_dpkmeans.algorithms.proxy_rounds import proxy_round
+from flwr_dpkmeans.errors import PlanError
 from flwr_dpkmeans.kmeans.lloyd import nearest_centroids
 from flwr_dpkmeans.kmeans.proxies import Ellipsoid, likely_weights
 from flwr_dpkmeans.options import parse_config
@@ -348,11 +350,30 @@ def test_bounds_of_one_clients_means() -> None:
 
     Outer products have twice the former.
     """
-    bounds = client_bounds(parse_config(n_clusters=10, bounds=((-1,), (1,))))
-    assert (round(bounds["counts"], 3), round(bounds["residual_sums"], 3), bounds["row_squares"]) == (0.346, 0.141, 1.0)
-    assert bounds["unit_outer_product"] == pytest.approx(2.0 / math.sqrt(50.0))
+    config = parse_config(n_clusters=10, bounds=((-1,), (1,)))
+    steps, shares = dict.fromkeys(("proxy_sums", "residual_sums"), 0.02), dict.fromkeys(("proxy_counts", "counts"), 0.12)
+    others = dict.fromkeys(("row_sums", "row_squares", "row_distances", "residual_squares"), 1.0)
+    squares = steps | shares | others | {"unit_outer_product": 4 * 0.02}
+    assert {name: bound**2 for name, bound in client_bounds(config).items()} == pytest.approx(squares, rel=1e-11)
     single = client_bounds(parse_config(n_clusters=10, bounds=((-1,), (1,)), unit="client", examples_per_client=1))
     assert set(single.values()) == {1.0}
+
+
+@pytest.mark.parametrize(("n_rows", "expected"), [(0, [0.0, 0.0]), (1, [0.5, 0.25]), (4, [0.125, 0.0625])])
+def test_a_client_sends_the_mean_over_its_rows(n_rows: int, expected: list[float]) -> None:
+    """Up to the bound, which is 1 for the location and 1 / sqrt(50) for residuals; at record level the sum itself."""
+    rows = np.array([0.5, 0.25]) * (n_rows > 0)
+    for unit, mean in (("client", expected), ("record", rows.tolist())):
+        public = public_of(2, 3, 2000, unit=unit)
+        setting = Setting(public, derive_plan(public, ProxyOptions()), ProxyOptions())
+        (sent,) = setting.sent([rows], n_rows, setting.parts("location", 1.0)[:1])
+        assert sent.tolist() == pytest.approx(mean, abs=1 / GRID)
+        (clipped,) = setting.sent([rows], n_rows, setting.parts("refinement", 1.0)[:1])
+        if unit == "client":
+            mean = (np.array(mean) / max(1.0, math.hypot(*mean) * math.sqrt(50.0))).tolist()
+            assert math.hypot(*clipped) <= 1.0 / math.sqrt(50.0)
+        assert clipped.tolist() == pytest.approx(mean, abs=2 / GRID)
+    assert setting.farthest == 2.0 * math.sqrt(2.0)
 
 
 def test_few_proxies_may_have_few_rows() -> None:
@@ -363,6 +384,37 @@ def test_few_proxies_may_have_few_rows() -> None:
     assert derive_plan(public_of(2, 10, math.floor(2.5 * 13 * s) - 1), ProxyOptions()).n_proxies == 0
     at = [derive_plan(public_of(2, 2, math.ceil(2.5 * n * s)), ProxyOptions()).n_proxies for n in (3, 4)]
     assert at == [0, 4]
+
+
+def test_a_choice_of_k_among_too_few_proxies_is_refused() -> None:
+    """At least 1.3 * 10 = 13; k - 1 would do for a k that is given."""
+    s = gaussian_noise_multiplier(2.0, 1e-6) / math.sqrt(0.35 * 0.6)
+    enough, few = (public_of(2, 10, math.ceil(2.5 * 13 * s) - less, choose_n_clusters=True) for less in (0, 2))
+    assert derive_plan(enough, ProxyOptions()).n_proxies == 13
+    with pytest.raises(PlanError, match="more than 13 proxies to look for up to 10 clusters, but the budget allows 12:"):
+        derive_plan(few, ProxyOptions())
+
+
+@pytest.mark.parametrize(("max_iter", "expected"), [(None, 5), (1, 1), (7, 7), (0, 0)])
+def test_refinements_share_what_is_left(max_iter: int | None, expected: int) -> None:
+    plan = derive_plan(public_of(2, 3, 2000, max_iter=max_iter), ProxyOptions())
+    left = 1.0 - 0.05 - 0.01 - 0.05 - 0.35
+    assert plan.refinement_shares == pytest.approx((left / max(1, expected),) * expected)
+
+
+def test_a_client_moves_its_means_by_no_more_than_their_bounds() -> None:
+    public = public_of(2, 3, 2000, unit="client")
+    setting = Setting(public, derive_plan(public, ProxyOptions()), ProxyOptions())
+    bounds = client_bounds(public.config)
+    kinds = {kind: setting.parts(kind, 0.5) for kind in ROUNDS}
+    for one in [one for parts in kinds.values() for one in parts]:
+        moved = one.sensitivity
+        assert (moved.bound, one.entry_bound, moved.unit, moved.norm) == (
+            bounds[one.name], bounds[one.name], PrivacyUnit.CLIENT, Norm.L2
+        )  # fmt: skip
+        assert moved.because.startswith("S15: one client's ")
+        signed = ("row_sums", "unit_outer_product", "proxy_sums", "residual_sums")
+        assert moved.nonnegative is (one.name not in signed)
 
 
 @pytest.mark.parametrize(("most", "covers"), [(55, False), (56, True)])
