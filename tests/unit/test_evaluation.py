@@ -232,7 +232,9 @@ def test_a_private_count_with_more_noise_than_the_table_is_not_the_divisor(share
 def test_the_sentence_says_over_what_is_averaged_and_how_many_rows_have_their_clusters_class(
     unit: str, averaged_over: str
 ) -> None:
-    result = found(plan_of(unit=unit, n_classes=1, algorithm="sphere_packing"), 1.0, 0.0, [[2.0, 0.0], [1.0, 0.0], [1.0, 0.0]])
+    result = found(
+        plan_of(unit=unit, n_classes=1, algorithm="sphere_packing"), 1.0, 0.0, [[2.0, 0.0], [1.0, 0.0], [1.0, 0.0]]
+    )
     assert result.averaged_over == averaged_over
     assert str(result).startswith(f"private evaluation: cost per {averaged_over[:-1]} {result.cost} (scaled units")
     assert str(result).endswith(f", accuracy {result.accuracy}, purity {result.purity}")

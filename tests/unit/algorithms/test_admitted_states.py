@@ -10,8 +10,8 @@ import pytest
 
 from flwr_dpkmeans.algorithms.feddp_kmeans import PROJECTION, _fits
 from flwr_dpkmeans.algorithms.kmeans_task import PROJECTED_CENTERS, _count_block, has_exact_centroids
+from flwr_dpkmeans.algorithms.proxy_plan import AXES as PROXY_AXES
 from flwr_dpkmeans.algorithms.proxy_plan import (
-    AXES as PROXY_AXES,
     CENTRE,
     CLIP,
     PROXIES,

@@ -351,7 +351,10 @@ def test_bounds_of_one_clients_means() -> None:
     Outer products have twice the former.
     """
     config = parse_config(n_clusters=10, bounds=((-1,), (1,)))
-    steps, shares = dict.fromkeys(("proxy_sums", "residual_sums"), 0.02), dict.fromkeys(("proxy_counts", "counts"), 0.12)
+    steps, shares = (
+        dict.fromkeys(("proxy_sums", "residual_sums"), 0.02),
+        dict.fromkeys(("proxy_counts", "counts"), 0.12),
+    )
     others = dict.fromkeys(("row_sums", "row_squares", "row_distances", "residual_squares"), 1.0)
     squares = steps | shares | others | {"unit_outer_product": 4 * 0.02}
     assert {name: bound**2 for name, bound in client_bounds(config).items()} == pytest.approx(squares, rel=1e-11)
@@ -391,7 +394,9 @@ def test_a_choice_of_k_among_too_few_proxies_is_refused() -> None:
     s = gaussian_noise_multiplier(2.0, 1e-6) / math.sqrt(0.35 * 0.6)
     enough, few = (public_of(2, 10, math.ceil(2.5 * 13 * s) - less, choose_n_clusters=True) for less in (0, 2))
     assert derive_plan(enough, ProxyOptions()).n_proxies == 13
-    with pytest.raises(PlanError, match="more than 13 proxies to look for up to 10 clusters, but the budget allows 12:"):
+    with pytest.raises(
+        PlanError, match="more than 13 proxies to look for up to 10 clusters, but the budget allows 12:"
+    ):
         derive_plan(few, ProxyOptions())
 
 
@@ -455,6 +460,8 @@ def test_cells_are_as_large_as_what_the_first_proxies_are_spread_over(
     # Far away cells are wide: four fill the rest of the box.
     assert n_far == 0 or radii[n_proxies - n_far :].min() > 0.3
     assert found.extras[PROXIES].shape == (n_proxies, d)
+    # The ellipsoid's own box ends at sqrt(3) deviations of an axis.
+    assert cover or np.abs(found.extras[PROXIES]).max() <= spread * math.sqrt(1.5)
 
 
 @pytest.mark.parametrize(

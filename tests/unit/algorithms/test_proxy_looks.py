@@ -178,6 +178,11 @@ def test_a_variance_is_at_least_a_part_of_what_is_not_known_of_it() -> None:
     assert found[SPREAD].item() == pytest.approx(math.sqrt(2 * 0.3 * trusted), abs=2 / GRID)
 
 
+def test_a_variance_is_at_most_that_of_rows_on_the_walls() -> None:
+    found = after(look(1.0), first_state(**{CLIP: np.array([2.0])}), np.zeros(2), 0.9 * N, shares(0)).extras
+    assert found[SPREAD].item() == pytest.approx(math.sqrt(2.0), abs=1 / GRID)
+
+
 def test_rounds_are_eleven_at_most_with_three_looks() -> None:
     for d in (2, 12):
         names = [planned.name for planned in build(public_of(d, 4, 10**5)).rounds]

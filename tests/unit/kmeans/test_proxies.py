@@ -160,7 +160,7 @@ def test_box_samples_have_the_covariance_of_the_ellipsoid() -> None:
 
 
 def test_a_box_sample_lies_along_the_axes_by_what_was_drawn() -> None:
-    """A half of the way to the walls, which are sqrt(3) deviations away: 0.3 and 0.15 along (0.6, 0.8) and (0.8, -0.6)."""
+    """Half of the way to walls that are sqrt(3) deviations away: 0.3 and 0.15 along (0.6, 0.8) and (0.8, -0.6)."""
     drawn: Any = SimpleNamespace(uniform=lambda low, high, shape: np.full(shape, low + 0.75 * (high - low)))
     axes, variances = np.array([[0.6, 0.8], [0.8, -0.6]]), np.array([0.6, 0.3]) ** 2 / 3.0
     found = box_samples(np.array([0.125, -0.25]), variances, axes, 5, drawn, cover=None)
@@ -229,7 +229,9 @@ def test_a_sample_is_a_step_of_its_parents_width_away() -> None:
 def test_ten_samples_for_each_proxy_as_memory_allows() -> None:
     """2^24 numbers: of 2,000 proxies all are drawn in one column, and 8 for each in 1,000; at least one for each."""
     asked: list[int] = []
-    drawn: Any = SimpleNamespace(choice=lambda n, size, p: asked.append(size) or np.zeros(0, int), standard_normal=np.ones)
+    drawn: Any = SimpleNamespace(
+        choice=lambda n, size, p: asked.append(size) or np.zeros(0, int), standard_normal=np.ones
+    )
     for n, width in ((2000, 1), (2000, 1000), (1, 1)):
         samples_around(np.zeros((n, width)), np.ones(n), 0.1, drawn)
     assert asked == [20_000, 16_777, 10]
