@@ -231,7 +231,7 @@ def test_counts_are_trusted_as_far_as_noise_does_not_explain_them(
     assert far_less[:2].max() < 0.01 * each  # the slab's own part of a count that is below zero
 
 
-@pytest.mark.parametrize(("noise", "likely"), [(2400.0, True), (2600.0, False)])
+@pytest.mark.parametrize(("noise", "likely"), [(2400.0, True), (2500.0, True), (2600.0, False)])
 def test_posterior_means_weigh_where_an_average_proxy_is_told_from_none(
     noise: float, likely: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

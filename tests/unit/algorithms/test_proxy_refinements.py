@@ -196,6 +196,24 @@ def test_a_pass_in_a_subspace_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     assert clustered[0][0] == pytest.approx(np.clip(expected, -1.0, 1.0), abs=2 / GRID)
 
 
+def test_a_proxy_that_moves_into_anothers_cell_keeps_its_own_radius(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first one moves 0.9 radii to the right, where the second one was."""
+    asked: list[Floats] = []
+
+    def around(moved: Floats, weights: Floats, widths: Floats, generator: np.random.Generator) -> Floats:
+        del weights, generator
+        asked.append(widths)
+        return np.concatenate([moved, moved])
+
+    monkeypatch.setattr(proxy_rounds.numerics, "samples_around", around)
+    step = with_noise(proxy_round(setting_of(2, 2, n_proxies=2, n_passes=2), 1), 2.0 / GRID)
+    state = state_of(2, **{PROXIES: [[-0.25, 0.0], [0.25, 0.0]], PROXY_RADIUS: [0.5, 0.125]})
+    found = after(step, state, [[900.0, 0.0], [0.0, 0.9 * 1000.0]], [1000.0, 1000.0]).extras
+    assert asked[0] == pytest.approx(0.75 * np.array([0.5, 0.125]) / math.sqrt(2.0))
+    assert np.array(sorted(found[PROXIES].tolist())) == pytest.approx(np.array([[0.2, 0.0], [0.25, 0.1125]]), abs=1e-3)
+    assert sorted(found[PROXY_RADIUS].tolist()) == pytest.approx([0.1, 0.4], abs=2 / GRID)
+
+
 def test_weights_without_posterior_means_are_counts_above_zero() -> None:
     counts = np.array([0.5, -3.0, 20.0])
     assert proxy_rounds._likely_weights(setting_of(2, 2, weighs_likely=False), counts, 1.0).tolist() == [0.5, 0.0, 20.0]

@@ -26,6 +26,7 @@ from flwr_dpkmeans.algorithms.server_points import (
 )
 from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.data.rows import Rows
+from flwr_dpkmeans.data.schema import Schema
 from flwr_dpkmeans.errors import ConfigurationError, DataError
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.sums.draft import draft_plan
@@ -121,9 +122,9 @@ def test_without_points_a_clients_bounds_are_those_of_the_ball_around_the_box(
     assert (facts.means_bound, facts.indicators_bound) == (4.0, 2.0 if noise_kind == "gaussian" else 4.0)
 
 
-@pytest.mark.parametrize(("more", "refused"), [(5e-7, False), (2e-6, True)])
+@pytest.mark.parametrize(("more", "refused"), [(5e-7, False), (1e-6, False), (2e-6, True)])
 def test_widths_that_differ_by_a_millionth_are_one_width(more: float, refused: bool) -> None:
-    box = ((0.0, 5.0), (4.0, 9.0 + 4.0 * more))
+    box = ((0.0, 0.0), (4.0, 4.0 * (1.0 + more)))
     config = config_of(bounds=box, data_radius=0.5, outer_product_bound=0.02)
     assert (squared_unit(box) is None) is refused
     if refused:
@@ -217,6 +218,23 @@ def test_other_columns_than_the_runs_are_refused(names: tuple[str, ...], server:
     with pytest.raises(ConfigurationError) as caught:
         resolve_bounds((0, 9), server, names=names)
     assert str(caught.value).startswith(text)
+
+
+SCHEMA = Schema(columns={name: {"kind": "number", "bounds": [0, high]} for name, high in (("b", 40), ("a", 4))})
+
+
+@pytest.mark.parametrize("names", [(), ("b", "a")])
+def test_a_schema_names_its_columns_itself(names: tuple[str, ...]) -> None:
+    box, order, points = resolve_bounds(SCHEMA, FRAME, names=names)
+    assert (box, order) == (Bounds((0.0, 0.0), (40.0, 4.0)), ("b", "a"))
+    assert points is not None
+    assert points.tolist() == POINTS[:, [1, 0]].tolist()
+    assert resolve_bounds(SCHEMA, None, names=names)[2] is None
+
+
+def test_other_names_beside_a_schema_are_refused() -> None:
+    with pytest.raises(ConfigurationError, match="columns are named beside a schema"):
+        resolve_bounds(SCHEMA, None, names=("a", "b"))
 
 
 def test_a_domain_is_for_private_bounds() -> None:
