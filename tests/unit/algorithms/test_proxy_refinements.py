@@ -196,6 +196,26 @@ def test_a_pass_in_a_subspace_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     assert clustered[0][0] == pytest.approx(np.clip(expected, -1.0, 1.0), abs=2 / GRID)
 
 
+def test_each_draw_of_public_randomness_has_a_place_of_its_own() -> None:
+    places: list[tuple[int, ...]] = []
+
+    class Watched(Setting):
+        def generator(self, state: State, *place: int) -> np.random.Generator:
+            places.append(place)
+            return super().generator(state, *place)
+
+    plain = setting_of(2, 2, n_passes=3)
+    setting = Watched(plain.public, plain.plan, plain.options)
+    found = Ellipsoid(np.full(2, 0.04), np.eye(2))
+    first = proxy_rounds._first_proxies(setting, state_of(2), found)
+    other = proxy_rounds._first_proxies(setting, state_of(2, seed=[6.0]), found)
+    assert not np.array_equal(first.extras[PROXIES], other.extras[PROXIES])
+    for index in (1, 2):
+        after(with_noise(proxy_round(setting, index), 1.0), first, np.zeros((3, 2)), np.full(3, 3000.0))
+    proxy_rounds._without_proxies(setting, state_of(2), found)
+    assert places == [(0,), (0,), (1,), (2,), (0,)]
+
+
 def test_a_proxy_that_moves_into_anothers_cell_keeps_its_own_radius(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first one moves 0.9 radii to the right, where the second one was."""
     asked: list[Floats] = []
