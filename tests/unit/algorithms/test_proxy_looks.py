@@ -304,5 +304,8 @@ def test_the_first_proxies_lie_around_the_servers_points_too(given: bool, monkey
     found = proxy_rounds._first_proxies(setting, state, Ellipsoid(np.full(2, 2.0**-20), np.eye(2)))
     assert len(asked) == given
     proxies = found.extras[PROXIES]
+    if given:  # half a side of a cell along both axes together, in a cube of four spreads
+        side = 4.0 * 2.0**-9.5 * math.sqrt(2.0 / 3.0) / math.sqrt(len(proxies))
+        assert asked[0][2] == pytest.approx(0.5 * side / math.sqrt(2.0))
     near = np.abs(proxies - 0.75).max(axis=1) < 0.1
     assert bool(near.mean() > 0.02) is given
