@@ -149,14 +149,18 @@ def test_a_proxy_with_a_wider_cell_moves_farther_by_its_own_radius() -> None:
 
 
 def test_proxies_beyond_all_that_was_heard_are_weighed_apart() -> None:
-    """Beside many rows two noisy counts are believed in part; a group of their own that is not heard weighs nothing."""
-    proxies = np.array([[0.0, 0.0], [0.25, 0.0], [0.75, 0.0], [-0.75, 0.0]])
+    """Beside many rows two noisy counts are believed in part; a group of their own that is not heard weighs nothing.
+
+    The second proxy is just as far as what was heard.
+    """
+    proxies = 0.25 + np.array([[0.0, 0.0], [0.25, 0.0], [0.75, 0.0], [-0.75, 0.0]])
     _, state, setting = quiet_pass(2, 1, proxies, n_passes=1)
+    state = state.changed(**{CENTRE: np.full(2, 0.25)})
     counts = np.array([6000.0, 4000.0, 150.0, -200.0])
     together = proxy_rounds._heard_weights(setting, state, counts, 100.0)
     assert together.tolist() == likely_weights(counts, 100.0, 10_000.0, least=2.0, heard=3.0).tolist()
     assert together.min() > 0.0
-    apart = proxy_rounds._heard_weights(setting, state.changed(**{EXTENT: np.array([0.5])}), counts, 100.0)
+    apart = proxy_rounds._heard_weights(setting, state.changed(**{EXTENT: np.array([0.25])}), counts, 100.0)
     near, far = (likely_weights(part, 100.0, 10_000.0, least=2.0, heard=3.0) for part in (counts[:2], counts[2:]))
     assert apart.tolist() == [*near, *far]
     assert far.tolist() == [0.0, 0.0]

@@ -154,6 +154,17 @@ def test_rows_beyond_the_clip_bound_that_are_heard_belong_to_the_spread(noise: f
     assert found[SPREAD].item() == pytest.approx(math.sqrt(0.1 * 0.25 + beyond), rel=0.01)
 
 
+@pytest.mark.parametrize(("part", "clipped"), [(0.5, False), (0.88, False), (0.92, True)])
+def test_from_nine_tenths_of_the_squared_bound_on_a_mean_square_says_only_that_rows_lie_beyond(
+    part: float, clipped: bool
+) -> None:
+    """All rows are in the bin of squares up to 1/2: their histogram alone tells the spread, or what the bound cut off."""
+    state = first_state(**{CLIP: np.array([0.5]), SPREAD_ERROR: np.array([10.0])})
+    found = after(look(1.0), state, np.zeros(2), part * N, shares(4)).extras
+    square = 0.5 * math.sqrt(0.5) if clipped else part * 0.25 + 0.5 * math.sqrt(0.5) - 0.25
+    assert found[SPREAD].item() == pytest.approx(math.sqrt(square), rel=1e-3)
+
+
 def test_histograms_of_looks_from_one_place_are_averaged() -> None:
     """Twice 30 rows far away are heard at a noise of 15, once they are not; where the centre moves they are new."""
     far, near = 4, 20

@@ -141,26 +141,28 @@ SIDES = [50.0, 1000.0, 0.5, 0.5, 0.5, 0.5]
 
 
 @pytest.mark.parametrize(
-    ("variances", "noise", "deviations", "unclear"),
+    ("rows", "variances", "noise", "deviations", "unclear"),
     [
         # Of a category's three columns together 0.16 + 0.05 + 0.04; 1,024 rows.
-        ([0.04, 2.0**-6, 0.16, 0.05, 0.04, 0.25], 0.0, [0.2, 0.125, 0.5, 0.5], ()),
+        (1024.0, [0.04, 2.0**-6, 0.16, 0.05, 0.04, 0.25], 0.0, [0.2, 0.125, 0.5, 0.5], ()),
         # Two deviations of a variance's noise: 2 * 8 / 1024 = 0.125^2, which income just has, and is not told from.
-        ([0.04, 2.0**-6, 0.16, 0.05, 0.04, 0.25], 8.0, [0.2, 0.125, 0.5, 0.5], (1,)),
+        (1024.0, [0.04, 2.0**-6, 0.16, 0.05, 0.04, 0.25], 8.0, [0.2, 0.125, 0.5, 0.5], (1,)),
         # 1/64 of a half of the range at least; a variance below 0 takes nothing from the category's others.
-        ([0.04, 1e-4, 0.16, -0.5, 0.0, 2.0**-12], 0.0, [0.2, 1 / 64, 0.4, 1 / 64], (1, 5)),
-        ([0.25, 0.25, 0.003, 0.003, 0.003, 0.25], 8.0, [0.5, 0.5, 0.125, 0.5], (2, 3, 4)),
+        (1024.0, [0.04, 1e-4, 0.16, -0.5, 0.0, 2.0**-12], 0.0, [0.2, 1 / 64, 0.4, 1 / 64], (1, 5)),
+        (1024.0, [0.25, 0.25, 0.003, 0.003, 0.003, 0.25], 8.0, [0.5, 0.5, 0.125, 0.5], (2, 3, 4)),
+        # Less than a row is one row.
+        (0.25, [1.0, 0.0, 0.0, 0.0, 0.0, 0.0], 0.125, [1.0, 0.5, 0.5, 0.5], (1, 2, 3, 4, 5)),
     ],
 )
 def test_the_standard_box_by_hand(
-    variances: list[float], noise: float, deviations: list[float], unclear: tuple[int, ...]
+    rows: float, variances: list[float], noise: float, deviations: list[float], unclear: tuple[int, ...]
 ) -> None:
     """The column with the widest range in weighted deviations keeps it, and all others are widened to as many."""
     # A variance below 0 is that of a mean which noise made too large.
     released: Any = {
-        "group_counts": np.array([1024.0]),
-        "group_sums": 1024.0 * np.sqrt(np.maximum([[-one for one in variances]], 0.0)),
-        "group_squares": 1024.0 * (np.maximum([variances], 0.0) - 0.5),
+        "group_counts": np.array([rows]),
+        "group_sums": max(1.0, rows) * np.sqrt(np.maximum([[-one for one in variances]], 0.0)),
+        "group_squares": max(1.0, rows) * (np.maximum([variances], 0.0) - 0.5),
     }
     (lower, upper), found = standard_box(planned(), released, noise)
     assert found == unclear
