@@ -158,7 +158,7 @@ def test_rows_beyond_the_clip_bound_that_are_heard_belong_to_the_spread(noise: f
 def test_from_nine_tenths_of_the_squared_bound_on_a_mean_square_says_only_that_rows_lie_beyond(
     part: float, clipped: bool
 ) -> None:
-    """All rows are in the bin of squares up to 1/2: their histogram alone tells the spread, or what the bound cut off."""
+    """All rows are in the bin of squares up to 1/2: it tells the spread alone, or what the bound cut off."""
     state = first_state(**{CLIP: np.array([0.5]), SPREAD_ERROR: np.array([10.0])})
     found = after(look(1.0), state, np.zeros(2), part * N, shares(4)).extras
     square = 0.5 * math.sqrt(0.5) if clipped else part * 0.25 + 0.5 * math.sqrt(0.5) - 0.25

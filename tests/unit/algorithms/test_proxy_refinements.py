@@ -241,6 +241,17 @@ def test_centres_of_a_subspace_are_carried_back_and_kept_for_the_first_refinemen
     assert found.centroids == pytest.approx(expected, abs=2 / GRID)
 
 
+def test_a_choice_of_k_sees_small_clusters_in_large_ones() -> None:
+    """Two pairs far apart, of two heaps each: the logarithm of the cost falls until there are four."""
+    heaps = np.array([-0.75, -0.625, 0.625, 0.75])[:, None]
+    proxies = np.concatenate([heaps, heaps + 4 / GRID, heaps - 4 / GRID])
+    plain = setting_of(1, 6)
+    setting = Setting(public_of(1, 6, N, choose_n_clusters=True), plain.plan, plain.options)
+    found = proxy_rounds._clustered(setting, state_of(1), proxies, np.full(12, 800.0))
+    assert np.sort(found.centroids, axis=0) == pytest.approx(heaps, abs=1 / GRID)
+    assert found.extras["cost_curve"].shape == (6,)
+
+
 @pytest.mark.parametrize(("n", "doubts"), [(15, False), (16, True)])
 def test_clusters_of_one_row_are_looked_for_where_an_average_one_has_eight(
     n: int, doubts: bool, monkeypatch: pytest.MonkeyPatch

@@ -72,54 +72,10 @@ def test_clip_bounds_of_rows_are_quantiles(points: Floats, given: Any, radius: f
     assert (facts.data_radius, facts.outer_product_bound) == pytest.approx((radius, outer), rel=1e-11)
 
 
-@pytest.mark.parametrize(
-    ("noise_kind", "order", "radius", "size"),
-    [("gaussian", 2, None, 7), ("paper", 1, 0.25, 7), ("gaussian", 2, 0.25, 1)],
-)
-def test_clip_bounds_of_clients_are_medians_of_200_simulated_ones(
-    noise_kind: str, order: int, radius: float | None, size: int
-) -> None:
-    """Two pairs of points, left and right, are the two clusters."""
-    points = np.array([[-0.5, 0.25], [-0.5, -0.25], [0.5, 0.25], [0.5, -0.25]])
-    given = {} if radius is None else {"data_radius": radius}
-    config = config_of(unit="client", examples_per_client=size, noise_kind=noise_kind, **given)
-    found = derive_server_facts(config, points)
-    generator, norms = np.random.default_rng(20_250_711), []
-    # Clipped, each lies on its ray.
-    held = points * min(1.0, (radius or 1.0) / math.hypot(0.5, 0.25))
-    for _ in range(200):
-        own = generator.integers(0, 4, size)
-        rows, right = held[own], own >= 2
-        counts = [float(np.sum(~right)), float(np.sum(right))]
-        sums = [rows[~right].sum(axis=0), rows[right].sum(axis=0)]
-        means = [one / max(1.0, count) for one, count in zip(sums, counts, strict=True)]
-        weights = [float(np.sum(own == place)) for place in range(4)]
-        each = [*(np.linalg.norm(np.array(one)) for one in (rows.T @ rows, means, sums))]
-        norms.append([*each, *(np.linalg.norm(one, order) for one in (weights, counts))])
-    names = ("outer_product_bound", "means_bound", "sums_bound", "weights_bound", "counts_bound")
-    expected = dict(zip(names, np.median(norms, axis=0), strict=True))
-    expected |= {"data_radius": radius or math.hypot(0.5, 0.25), "indicators_bound": min(2, size) ** (1.0 / order)}
-    assert {name: getattr(found, name) for name in expected} == pytest.approx(expected, rel=1e-4)
-    assert found.data_radius == pytest.approx(expected["data_radius"], rel=1e-11)
-
-
 def test_as_many_points_as_clusters_are_enough() -> None:
     assert derive_server_facts(config_of(), np.array([[-0.5], [0.5]])).n_points == 2
     with pytest.raises(DataError, match="there are 1 server points, but 2 clusters need at least as many"):
         derive_server_facts(config_of(), np.array([[0.5]]))
-
-
-@pytest.mark.parametrize("noise_kind", ["gaussian", "paper"])
-@pytest.mark.parametrize(("k", "rows"), [(9, 4), (4, 9)])
-def test_without_points_a_clients_bounds_are_those_of_the_ball_around_the_box(
-    noise_kind: str, k: int, rows: int
-) -> None:
-    """Four columns: a radius of 2; with 4 rows or 4 clusters, 4 of these have any."""
-    facts = facts_without_server(config_of(n_clusters=k, examples_per_client=rows, noise_kind=noise_kind), 4)
-    assert facts.n_points == 0
-    assert (facts.data_radius, facts.outer_product_bound, facts.sums_bound) == (2.0, 4.0, 2.0 * rows)
-    assert (facts.weights_bound, facts.counts_bound) == (rows, rows)
-    assert (facts.means_bound, facts.indicators_bound) == (4.0, 2.0 if noise_kind == "gaussian" else 4.0)
 
 
 @pytest.mark.parametrize(("more", "refused"), [(5e-7, False), (1e-6, False), (2e-6, True)])
