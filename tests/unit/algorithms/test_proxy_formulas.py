@@ -411,19 +411,19 @@ def test_refinements_share_what_is_left(max_iter: int | None, expected: int) -> 
     assert plan.refinement_shares == pytest.approx((left / max(1, expected),) * expected)
 
 
-def test_a_client_moves_its_means_by_no_more_than_their_bounds() -> None:
-    public = public_of(2, 3, 2000, unit="client")
+@pytest.mark.parametrize(("unit", "theorems"), [("record", "S"), ("client", "S15: one client's ")])
+def test_one_row_or_one_client_moves_a_sum_by_no_more_than_its_bound(unit: str, theorems: str) -> None:
+    """One row by 1, and outer products, which are rounded once, by less than two steps of the grid more."""
+    public = public_of(2, 3, 2000, unit=unit)
     setting = Setting(public, derive_plan(public, ProxyOptions()), ProxyOptions())
-    bounds = client_bounds(public.config)
-    kinds = {kind: setting.parts(kind, 0.5) for kind in ROUNDS}
-    for one in [one for parts in kinds.values() for one in parts]:
+    for one in [one for kind in ROUNDS for one in setting.parts(kind, 0.5)]:
         moved = one.sensitivity
-        assert (moved.bound, one.entry_bound, moved.unit, moved.norm) == (
-            bounds[one.name], bounds[one.name], PrivacyUnit.CLIENT, Norm.L2
-        )  # fmt: skip
-        assert moved.because.startswith("S15: one client's ")
-        signed = ("row_sums", "unit_outer_product", "proxy_sums", "residual_sums")
-        assert moved.nonnegative is (one.name not in signed)
+        least = client_bounds(public.config)[one.name] if unit == "client" else 1.0
+        rounds = unit == "record" and one.name == "unit_outer_product"
+        assert least + rounds / GRID <= moved.bound <= least + 2.0 * rounds / GRID
+        assert (one.entry_bound, moved.unit.value, moved.norm) == (moved.bound, unit, Norm.L2)
+        assert moved.because.startswith(theorems)
+        assert moved.nonnegative is (one.name not in ("row_sums", "unit_outer_product", "proxy_sums", "residual_sums"))
 
 
 @pytest.mark.parametrize(("most", "covers"), [(55, False), (56, True)])
