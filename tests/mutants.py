@@ -552,6 +552,10 @@ def main() -> int:
     real = [mutant for mutant in everything if equivalent.isdisjoint(mutant.listed)]
     if options.quick:
         real = [mutant for mutant in real if changed_functions(mutant)]
+    if options.again:
+        # Without the line, which other changes of the file may have moved.
+        earlier = {line.rpartition("  (line ")[0] for line in options.again.read_text().splitlines()}
+        real = [mutant for mutant in real if f"SURVIVED {mutant.sentence}" in earlier]
     names = {name_of(path, ROOT) for path in sources()} - {name_of(path, ROOT) for path in wanted}
     for line in sorted(equivalent - {listed for mutant in everything for listed in mutant.listed}):
         if line.split(" :: ")[0] not in names:

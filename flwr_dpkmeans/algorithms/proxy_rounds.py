@@ -171,8 +171,8 @@ def location_round(setting: Setting) -> PlannedSum:
         offset = numerics.shrunk_centre(released["row_sums"] * (clip / n), mean_noise * clip)
         square = float(released["row_squares"][0]) * clip**2 / n
         variance = numerics.axis_variance(square, square_noise * clip**2, offset, expected)
-        # Where nearly all rows are clipped, their lengths are alike and say nothing of the spread.
-        clipped = min(max((square / clip**2 - CLIPPED_SQUARE) / (1.0 - CLIPPED_SQUARE), 0.0), 1.0)
+        # Above 0 where nearly all rows are clipped: their lengths are alike and say nothing of the spread.
+        clipped = min((square / clip**2 - CLIPPED_SQUARE) / (1.0 - CLIPPED_SQUARE), 1.0)
         variance = max(variance, clipped * expected * LEAST_EXPECTED)
         spread, extent = as_length(math.sqrt(d * variance)), as_length(setting.farthest)
         return state.changed(**{CENTRE: truncate(middle + offset), SPREAD: spread, EXTENT: extent})
@@ -466,7 +466,7 @@ def _clustered(setting: Setting, state: State, proxies: Array, weights: Array) -
         if np.array_equal(kept, weights):
             break
         weights = kept
-        centers, extras = clustered(config, proxies, weights, seed_of(state), logarithmic=True)
+        centers, extras = clustered(config, proxies, weights, seed_of(state))
     if AXES in state.arrays:
         extras[PROJECTED_CENTERS] = centers
         centers = centers @ state[AXES].T + state[CENTRE]

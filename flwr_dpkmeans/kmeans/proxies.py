@@ -81,7 +81,7 @@ def shrunk_centre(noisy_mean: FloatArray, noise: float) -> FloatArray:
 
 def signal_share(square: float, noise: float) -> float:
     """Part of a mean square that `noise`, a standard deviation, does not explain; 0 if it explains all."""
-    signal = max(0.0, square - noise**2)
+    signal = square - noise**2
     return signal / (signal + noise**2) if signal > 0.0 else 0.0
 
 

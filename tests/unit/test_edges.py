@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import math
 import re
+from fractions import Fraction
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -43,7 +45,9 @@ BOX = ((-1.0, -1.0), (1.0, 1.0))
 
 def test_the_root_of_a_square_is_exact() -> None:
     assert [root_at_least(square) for square in (1, 4, 9, 2**40)] == [1.0, 2.0, 3.0, 2.0**20]
-    assert root_at_least(2) > 2**0.5 or root_at_least(2) ** 2 >= 2
+    for square in (2, 3, 5, 6, 7, 1000):
+        root = root_at_least(square)
+        assert Fraction(math.nextafter(root, 0.0)) ** 2 < square <= Fraction(root) ** 2
 
 
 def test_noise_is_drawn_around_zero() -> None:

@@ -15,7 +15,15 @@ from support.flat import flat_estimator
 
 from flwr_dpkmeans.algorithms import clusterings
 from flwr_dpkmeans.algorithms.kmeans_task import cluster_state
-from flwr_dpkmeans.algorithms.measure import CELL_COUNTS, CLIPPED_COST, ROWS_BEYOND, EvaluationResult, read_evaluation
+from flwr_dpkmeans.algorithms.measure import (
+    CELL_COUNTS,
+    CLIPPED_COST,
+    ROWS_BEYOND,
+    EvaluationResult,
+    Measured,
+    _Table,
+    read_evaluation,
+)
 from flwr_dpkmeans.errors import ConfigurationError, DataError, PlanError
 from flwr_dpkmeans.estimator import FederatedKMeans
 from flwr_dpkmeans.kmeans.lloyd import cost_per_point
@@ -174,6 +182,62 @@ def test_sampled_clients_add_their_own_noise_by_hand() -> None:
     assert result.cost.noise == pytest.approx(0.25 * math.sqrt(variance) / 1000.0)
     assert result.counts_noise == pytest.approx(math.sqrt(2.0 * cells**2 + 0.5 * 400.0))
     assert result.cells_noise == pytest.approx(math.sqrt(cells**2 + 0.5 * 400.0))
+
+
+TABLE = _Table(np.array([[30.0, 10.0], [20.0, 40.0]]), 3.0, Measured(100.0, 6.0), True, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "value", "variance"),
+    [
+        # Of the sum, of the divisor times the quotient, twice what they share, and of half of 100 units left out.
+        ((25.0, 4.0, 8.0), 0.25, 16.0 + 2.25 - 4.0 + 0.5 * 0.25 * 0.75 * 100.0),
+        ((25.0, 4.0), 0.25, 16.0 + 2.25 + 9.375),
+        # Beyond 0 and 1, where noise alone leads, units that are left out add nothing.
+        ((150.0, 4.0), 1.5, 16.0 + 81.0),
+        ((-10.0, 4.0), -0.1, 16.0 + 0.36),
+        # Less than no variance is none.
+        ((50.0, 0.0, 100.0), 0.5, 12.5),
+    ],
+)
+def test_a_quotients_noise_by_hand(arguments: tuple[float, ...], value: float, variance: float) -> None:
+    found = TABLE.per_unit(*arguments)
+    assert (found.value, found.noise) == pytest.approx((value, math.sqrt(variance) / 100.0))
+
+
+@pytest.mark.parametrize(("of_cells", "shared"), [(True, 2.0 * 0.7 * 18.0), (False, 0.0)])
+def test_a_share_of_the_tables_own_total_has_less_noise(of_cells: bool, shared: float) -> None:
+    """70 of 100 rows in two cells of the variance 9 each; 0.7 of the divisor's noise of 6."""
+    found = replace(TABLE, units_are_cells=of_cells).share([(0, 0), (1, 1)])
+    variance = 18.0 + 0.49 * 36.0 - shared + 0.5 * 0.7 * 0.3 * 100.0
+    assert (found.value, found.noise) == pytest.approx((0.7, math.sqrt(variance) / 100.0))
+
+
+def test_units_left_out_add_noise_to_the_largest_sum_and_none_below_zero() -> None:
+    assert TABLE.noise_of(3.0, np.array([5.0, 20.0])) == pytest.approx(math.sqrt(9.0 + 0.5 * 20.0))
+    assert TABLE.noise_of(3.0, np.array([-5.0, -20.0])) == 3.0
+
+
+@pytest.mark.parametrize(("share", "source"), [(0.3, "known"), (0.002, "released")])
+def test_a_private_count_with_more_noise_than_the_table_is_not_the_divisor(share: float, source: str) -> None:
+    plan = plan_of(n_examples=None, counted=1000, count_share=share, evaluation_share=0.3)
+    result = found(plan, 10.0, 0.0, [[400.0], [300.0], [300.0]])
+    (count,) = plan.preliminary[0].blocks
+    noise = {"known": count.noise_scale * plan.shares.excess, "released": math.sqrt(3.0) * result.cells_noise}
+    assert (result.n_units_source, result.n_units.noise) == (source, pytest.approx(min(noise.values())))
+    assert noise[source] == min(noise.values())
+
+
+@pytest.mark.parametrize(("unit", "averaged_over"), [("record", "rows"), ("client", "clients")])
+def test_the_sentence_says_over_what_is_averaged_and_how_many_rows_have_their_clusters_class(
+    unit: str, averaged_over: str
+) -> None:
+    result = found(
+        plan_of(unit=unit, n_classes=1, algorithm="sphere_packing"), 1.0, 0.0, [[2.0, 0.0], [1.0, 0.0], [1.0, 0.0]]
+    )
+    assert result.averaged_over == averaged_over
+    assert str(result).startswith(f"private evaluation: cost per {averaged_over[:-1]} {result.cost} (scaled units")
+    assert str(result).endswith(f", accuracy {result.accuracy}, purity {result.purity}")
 
 
 @pytest.mark.parametrize(
@@ -460,4 +524,4 @@ def test_the_sentence_has_the_units_of_the_data_where_all_columns_share_one() ->
     shared = found(plan_of(bounds=((0.0,), (4.0,)), n_examples=100), 40.0, 10.0, cells)
     assert f"(scaled units; {shared.cost_in_units} in squared units of the data), share clipped" in str(shared)
     unequal = found(plan_of(bounds=((0.0, 0.0), (4.0, 5.0)), n_examples=100), 40.0, 10.0, cells)
-    assert "(scaled units), share clipped" in str(unequal)
+    assert str(unequal).endswith(f"(scaled units), share clipped {unequal.clipped}")

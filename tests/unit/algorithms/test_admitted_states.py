@@ -10,6 +10,18 @@ import pytest
 
 from flwr_dpkmeans.algorithms.feddp_kmeans import PROJECTION, _fits
 from flwr_dpkmeans.algorithms.kmeans_task import PROJECTED_CENTERS, _count_block, has_exact_centroids
+from flwr_dpkmeans.algorithms.proxy_plan import AXES as PROXY_AXES
+from flwr_dpkmeans.algorithms.proxy_plan import (
+    CENTRE,
+    CLIP,
+    PROXIES,
+    PROXY_RADIUS,
+    RADIUS,
+    SPREAD,
+    ProxyOptions,
+    ProxyPlan,
+    Setting,
+)
 from flwr_dpkmeans.errors import ProtocolError
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.release import PrivacyUnit
@@ -56,6 +68,50 @@ def test_axes_may_be_longer_than_1_by_what_rounding_adds() -> None:
 def test_each_one_alone_is_refused(axes: np.ndarray[Any, Any], points: np.ndarray[Any, Any]) -> None:
     """A row's statistic stays inside of its bound only where none of them passes."""
     assert not fits(axes, points)
+
+
+LENGTHS = [(np.array([3.25]), True), (np.array([3.5]), False), (np.full(2, 0.5), False), (np.zeros(0), False)]
+
+
+@pytest.mark.parametrize(
+    ("name", "array", "admitted"),
+    [
+        # Points of the box, and centres, are at most 2.02 sqrt(3) = 3.499 away: a square of 12.24.
+        (CENTRE, np.array([2.0, 2.0, 2.0]), True),
+        (CENTRE, np.array([2.0, 2.0, 2.25]), False),
+        (CENTRE, np.zeros(2), False),
+        (CENTRE, np.full(3, 2.0**-17), False),
+        (PROXY_AXES, AXES, True),
+        (PROXY_AXES, AXES * (1.0 + 2.0**-6), False),
+        (PROXY_AXES, np.eye(3), False),
+        (PROXIES, np.full((4, 2), 2.25), True),
+        (PROXIES, np.full((4, 2), 2.5), False),
+        (PROXIES, np.zeros((3, 2)), False),
+        # One length for each proxy, not a vector.
+        (PROXY_RADIUS, np.full(4, 3.25), True),
+        (PROXY_RADIUS, np.array([0.5, 0.5, 0.5, 3.5]), False),
+        (PROXY_RADIUS, np.zeros(3), False),
+        (PROXY_RADIUS, np.zeros((4, 1)), False),
+        *((name, array, admitted) for name in (CLIP, SPREAD, RADIUS) for array, admitted in LENGTHS),
+        # From one to as many centres as there are clusters.
+        (PROJECTED_CENTERS, np.zeros((1, 2)), True),
+        (PROJECTED_CENTERS, np.full((2, 2), 2.25), True),
+        (PROJECTED_CENTERS, np.full((2, 2), 2.5), False),
+        (PROJECTED_CENTERS, np.zeros((0, 2)), False),
+        (PROJECTED_CENTERS, np.zeros((3, 2)), False),
+        (PROJECTED_CENTERS, np.zeros((2, 3)), False),
+    ],
+)
+def test_what_a_round_of_proxy_lloyd_reads_has_its_shape_and_range(
+    name: str, array: np.ndarray[Any, Any], admitted: bool
+) -> None:
+    """Two clusters in three columns, four proxies on two axes."""
+    public: Any = SimpleNamespace(n_features=3, config=SimpleNamespace(n_clusters=2))
+    setting = Setting(public, ProxyPlan(4, 1, 2, (0.5,), 0.35, cover_box=False), ProxyOptions())
+    state: Any = SimpleNamespace(arrays={name: array, "other": np.zeros((1, 2))})
+    assert setting.admitting([name])(state) is admitted
+    assert setting.admitting(["other", name])(state) is admitted
+    assert not setting.admitting([name, "absent"])(state)
 
 
 @pytest.mark.parametrize(

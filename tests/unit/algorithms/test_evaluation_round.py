@@ -68,6 +68,15 @@ def test_rows_beyond_the_clip_distance_count_as_if_they_were_there() -> None:
     assert cells.tolist() == [[3.0], [2.0]]
 
 
+@pytest.mark.parametrize(("evaluation", "steps"), [("private", 6.0), ("exact", 7.0)])
+def test_each_rows_part_is_rounded_toward_zero_unless_the_sum_is_exact(evaluation: str, steps: float) -> None:
+    """Of a clip distance of 1/2, three rows have 2.25 steps of the grid each, whose sum is 6.75."""
+    rows = np.full((3, 2), 0.0)
+    rows[:, 0] = 3.0 * 2.0**-10
+    cost, _, _ = last_round(evaluation=evaluation).arrays_of(rows, STATE)
+    assert cost.tolist() == [steps * 2.0**-16]
+
+
 def test_a_client_adds_means_over_its_rows() -> None:
     step = last_round(unit="client", n_classes=3, evaluation_radius=0.25)
     cost, beyond, cells = step.arrays_of(ROWS[:4], STATE, LABELS[:4])
@@ -94,6 +103,7 @@ def test_the_result_keeps_its_centroids_and_what_else_there_was() -> None:
     plan = plan_of()
     step = build_algorithm(plan).rounds[-1]
     assert (step.name, plan.rounds[-1].name, step.radius) == ("evaluation", "evaluation", 0.5)
+    assert step.in_blocks  # A table beyond memory has each block at a time.
     assert [block.shape for block in step.blocks] == [(1,), (1,), (2, 1)]
     from flwr_dpkmeans.privacy.release import as_released
 
@@ -125,10 +135,23 @@ def test_where_k_is_chosen_one_cell_is_the_box() -> None:
     assert clip_distance(config, 4) == 2.0
 
 
-def test_shares_of_the_noise_add_up() -> None:
-    blocks = evaluation_blocks(config_of(), 4.0)
-    assert math.fsum(block.noise_multiplier**-2 for block in blocks) == pytest.approx(1.0 / 16.0)
-    assert all(block.sensitivity.bound == 1.0 for block in blocks)
+@pytest.mark.parametrize("d", [1, 2, 7])
+def test_an_exact_evaluation_reaches_just_over_the_boxs_diagonal(d: int) -> None:
+    found = clip_distance(config_of(evaluation="exact", evaluation_radius=None), d)
+    assert 2.0 * math.sqrt(d) < found < 2.0 * math.sqrt(d) * (1.0 + 1e-9)
+
+
+@pytest.mark.parametrize(("unit", "theorem"), [("record", "S18: one row"), ("client", "S19: one client")])
+def test_shares_of_the_noise_add_up(unit: str, theorem: str) -> None:
+    blocks = evaluation_blocks(config_of(unit=unit), 4.0)
+    assert [block.noise_multiplier**-2 for block in blocks] == pytest.approx([0.45 / 16.0, 0.1 / 16.0, 0.45 / 16.0])
+    for block in blocks:
+        moved = block.sensitivity
+        assert (moved.bound, moved.norm.name, moved.unit.value, moved.nonnegative) == (1.0, "L2", unit, True)
+        assert moved.because.startswith(theorem)
+        assert block.entry_bound == 1.0
+    exact = evaluation_blocks(config_of(unit=unit, evaluation="exact"), 4.0)
+    assert [(block.noise.name, block.noise_multiplier) for block in exact] == [("NONE", 0.0)] * 3
 
 
 def test_a_servers_result_has_an_evaluation_of_the_plans_shape() -> None:

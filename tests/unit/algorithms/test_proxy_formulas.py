@@ -17,6 +17,7 @@ from flwr_dpkmeans.algorithms.proxy_plan import (
     EXTENT,
     PROXIES,
     PROXY_RADIUS,
+    ROUNDS,
     SPREAD,
     ProxyOptions,
     ProxyPlan,
@@ -27,6 +28,7 @@ from flwr_dpkmeans.algorithms.proxy_plan import (
     options_for,
 )
 from flwr_dpkmeans.algorithms.proxy_rounds import proxy_round
+from flwr_dpkmeans.errors import PlanError
 from flwr_dpkmeans.kmeans.lloyd import nearest_centroids
 from flwr_dpkmeans.kmeans.proxies import Ellipsoid, likely_weights
 from flwr_dpkmeans.options import parse_config
@@ -147,14 +149,18 @@ def test_a_proxy_with_a_wider_cell_moves_farther_by_its_own_radius() -> None:
 
 
 def test_proxies_beyond_all_that_was_heard_are_weighed_apart() -> None:
-    """Beside many rows two noisy counts are believed in part; a group of their own that is not heard weighs nothing."""
-    proxies = np.array([[0.0, 0.0], [0.25, 0.0], [0.75, 0.0], [-0.75, 0.0]])
+    """Beside many rows two noisy counts are believed in part; a group of their own that is not heard weighs nothing.
+
+    The second proxy is just as far as what was heard.
+    """
+    proxies = 0.25 + np.array([[0.0, 0.0], [0.25, 0.0], [0.75, 0.0], [-0.75, 0.0]])
     _, state, setting = quiet_pass(2, 1, proxies, n_passes=1)
+    state = state.changed(**{CENTRE: np.full(2, 0.25)})
     counts = np.array([6000.0, 4000.0, 150.0, -200.0])
     together = proxy_rounds._heard_weights(setting, state, counts, 100.0)
     assert together.tolist() == likely_weights(counts, 100.0, 10_000.0, least=2.0, heard=3.0).tolist()
     assert together.min() > 0.0
-    apart = proxy_rounds._heard_weights(setting, state.changed(**{EXTENT: np.array([0.5])}), counts, 100.0)
+    apart = proxy_rounds._heard_weights(setting, state.changed(**{EXTENT: np.array([0.25])}), counts, 100.0)
     near, far = (likely_weights(part, 100.0, 10_000.0, least=2.0, heard=3.0) for part in (counts[:2], counts[2:]))
     assert apart.tolist() == [*near, *far]
     assert far.tolist() == [0.0, 0.0]
@@ -242,7 +248,7 @@ def test_counts_are_trusted_as_far_as_noise_does_not_explain_them(
     assert far_less[:2].max() < 0.01 * each  # the slab's own part of a count that is below zero
 
 
-@pytest.mark.parametrize(("noise", "likely"), [(2400.0, True), (2600.0, False)])
+@pytest.mark.parametrize(("noise", "likely"), [(2400.0, True), (2500.0, True), (2600.0, False)])
 def test_posterior_means_weigh_where_an_average_proxy_is_told_from_none(
     noise: float, likely: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -361,11 +367,33 @@ def test_bounds_of_one_clients_means() -> None:
 
     Outer products have twice the former.
     """
-    bounds = client_bounds(parse_config(n_clusters=10, bounds=((-1,), (1,))))
-    assert (round(bounds["counts"], 3), round(bounds["residual_sums"], 3), bounds["row_squares"]) == (0.346, 0.141, 1.0)
-    assert bounds["unit_outer_product"] == pytest.approx(2.0 / math.sqrt(50.0))
+    config = parse_config(n_clusters=10, bounds=((-1,), (1,)))
+    steps, shares = (
+        dict.fromkeys(("proxy_sums", "residual_sums"), 0.02),
+        dict.fromkeys(("proxy_counts", "counts"), 0.12),
+    )
+    others = dict.fromkeys(("row_sums", "row_squares", "row_distances", "residual_squares"), 1.0)
+    squares = steps | shares | others | {"unit_outer_product": 4 * 0.02}
+    assert {name: bound**2 for name, bound in client_bounds(config).items()} == pytest.approx(squares, rel=1e-11)
     single = client_bounds(parse_config(n_clusters=10, bounds=((-1,), (1,)), unit="client", examples_per_client=1))
     assert set(single.values()) == {1.0}
+
+
+@pytest.mark.parametrize(("n_rows", "expected"), [(0, [0.0, 0.0]), (1, [0.5, 0.25]), (4, [0.125, 0.0625])])
+def test_a_client_sends_the_mean_over_its_rows(n_rows: int, expected: list[float]) -> None:
+    """Up to the bound, which is 1 for the location and 1 / sqrt(50) for residuals; at record level the sum itself."""
+    rows = np.array([0.5, 0.25]) * (n_rows > 0)
+    for unit, mean in (("client", expected), ("record", rows.tolist())):
+        public = public_of(2, 3, 2000, unit=unit)
+        setting = Setting(public, derive_plan(public, ProxyOptions()), ProxyOptions())
+        (sent,) = setting.sent([rows], n_rows, setting.parts("location", 1.0)[:1])
+        assert sent.tolist() == pytest.approx(mean, abs=1 / GRID)
+        (clipped,) = setting.sent([rows], n_rows, setting.parts("refinement", 1.0)[:1])
+        if unit == "client":
+            mean = (np.array(mean) / max(1.0, math.hypot(*mean) * math.sqrt(50.0))).tolist()
+            assert math.hypot(*clipped) <= 1.0 / math.sqrt(50.0)
+        assert clipped.tolist() == pytest.approx(mean, abs=2 / GRID)
+    assert setting.farthest == 2.0 * math.sqrt(2.0)
 
 
 def test_few_proxies_may_have_few_rows() -> None:
@@ -376,6 +404,39 @@ def test_few_proxies_may_have_few_rows() -> None:
     assert derive_plan(public_of(2, 10, math.floor(2.5 * 13 * s) - 1), ProxyOptions()).n_proxies == 0
     at = [derive_plan(public_of(2, 2, math.ceil(2.5 * n * s)), ProxyOptions()).n_proxies for n in (3, 4)]
     assert at == [0, 4]
+
+
+def test_a_choice_of_k_among_too_few_proxies_is_refused() -> None:
+    """At least 1.3 * 10 = 13; k - 1 would do for a k that is given."""
+    s = gaussian_noise_multiplier(2.0, 1e-6) / math.sqrt(0.35 * 0.6)
+    enough, few = (public_of(2, 10, math.ceil(2.5 * 13 * s) - less, choose_n_clusters=True) for less in (0, 2))
+    assert derive_plan(enough, ProxyOptions()).n_proxies == 13
+    with pytest.raises(
+        PlanError, match="more than 13 proxies to look for up to 10 clusters, but the budget allows 12:"
+    ):
+        derive_plan(few, ProxyOptions())
+
+
+@pytest.mark.parametrize(("max_iter", "expected"), [(None, 5), (1, 1), (7, 7), (0, 0)])
+def test_refinements_share_what_is_left(max_iter: int | None, expected: int) -> None:
+    plan = derive_plan(public_of(2, 3, 2000, max_iter=max_iter), ProxyOptions())
+    left = 1.0 - 0.05 - 0.01 - 0.05 - 0.35
+    assert plan.refinement_shares == pytest.approx((left / max(1, expected),) * expected)
+
+
+@pytest.mark.parametrize(("unit", "theorems"), [("record", "S"), ("client", "S15: one client's ")])
+def test_one_row_or_one_client_moves_a_sum_by_no_more_than_its_bound(unit: str, theorems: str) -> None:
+    """One row by 1, and outer products, which are rounded once, by less than two steps of the grid more."""
+    public = public_of(2, 3, 2000, unit=unit)
+    setting = Setting(public, derive_plan(public, ProxyOptions()), ProxyOptions())
+    for one in [one for kind in ROUNDS for one in setting.parts(kind, 0.5)]:
+        moved = one.sensitivity
+        least = client_bounds(public.config)[one.name] if unit == "client" else 1.0
+        rounds = unit == "record" and one.name == "unit_outer_product"
+        assert least + rounds / GRID <= moved.bound <= least + 2.0 * rounds / GRID
+        assert (one.entry_bound, moved.unit.value, moved.norm) == (moved.bound, unit, Norm.L2)
+        assert moved.because.startswith(theorems)
+        assert moved.nonnegative is (one.name not in ("row_sums", "unit_outer_product", "proxy_sums", "residual_sums"))
 
 
 @pytest.mark.parametrize(("most", "covers"), [(55, False), (56, True)])
@@ -416,6 +477,8 @@ def test_cells_are_as_large_as_what_the_first_proxies_are_spread_over(
     # Far away cells are wide: four fill the rest of the box.
     assert n_far == 0 or radii[n_proxies - n_far :].min() > 0.3
     assert found.extras[PROXIES].shape == (n_proxies, d)
+    # The ellipsoid's own box ends at sqrt(3) deviations of an axis, and the widest one beyond the walls.
+    assert bool(np.abs(found.extras[PROXIES]).max() > spread * math.sqrt(1.5)) is (cover and spread < 0.8)
 
 
 @pytest.mark.parametrize(

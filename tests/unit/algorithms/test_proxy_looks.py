@@ -154,6 +154,17 @@ def test_rows_beyond_the_clip_bound_that_are_heard_belong_to_the_spread(noise: f
     assert found[SPREAD].item() == pytest.approx(math.sqrt(0.1 * 0.25 + beyond), rel=0.01)
 
 
+@pytest.mark.parametrize(("part", "clipped"), [(0.5, False), (0.88, False), (0.92, True)])
+def test_from_nine_tenths_of_the_squared_bound_on_a_mean_square_says_only_that_rows_lie_beyond(
+    part: float, clipped: bool
+) -> None:
+    """All rows are in the bin of squares up to 1/2: it tells the spread alone, or what the bound cut off."""
+    state = first_state(**{CLIP: np.array([0.5]), SPREAD_ERROR: np.array([10.0])})
+    found = after(look(1.0), state, np.zeros(2), part * N, shares(4)).extras
+    square = 0.5 * math.sqrt(0.5) if clipped else part * 0.25 + 0.5 * math.sqrt(0.5) - 0.25
+    assert found[SPREAD].item() == pytest.approx(math.sqrt(square), rel=1e-3)
+
+
 def test_histograms_of_looks_from_one_place_are_averaged() -> None:
     """Twice 30 rows far away are heard at a noise of 15, once they are not; where the centre moves they are new."""
     far, near = 4, 20
@@ -176,6 +187,11 @@ def test_a_variance_is_at_least_a_part_of_what_is_not_known_of_it() -> None:
     own = 100.0 / N * clip**2 / 2
     trusted = math.sqrt(1.0 / (1.0 / own**2 + 1.0 / 0.15**2))
     assert found[SPREAD].item() == pytest.approx(math.sqrt(2 * 0.3 * trusted), abs=2 / GRID)
+
+
+def test_a_variance_is_at_most_that_of_rows_on_the_walls() -> None:
+    found = after(look(1.0), first_state(**{CLIP: np.array([2.0])}), np.zeros(2), 0.9 * N, shares(0)).extras
+    assert found[SPREAD].item() == pytest.approx(math.sqrt(2.0), abs=1 / GRID)
 
 
 def test_rounds_are_eleven_at_most_with_three_looks() -> None:
@@ -299,5 +315,8 @@ def test_the_first_proxies_lie_around_the_servers_points_too(given: bool, monkey
     found = proxy_rounds._first_proxies(setting, state, Ellipsoid(np.full(2, 2.0**-20), np.eye(2)))
     assert len(asked) == given
     proxies = found.extras[PROXIES]
+    if given:  # half a side of a cell along both axes together, in a cube of four spreads
+        side = 4.0 * 2.0**-9.5 * math.sqrt(2.0 / 3.0) / math.sqrt(len(proxies))
+        assert asked[0][2] == pytest.approx(0.5 * side / math.sqrt(2.0))
     near = np.abs(proxies - 0.75).max(axis=1) < 0.1
     assert bool(near.mean() > 0.02) is given

@@ -134,3 +134,44 @@ def test_columns_of_which_no_row_was_counted_are_unclear_and_have_a_box_all_the_
     assert unclear == (0, 1, 2, 3, 4, 5)
     assert np.isfinite(box).all()
     assert (np.array(box[0]) < np.array(box[1])).all()
+
+
+SIDES = [50.0, 1000.0, 0.5, 0.5, 0.5, 0.5]
+"""Halves of the columns' stated ranges: age, income, the ward's three, sick."""
+
+
+@pytest.mark.parametrize(
+    ("rows", "variances", "noise", "deviations", "unclear"),
+    [
+        # Of a category's three columns together 0.16 + 0.05 + 0.04; 1,024 rows.
+        (1024.0, [0.04, 2.0**-6, 0.16, 0.05, 0.04, 0.25], 0.0, [0.2, 0.125, 0.5, 0.5], ()),
+        # Two deviations of a variance's noise: 2 * 8 / 1024 = 0.125^2, which income just has, and is not told from.
+        (1024.0, [0.04, 2.0**-6, 0.16, 0.05, 0.04, 0.25], 8.0, [0.2, 0.125, 0.5, 0.5], (1,)),
+        # 1/64 of a half of the range at least; a variance below 0 takes nothing from the category's others.
+        (1024.0, [0.04, 1e-4, 0.16, -0.5, 0.0, 2.0**-12], 0.0, [0.2, 1 / 64, 0.4, 1 / 64], (1, 5)),
+        (1024.0, [0.25, 0.25, 0.003, 0.003, 0.003, 0.25], 8.0, [0.5, 0.5, 0.125, 0.5], (2, 3, 4)),
+        # Less than a row is one row.
+        (0.25, [1.0, 0.0, 0.0, 0.0, 0.0, 0.0], 0.125, [1.0, 0.5, 0.5, 0.5], (1, 2, 3, 4, 5)),
+    ],
+)
+def test_the_standard_box_by_hand(
+    rows: float, variances: list[float], noise: float, deviations: list[float], unclear: tuple[int, ...]
+) -> None:
+    """The column with the widest range in weighted deviations keeps it, and all others are widened to as many."""
+    # A variance below 0 is that of a mean which noise made too large.
+    released: Any = {
+        "group_counts": np.array([rows]),
+        "group_sums": max(1.0, rows) * np.sqrt(np.maximum([[-one for one in variances]], 0.0)),
+        "group_squares": max(1.0, rows) * (np.maximum([variances], 0.0) - 0.5),
+    }
+    (lower, upper), found = standard_box(planned(), released, noise)
+    assert found == unclear
+    columns = [0, 1, 2, 2, 2, 3]
+    lengths = [deviation / weight for deviation, weight in zip(deviations, [1.0, 2.0, 1.0, 0.5], strict=True)]
+    units = [lengths[column] * side for column, side in zip(columns, SIDES, strict=True)]
+    widest = max(side / unit for side, unit in zip(SIDES, units, strict=True))
+    assert [(high - low) / 2.0 for low, high in zip(lower, upper, strict=True)] == pytest.approx(
+        [widest * unit for unit in units]
+    )
+    middles = [(low + high) / 2.0 for low, high in zip(lower, upper, strict=True)]
+    assert middles == pytest.approx([50.0, 0.0, 0.5, 0.5, 0.5, 0.5])

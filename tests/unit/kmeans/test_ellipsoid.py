@@ -86,6 +86,15 @@ def test_an_off_diagonal_part_is_shrunk_by_half_the_width_of_the_noise() -> None
     assert found.axes == pytest.approx(np.array([[1.0, 1.0], [1.0, -1.0]]) / math.sqrt(2.0), abs=1 / GRID)
 
 
+def test_the_width_of_the_noise_grows_with_the_root_of_the_columns() -> None:
+    """All off-diagonal c, d = 8: eigenvalues 7 c and -c, the edge is twice the noise, and the trace is 8 times 0.2."""
+    c, s = 0.02, 0.03
+    found = ellipsoid_of(np.full((8, 8), c) + (0.2 - c) * np.eye(8), s, 0.2)
+    kept = math.sqrt((7.0 * c) ** 2 - (2.0 * s) ** 2)
+    expected = np.array([0.2 + kept, *np.full(7, 0.2)]) * 1.6 / (1.6 + kept)
+    assert found.variances == pytest.approx(expected, abs=1 / GRID)
+
+
 def test_the_diagonal_is_pulled_to_the_average_by_how_much_noise_explains() -> None:
     # Variance of (0.3, 0.1) is 0.01; noise 0.08 explains 0.0064 of it: factor 0.0036 / 0.01.
     found = ellipsoid_of(np.diag([0.3, 0.1]), 0.08, 0.2)
@@ -110,6 +119,16 @@ def test_a_constant_column_and_a_perfect_correlation_are_no_trouble(d: int) -> N
     assert found.variances[0] == found.variances.max()
     assert np.abs(found.axes[0, 0]) < 0.5
     assert found.axes.T @ found.axes == pytest.approx(np.eye(d), abs=1e-3)
+
+
+def test_an_axis_that_leans_by_less_than_half_a_step_has_positive_zeros() -> None:
+    """Next to an axis 2.7 average variances longer, one relative step leans it by 0.37: of either sign."""
+    for sign in (-1.0, 1.0):
+        matrix = np.diag([0.56, 0.02, 0.02])
+        matrix[0, 1] = matrix[1, 0] = sign * 0.2 / GRID
+        axes = ellipsoid_of(matrix, 0.0, 0.2).axes
+        assert (np.abs(axes).max(axis=0).tolist(), np.count_nonzero(axes)) == ([1.0] * 3, 3)
+        assert not np.signbit(axes).any()
 
 
 SIZES = [0.0, 1e-6, 1.0, 1e9]
@@ -180,8 +199,13 @@ def test_a_wide_table_gets_its_leading_axes_and_all_its_variance() -> None:
     assert found.variances[70:] == pytest.approx(np.full(70, 0.05), rel=0.1)
 
 
-@pytest.mark.parametrize(("leading", "lengths"), [([2.0], [2.0, 0.5]), ([1.5, 1.0], [1.5, 1.0])])
-def test_axes_without_a_vector_share_what_is_left_of_the_trace(leading: list[float], lengths: list[float]) -> None:
-    """The eigenvalues of two features whose variances exceed the average by 0.5 together: 2.5 in all."""
-    relative = np.array([[0.75, 0.1], [0.1, -0.25]])
-    assert module._all_lengths(np.array(leading), relative).tolist() == lengths
+@pytest.mark.parametrize(
+    ("leading", "d", "lengths"),
+    [([2.0], 2, [2.0, 0.5]), ([1.5, 1.0], 2, [1.5, 1.0]), ([2.0], 4, [2.0, 0.75, 0.75, 0.75])],
+)
+def test_axes_without_a_vector_share_what_is_left_of_the_trace(
+    leading: list[float], d: int, lengths: list[float]
+) -> None:
+    """Variances are 1 on average, and the eigenvalues' sum is d and the trace: 2.5 of two columns, 4.25 of four."""
+    relative = np.diag([0.75, -0.25, 0.0, -0.25][:d]) + 0.1 * (1.0 - np.eye(d))
+    assert module._all_lengths(np.array(leading), relative).tolist() == pytest.approx(lengths)

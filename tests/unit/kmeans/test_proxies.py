@@ -93,6 +93,28 @@ def test_the_first_proxy_follows_the_generator_and_the_next_are_far(monkeypatch:
         assert tessellation(samples, 2, generator(seed)).max() == 9.0
 
 
+def test_each_next_proxy_is_far_from_all_before_it() -> None:
+    """Three heaps that are nearly points: one proxy in each, whatever comes first."""
+    heaps = np.concatenate([place + np.array([[0.0], [1 / GRID]]) for place in (-9.0, 0.0, 8.0)])
+    for seed in range(10):
+        assert sorted(module._spread_out(heaps, 3, generator(seed)).round().ravel().tolist()) == [-9.0, 0.0, 8.0]
+
+
+def test_squared_distances_by_hand() -> None:
+    samples = np.array([[0.0, 0.0], [3.0, 4.0], [1.0, 0.0]])
+    assert module._squares_to(samples, np.array([0.0, 25.0, 1.0]), 1).tolist() == [25.0, 0.0, 20.0]
+
+
+def test_too_many_distances_are_not_measured_and_no_sample_is_taken_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Up to the limit one far sample is found at once; beyond it, chance decides."""
+    samples = np.array([0.0, 1.0, 2.0, 3.0, 4.0, 5000.0])[:, None]
+    for limit, always in ((12, True), (11, False)):
+        monkeypatch.setattr(module, "_MOST_DISTANCES", limit)
+        found = [tessellation(samples, 2, generator(seed)) for seed in range(20)]
+        assert all(one.max() == 5000.0 for one in found) is always
+        assert all(len(np.unique(one)) == 2 for one in found)
+
+
 @pytest.mark.parametrize("d", [1, 2, 8, 12])
 def test_another_order_of_summation_changes_no_bit(monkeypatch: pytest.MonkeyPatch, d: int) -> None:
     """All clients draw their own proxies, and must agree: sums are exact, so their order does not matter."""
@@ -138,13 +160,23 @@ def test_box_samples_have_the_covariance_of_the_ellipsoid() -> None:
     assert np.abs(along).max(axis=0) == pytest.approx(np.sqrt(3 * variances), rel=0.01)
 
 
+def test_a_box_sample_lies_along_the_axes_by_what_was_drawn() -> None:
+    """Half of the way to walls that are sqrt(3) deviations away: 0.3 and 0.15 along (0.6, 0.8) and (0.8, -0.6)."""
+    drawn: Any = SimpleNamespace(uniform=lambda low, high, shape: np.full(shape, low + 0.75 * (high - low)))
+    axes, variances = np.array([[0.6, 0.8], [0.8, -0.6]]), np.array([0.6, 0.3]) ** 2 / 3.0
+    found = box_samples(np.array([0.125, -0.25]), variances, axes, 5, drawn, cover=None)
+    expected = [0.125 + 0.3 * 0.6 + 0.15 * 0.8, -0.25 + 0.3 * 0.8 - 0.15 * 0.6]
+    assert found == pytest.approx(np.tile(expected, (2000, 1)), abs=2 / GRID)
+
+
+@pytest.mark.parametrize("corner", [0.9, -0.9])
 @pytest.mark.parametrize("cover", [None, 2.0])
-def test_box_samples_stay_in_the_box_and_cover_it_if_asked(cover: float | None) -> None:
-    found = box_samples(np.array([0.9, 0.9]), np.array([0.01, 0.01]), np.eye(2), 16, generator(), cover=cover)
+def test_box_samples_stay_in_the_box_and_cover_it_if_asked(cover: float | None, corner: float) -> None:
+    found = box_samples(np.full(2, corner), np.array([0.01, 0.01]), np.eye(2), 16, generator(), cover=cover)
     assert found.shape == (2000, 2)
-    assert np.abs(found).max() <= 1.0
-    assert bool((found < 0.0).any(axis=1).mean() > 0.2) is (cover is not None)
-    assert int((np.abs(found - 0.9).max(axis=1) < 0.18).sum()) >= 1400
+    assert np.abs(found).max() == 1.0
+    assert bool((found * corner < 0.0).any(axis=1).mean() > 0.2) is (cover is not None)
+    assert int((np.abs(found - corner).max(axis=1) < 0.18).sum()) >= 1400
 
 
 def test_where_proxies_are_few_for_the_box_its_samples_leave_the_ellipsoid_in_some_columns() -> None:
@@ -186,6 +218,28 @@ def test_new_samples_lie_around_the_heavy_proxies() -> None:
     near = (np.abs(found[:, None] - old[None]).max(axis=2) < 1.0).mean(axis=0)
     assert near == pytest.approx(np.array([0.75, 0.25, 0.0]), abs=0.05)
     assert (found[found[:, 0] > 2.5] - old[1]).std(axis=0) == pytest.approx(np.full(2, 0.1), rel=0.1)
+
+
+def test_a_sample_is_a_step_of_its_parents_width_away() -> None:
+    steps = np.array([[1.0, 0.0], [-1.0, 2.0], [0.5, 0.5]])
+    drawn: Any = SimpleNamespace(choice=lambda n, size, p: np.array([0, 1, 1]), standard_normal=lambda shape: steps)
+    found = samples_around(np.array([[0.0, 1.0], [5.0, 0.0]]), [1.0, 3.0], np.array([0.5, 0.25]), drawn)
+    assert found.tolist() == [[0.5, 1.0], [4.75, 0.5], [5.125, 0.125]]
+
+
+def test_ten_samples_for_each_proxy_as_memory_allows() -> None:
+    """2^24 numbers: of 2,000 proxies all are drawn in one column, and 8 for each in 1,000; at least one for each."""
+    asked: list[int] = []
+    drawn: Any = SimpleNamespace(
+        choice=lambda n, size, p: asked.append(size) or np.zeros(0, int), standard_normal=np.ones
+    )
+    for n, width in ((2000, 1), (2000, 1000), (1, 1)):
+        samples_around(np.zeros((n, width)), np.ones(n), 0.1, drawn)
+    assert asked == [20_000, 16_777, 10]
+
+
+def test_weights_below_one_are_weights_as_well() -> None:
+    assert not samples_around(np.array([[0.0], [5.0]]), [0.25, 0.0], 0.0, generator()).any()
 
 
 def test_without_weights_new_samples_lie_around_all_proxies() -> None:
@@ -279,6 +333,19 @@ def test_without_noise_weights_are_the_counts() -> None:
     assert likely_weights(counts, 1e-6, 1003.0, least=2.0, heard=3.0) == pytest.approx(counts, abs=1e-4)
 
 
+def test_counts_that_are_just_heard_together_are_doubted() -> None:
+    """One count of 1.2 deviations."""
+    weights = [likely_weights(np.array([12.0]), 10.0, 1000.0, least=2.0, heard=heard).item() for heard in (1.2, 1.19)]
+    assert weights[0] == 0.0 < 1.0 < weights[1] < 10.0
+
+
+@pytest.mark.parametrize(("n", "octaves"), [(50.0, 2.5), (35.0, 2.0), (3.0, 2.0)])
+def test_few_rows_are_spread_over_at_least_one_octave_of_counts(n: float, octaves: float) -> None:
+    """The chance of a count from 20 to `n`, or to 40: from least to most it is the same on a logarithmic scale."""
+    found = likely_weights(np.array([38.0, 3.0]), 10.0, n, least=2.0, heard=0.0)
+    assert found == pytest.approx(naive_weights([38.0, 3.0], 10.0, 20.0 * octaves, 2.0, 0.0), rel=0.01)
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_counts_of_noise_alone_weigh_next_to_nothing(seed: int) -> None:
     counts = generator(seed).normal(0.0, 10.0, 1000)
@@ -288,8 +355,8 @@ def test_counts_of_noise_alone_weigh_next_to_nothing(seed: int) -> None:
 
 
 def test_a_cluster_of_a_single_row_is_dropped_however_sure_it_is() -> None:
-    weights, labels = np.array([500.0, 1.9, 1.0, 1.01]), np.array([0, 1, 2, 2], dtype=np.int32)
-    assert without_lone_rows(weights, labels).tolist() == [500.0, 0.0, 1.0, 1.01]
+    weights, labels = np.array([500.0, 1.9, 1.0, 1.0]), np.array([0, 1, 2, 2], dtype=np.int32)
+    assert without_lone_rows(weights, labels).tolist() == [500.0, 0.0, 1.0, 1.0]
 
 
 # -- distances ----------------------------------------------------------------------------------------------------
@@ -335,6 +402,9 @@ def test_edges_and_what_lies_on_and_beyond_them() -> None:
         ([1.6, 1.6, 1.6, 1.6, 9.0], 0),
         # A window never reaches into what was heard before.
         ([0.0, 0.0, 0.0, 2.9, 9.0], 4),
+        # The first is heard by itself, or not.
+        ([3.5, 0.0, 0.0, 0.0, 9.0], 0),
+        ([2.5, 0.0, 0.0, 0.0, 9.0], 4),
         ([0.0] * 5, 0),
         ([-9.0] * 5, 0),
     ],
@@ -385,6 +455,17 @@ def test_far_samples_fill_the_box_in_octaves_around_the_centre() -> None:
 def test_far_samples_lie_anywhere_where_the_smallest_cube_leaves_nothing_out() -> None:
     found = far_samples(np.zeros(2), 1.0, 100, generator())
     assert (len(found), np.abs(found).max() <= 1.0) == (2000, True)
+
+
+def test_samples_inside_of_the_smallest_cube_are_left_out_as_long_as_each_proxy_has_one_outside() -> None:
+    """As many samples are drawn for up to 200 proxies: a few of 2,000 lie outside of a cube of 0.98."""
+    centre = np.zeros(2)
+    outside = far_samples(centre, 0.98, 1, generator())
+    n = len(outside)
+    assert 2 < n < 200
+    assert np.abs(outside).max(axis=1).min() > 0.98
+    assert np.array_equal(far_samples(centre, 0.98, n, generator()), outside)
+    assert len(far_samples(centre, 0.98, n + 1, generator())) == 2000
 
 
 def test_cubes_are_cut_to_the_box_on_all_sides() -> None:

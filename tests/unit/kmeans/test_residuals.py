@@ -49,6 +49,11 @@ def test_residuals_within_the_radius_are_parts_of_it_and_longer_ones_have_length
     assert (np.abs(found) <= np.array([[0.5, 0.0], [0.0, 1.0], [0.6, 0.8], [0.6, 0.8], [0.0, 0.0]])).all()
 
 
+def test_what_is_rounded_to_zero_is_a_positive_zero() -> None:
+    found = unit_residuals(np.array([[-STEP / 4, 0.0, -0.0]]), 1.0)
+    assert (found.tolist(), np.signbit(found).any()) == ([[0.0] * 3], False)
+
+
 RADII = [-1.0, 0.0, -0.0, 1e-300, 2.0**-17, 2.0**-16, 0.3, 1.0, 1e9, 1e300, math.inf, math.nan]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -44,11 +45,15 @@ def test_no_released_count_breaks_anything(noise: float) -> None:
     assert (np.diff(found) >= 0.0).all()
 
 
-def test_counts_are_pulled_together_by_hand() -> None:
-    """Five counts around 20, squares 100 + 25 + 0 + 25 + 100 = 250; noise 5 explains (5 - 3) * 25 / 250 = 0.2."""
-    counts, left = pulled_together(np.array([10.0, 15.0, 20.0, 25.0, 30.0]), 5.0)
-    assert counts == pytest.approx(np.array([12.0, 16.0, 20.0, 24.0, 28.0]))
-    assert left == pytest.approx(5.0 * math.sqrt(0.8 + 0.2 / 5))
+@pytest.mark.parametrize("size", [1.0, 2.0**-10])
+def test_counts_are_pulled_together_by_hand(size: float) -> None:
+    """Five counts around 20, squares 100 + 25 + 0 + 25 + 100 = 250; noise 5 explains (5 - 3) * 25 / 250 = 0.2.
+
+    Shares of a client's rows are smaller by far, and so is their scatter.
+    """
+    counts, left = pulled_together(size * np.array([10.0, 15.0, 20.0, 25.0, 30.0]), 5.0 * size)
+    assert counts == pytest.approx(size * np.array([12.0, 16.0, 20.0, 24.0, 28.0]))
+    assert left == pytest.approx(5.0 * size * math.sqrt(0.8 + 0.2 / 5))
 
 
 def test_where_noise_explains_all_counts_are_their_mean() -> None:
@@ -136,6 +141,28 @@ def test_weights_over_taus_by_hand() -> None:
     options = {"counts_noise": 1e-6, "axis_variance": 1.0, "radius": 100.0}
     found = shrunk_steps(np.array([[total]]), [n], sums_noise=s, least_tau=2.0, **options)
     assert found[0, 0] == pytest.approx(total * gain, rel=1e-9)
+
+
+def naive_steps(sums: list[list[float]], counts: list[float], noise: float, v: float, least: float) -> Any:
+    """Every tau's posterior mean of each centroid's step, averaged by tau and the densities of all entries."""
+    taus = [2.0**power for power in range(-20, 3) if 2.0**power >= least]
+    weights, means = [], []
+    for tau in taus:
+        deviations = [math.sqrt(n**2 * tau * v + noise**2) for n in counts]
+        parts = [stats.norm.logpdf(x, 0.0, s) for row, s in zip(sums, deviations, strict=True) for x in row]
+        weights.append(math.log(tau) + math.fsum(parts))
+        gains = [tau * v * n / s**2 for n, s in zip(counts, deviations, strict=True)]
+        means.append([[gain * x for x in row] for gain, row in zip(gains, sums, strict=True)])
+    return np.average(means, axis=0, weights=np.exp(np.array(weights) - max(weights)))
+
+
+@pytest.mark.parametrize("least", [2.0**-20, 2.0**-20 * 1.01, 0.25, 4.0])
+def test_steps_of_several_clusters_in_other_dimensions_are_averages_over_all_taus(least: float) -> None:
+    sums, counts, noise, v = [[40.0, -3.0], [2.0, 1.0], [-25.0, 60.0]], [90.0, 200.0, 50.0], 12.0, 0.3
+    found = shrunk_steps(
+        np.array(sums), counts, sums_noise=noise, counts_noise=1e-6, axis_variance=v, least_tau=least, radius=100.0
+    )
+    assert found == pytest.approx(naive_steps(sums, counts, noise, v, least), rel=1e-9)
 
 
 def test_early_rounds_shrink_less() -> None:

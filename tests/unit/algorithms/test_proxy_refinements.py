@@ -1,0 +1,372 @@
+"""ProxyLloyd's location beside server points, its life in a subspace and its refinements, by hand."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from test_proxy_formulas import SERVER, public_of
+
+from flwr_dpkmeans.algorithms import proxy_rounds
+from flwr_dpkmeans.algorithms.kmeans_task import PROJECTED_CENTERS, SERVER_POINTS, cluster_state
+from flwr_dpkmeans.algorithms.noise_budget import PlannedSum
+from flwr_dpkmeans.algorithms.proxy_plan import (
+    AXES,
+    CENTRE,
+    CLIP,
+    DISTANCES,
+    EXTENT,
+    PROXIES,
+    PROXY_RADIUS,
+    RADIUS,
+    SPREAD,
+    SPREAD_ERROR,
+    SUBSPACE_SPREAD,
+    ProxyOptions,
+    ProxyPlan,
+    Setting,
+)
+from flwr_dpkmeans.algorithms.proxy_rounds import covariance_round, location_round, proxy_round, refinement_round
+from flwr_dpkmeans.kmeans.proxies import Ellipsoid, likely_weights
+from flwr_dpkmeans.kmeans.residuals import pulled_together, shrunk_steps
+from flwr_dpkmeans.privacy.release import Block, NoiseShape, Norm, PrivacyUnit, Sensitivity, as_released
+from flwr_dpkmeans.sums.round import PrivateSum, State
+
+Floats = NDArray[np.float64]
+GRID = 2.0**16
+N = 10_000
+
+
+def setting_of(
+    d: int,
+    k: int,
+    n_components: int | None = None,
+    *,
+    n_proxies: int = 3,
+    n_passes: int = 1,
+    n: int = N,
+    **options: Any,
+) -> Setting:
+    plan = ProxyPlan(n_proxies, n_passes, n_components, (0.3, 0.2, 0.1), 0.35, cover_box=False, widening=1.5)
+    server = options.pop("server", None)
+    return Setting(public_of(d, k, n, server=server), plan, ProxyOptions(**options))
+
+
+def with_noise(planned: PlannedSum, *noises: float) -> PrivateSum:
+    """A round whose arrays have these deviations; the last one holds for all that follow."""
+    parts, step = planned
+    moved = Sensitivity(Norm.L2, 1.0, PrivacyUnit.RECORD)
+    pairs = zip(parts, (*noises, *[noises[-1]] * len(parts)), strict=False)
+    return replace(
+        step, blocks=tuple(Block(one.name, one.shape, moved, NoiseShape.GAUSSIAN, noise, 1.0) for one, noise in pairs)
+    )
+
+
+def after(step: PrivateSum, state: State, *arrays: Any) -> State:
+    values = np.concatenate([np.ravel(array) for array in arrays])
+    return step.advance(state, as_released(np.rint(values * GRID).astype(np.int64).view(np.uint64), step.blocks, 16))
+
+
+def state_of(d: int, centroids: Any = None, **extras: Any) -> State:
+    centroids = np.zeros((2, d)) if centroids is None else np.array(centroids)
+    given = {"seed": np.array([5.0]), CENTRE: np.zeros(d), SPREAD: np.array([0.5]), EXTENT: np.array([4.0])}
+    arrays = {name: np.array(value, dtype=np.float64) for name, value in extras.items()}
+    return cluster_state(centroids, np.zeros(len(centroids)), (), given | arrays)
+
+
+# -- location ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("radius", [0.5, 3.0])
+@pytest.mark.parametrize("square", [0.3, 0.85, 0.9, 1.2])
+def test_beside_server_points_rows_are_seen_from_their_mean_at_their_radius(radius: float, square: float) -> None:
+    """At most the box's diagonal, 2 sqrt(2). From 0.8 squared bounds on the spread is a quarter of theirs at least."""
+    server = replace(SERVER, centre=(0.25, -0.5), data_radius=radius)
+    step = with_noise(location_round(setting_of(2, 3, server=server)), 40.0, 900.0)
+    clip = min(radius, 2.0 * math.sqrt(2.0))
+    sums, squares = step.statistic(np.array([[0.25, -0.25], [0.5, -0.5], [0.25, -0.5]]), state_of(2))
+    assert sums == pytest.approx(np.array([0.25, 0.25]) / clip, abs=4 / GRID)
+    assert squares == pytest.approx(np.array([0.125]) / clip**2, abs=4 / GRID)
+    mean, expected = np.array([0.02, 0.01]), clip**2 / 2
+    found = after(step, state_of(2), mean * N, square * N).extras
+    offset = mean * clip * (1.0 - 0.004**2 / np.square(mean).mean())
+    assert found[CENTRE] == pytest.approx(np.array([0.25, -0.5]) + offset, abs=2 / GRID)
+    measured, own, prior = (square * clip**2 - offset @ offset) / 2, 0.09 * clip**2 / 2, 0.75 * expected
+    variance = min((measured * prior**2 + expected * own**2) / (prior**2 + own**2), 1.0)
+    clipped = min(max((square - 0.8) / 0.2, 0.0), 1.0)
+    assert found[SPREAD].item() == pytest.approx(math.sqrt(2 * max(variance, clipped * expected / 4)), abs=4 / GRID)
+    assert found[EXTENT].item() == pytest.approx(2.0 * math.sqrt(2.0), abs=1 / GRID)
+
+
+# -- covariance and the subspace --------------------------------------------------------------------------------------
+
+
+def test_a_covariance_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Outer products are of residuals in 1.2 spreads; noise and matrix are means, in the units of the box."""
+    asked: list[Any] = []
+
+    def ellipsoid(matrix: Floats, noise: float, variance: float) -> Ellipsoid:
+        asked.append((matrix, noise, variance))
+        return Ellipsoid(np.full(2, 2.0**-6), np.eye(2))
+
+    monkeypatch.setattr(proxy_rounds.numerics, "ellipsoid_of", ellipsoid)
+    step = with_noise(covariance_round(setting_of(2, 2)), 50.0)
+    state = state_of(2, **{CENTRE: [0.25, 0.5], SPREAD: [0.625]})
+    clip = 1.2 * 0.625
+    (sent,) = step.statistic(np.array([[0.25 + 0.6 * clip, 0.5], [0.25, 0.5 - 2.0 * clip]]), state)
+    assert sorted(sent.tolist()) == pytest.approx([0.0, 0.36, 1.0], abs=4 / GRID)
+    found = after(step, state, np.array([0.5, 0.0, 0.25]) * N)
+    ((matrix, noise, variance),) = asked
+    assert np.diag(matrix) == pytest.approx(np.array([0.5, 0.25]) * clip**2)
+    assert (noise, variance) == pytest.approx((50.0 / N * clip**2, 0.625**2 / 2), rel=1e-6)
+    assert found.extras[SPREAD].item() == pytest.approx(math.sqrt(2.0**-5), abs=1 / GRID)
+    assert found.extras[PROXIES].shape == (3, 2)
+
+
+TURN = np.rint(np.array([[0.6, 0.8, 0.0], [0.8, -0.6, 0.0], [0.0, 0.0, 1.0]]) * GRID) / GRID
+
+
+def test_rows_are_projected_around_the_centre() -> None:
+    points, state = np.array([[0.5, 0.25, 1.0], [0.0, 0.5, -1.0]]), state_of(3, **{CENTRE: [0.25, -0.5, 0.5]})
+    assert proxy_rounds.in_proxy_space(points, state).tolist() == points.tolist()
+    found = proxy_rounds.in_proxy_space(points, state.changed(**{AXES: TURN[:, :2]}))
+    assert found == pytest.approx((points - [0.25, -0.5, 0.5]) @ [[0.6, 0.8], [0.8, -0.6], [0.0, 0.0]], abs=3 / GRID)
+    assert (found * GRID == np.rint(found * GRID)).all()
+
+
+def test_points_are_cut_to_the_box_or_to_the_ball_that_holds_it_from_a_centre_in_it() -> None:
+    """In four columns the ball has the radius 4."""
+    points = np.array([[5.0, 0.0], [3.0, -4.0], [3.0, 2.5]])
+    assert proxy_rounds._inside(points, state_of(2)).tolist() == [[1.0, 0.0], [1.0, -1.0], [1.0, 1.0]]
+    found = proxy_rounds._inside(points, state_of(4, **{AXES: np.eye(4)[:, :2]}))
+    assert found == pytest.approx(np.array([[4.0, 0.0], [2.4, -3.2], [3.0, 2.5]]), abs=2 / GRID)
+
+
+def test_first_proxies_of_a_subspace_lie_on_its_axes() -> None:
+    """Their cells are as wide as what the leading axes' spread, sqrt(0.04 + 0.01), is over 16^(1/2)."""
+    setting = setting_of(3, 2, 2, n_proxies=16)
+    ellipsoid = Ellipsoid(np.array([0.04, 0.01, 0.0025]), TURN)
+    found = proxy_rounds._first_proxies(setting, state_of(3), ellipsoid).extras
+    assert found[AXES].tolist() == TURN[:, :2].tolist()
+    assert found[SUBSPACE_SPREAD].item() == pytest.approx(math.sqrt(0.05), abs=1 / GRID)
+    assert found[PROXY_RADIUS] == pytest.approx(np.full(16, 1.2 * math.sqrt(0.05) / 4.0), abs=2 / GRID)
+    assert found[PROXIES].std(axis=0) == pytest.approx(np.array([0.2, 0.1]), rel=0.3)
+
+
+def test_a_pass_in_a_subspace_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Steps have the variance of the subspace along an axis; all proxies are weighed together, however far."""
+    clustered: list[Any] = []
+    monkeypatch.setattr(proxy_rounds, "_clustered", lambda setting, state, *found: clustered.append(found) or state)
+    step = with_noise(proxy_round(setting_of(3, 2, 2), 1), 30.0, 25.0)
+    assert step.reads == (CENTRE, AXES, PROXIES, PROXY_RADIUS)
+    proxies = np.array([[-0.5, 0.0], [0.25, 0.25], [2.0, 0.0]])
+    extras = {AXES: TURN[:, :2], PROXIES: proxies, PROXY_RADIUS: [0.25, 0.5, 0.25], SUBSPACE_SPREAD: [0.75]}
+    state = state_of(3, **{CENTRE: [0.25, -0.5, 0.5], EXTENT: [0.5]} | extras)
+    rows = [0.25, -0.5, 0.5] + np.array([[-0.5, 0.125], [0.25, 0.125]]) @ TURN[:, :2].T
+    sums, counts = step.statistic(rows, state)
+    assert sums == pytest.approx(np.array([[0.0, 0.5], [0.0, -0.25], [0.0, 0.0]]), abs=1e-3)
+    assert counts.tolist() == [1.0, 1.0, 0.0]
+    sums, counts = np.array([[300.0, -100.0], [50.0, 60.0], [0.0, 10.0]]), np.array([2000.0, 900.0, 60.0])
+    after(step, state, sums, counts)
+    ((moved, weights),) = clustered
+    options = {"sums_noise": 30.0 * 0.25, "counts_noise": 25.0, "axis_variance": 0.75**2 / 2, "least_tau": 0.25}
+    # In units of the smallest radius: each goes as far as its own is longer.
+    steps = shrunk_steps(sums * 0.25, counts, radius=0.25, **options)
+    assert moved == pytest.approx(proxies + steps * [[1.0], [2.0], [1.0]], abs=2 / GRID)
+    assert weights.tolist() == likely_weights(counts, 25.0, N, least=2.0, heard=3.0).tolist()
+    # In the whole space they are those of the box.
+    clustered.clear()
+    step = with_noise(proxy_round(setting_of(2, 2), 1), 30.0, 25.0)
+    assert step.reads == (PROXIES, PROXY_RADIUS)
+    after(step, state_of(2, **{PROXIES: proxies, PROXY_RADIUS: [0.25] * 3, SPREAD: [0.125]}), sums, counts)
+    expected = proxies + shrunk_steps(sums * 0.25, counts, radius=0.25, **options | {"axis_variance": 0.125**2 / 2})
+    assert clustered[0][0] == pytest.approx(np.clip(expected, -1.0, 1.0), abs=2 / GRID)
+
+
+def test_each_draw_of_public_randomness_has_a_place_of_its_own() -> None:
+    places: list[tuple[int, ...]] = []
+
+    class Watched(Setting):
+        def generator(self, state: State, *place: int) -> np.random.Generator:
+            places.append(place)
+            return super().generator(state, *place)
+
+    plain = setting_of(2, 2, n_passes=3)
+    setting = Watched(plain.public, plain.plan, plain.options)
+    found = Ellipsoid(np.full(2, 0.04), np.eye(2))
+    first = proxy_rounds._first_proxies(setting, state_of(2), found)
+    other = proxy_rounds._first_proxies(setting, state_of(2, seed=[6.0]), found)
+    assert not np.array_equal(first.extras[PROXIES], other.extras[PROXIES])
+    for index in (1, 2):
+        after(with_noise(proxy_round(setting, index), 1.0), first, np.zeros((3, 2)), np.full(3, 3000.0))
+    proxy_rounds._without_proxies(setting, state_of(2), found)
+    assert places == [(0,), (0,), (1,), (2,), (0,)]
+
+
+def test_a_proxy_that_moves_into_anothers_cell_keeps_its_own_radius(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first one moves 0.9 radii to the right, where the second one was."""
+    asked: list[Floats] = []
+
+    def around(moved: Floats, weights: Floats, widths: Floats, generator: np.random.Generator) -> Floats:
+        del weights, generator
+        asked.append(widths)
+        return np.concatenate([moved, moved])
+
+    monkeypatch.setattr(proxy_rounds.numerics, "samples_around", around)
+    step = with_noise(proxy_round(setting_of(2, 2, n_proxies=2, n_passes=2), 1), 2.0 / GRID)
+    state = state_of(2, **{PROXIES: [[-0.25, 0.0], [0.25, 0.0]], PROXY_RADIUS: [0.5, 0.125]})
+    found = after(step, state, [[900.0, 0.0], [0.0, 0.9 * 1000.0]], [1000.0, 1000.0]).extras
+    assert asked[0] == pytest.approx(0.75 * np.array([0.5, 0.125]) / math.sqrt(2.0))
+    assert np.array(sorted(found[PROXIES].tolist())) == pytest.approx(np.array([[0.2, 0.0], [0.25, 0.1125]]), abs=1e-3)
+    assert sorted(found[PROXY_RADIUS].tolist()) == pytest.approx([0.1, 0.4], abs=2 / GRID)
+
+
+def test_weights_without_posterior_means_are_counts_above_zero() -> None:
+    counts = np.array([0.5, -3.0, 20.0])
+    assert proxy_rounds._likely_weights(setting_of(2, 2, weighs_likely=False), counts, 1.0).tolist() == [0.5, 0.0, 20.0]
+
+
+def test_centres_of_a_subspace_are_carried_back_and_kept_for_the_first_refinement() -> None:
+    proxies = np.array([[-0.5, 0.25], [0.5, 0.0], [0.5, 0.0]])
+    state = state_of(3, **{AXES: TURN[:, :2], CENTRE: [0.25, -0.25, 0.5], SUBSPACE_SPREAD: [0.5]})
+    found = proxy_rounds._clustered(setting_of(3, 2, 2), state, proxies, np.array([5000.0, 3000.0, 2000.0]))
+    centers = found.extras[PROJECTED_CENTERS]
+    assert sorted(centers.tolist()) == [[-0.5, 0.25], [0.5, 0.0]]
+    expected = [0.25, -0.25, 0.5] + centers @ np.array([[0.6, 0.8, 0.0], [0.8, -0.6, 0.0]])
+    assert found.centroids == pytest.approx(expected, abs=2 / GRID)
+
+
+def test_a_choice_of_k_sees_small_clusters_in_large_ones() -> None:
+    """Two pairs far apart, of two heaps each: the logarithm of the cost falls until there are four."""
+    heaps = np.array([-0.75, -0.625, 0.625, 0.75])[:, None]
+    proxies = np.concatenate([heaps, heaps + 4 / GRID, heaps - 4 / GRID])
+    plain = setting_of(1, 6)
+    setting = Setting(public_of(1, 6, N, choose_n_clusters=True), plain.plan, plain.options)
+    found = proxy_rounds._clustered(setting, state_of(1), proxies, np.full(12, 800.0))
+    assert np.sort(found.centroids, axis=0) == pytest.approx(heaps, abs=1 / GRID)
+    assert found.extras["cost_curve"].shape == (6,)
+
+
+@pytest.mark.parametrize(("n", "doubts"), [(15, False), (16, True)])
+def test_clusters_of_one_row_are_looked_for_where_an_average_one_has_eight(
+    n: int, doubts: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At most three times, as each new clustering may have such ones again."""
+    asked: list[Floats] = []
+
+    def without(weights: Floats, labels: Any) -> Floats:
+        assert len(labels) == 4
+        asked.append(weights)
+        return np.where(np.arange(4) == len(asked) - 1, 0.0, weights)
+
+    monkeypatch.setattr(proxy_rounds.numerics, "without_lone_rows", without)
+    proxies, weights = np.array([[-0.75], [-0.25], [0.25], [0.75]]), np.array([4.0, 3.0, 5.0, 4.0])
+    found = proxy_rounds._clustered(setting_of(1, 2, n=n), state_of(1), proxies, weights)
+    assert len(asked) == 3 * doubts
+    # The last weight is alone then, and beside it k-means has whatever weighs next to nothing.
+    assert not doubts or 0.75 in found.centroids
+    asked.clear()
+    monkeypatch.setattr(proxy_rounds.numerics, "without_lone_rows", lambda weights, _: asked.append(weights) or weights)
+    proxy_rounds._clustered(setting_of(1, 2, n=n), state_of(1), proxies, weights)
+    assert len(asked) == doubts
+
+
+def test_centroids_start_with_a_radius_and_nothing_that_proxies_alone_needed() -> None:
+    """0.8 sides of a cell, 0.5 / 4^(1/2), widened by one half."""
+    gone = (PROXIES, PROXY_RADIUS, SERVER_POINTS, CLIP, EXTENT, SPREAD_ERROR, DISTANCES)
+    state = state_of(2, **{name: np.zeros((1, 2)) for name in gone}, other=[1.0])
+    centers = np.array([[0.5, 0.25], [0.0, 0.0], [-0.5, 0.3], [1.0, 1.0]])
+    found = proxy_rounds._started(setting_of(2, 4), state, centers)
+    assert found.centroids == pytest.approx(centers, abs=1 / GRID)
+    assert found.counts.tolist() == [0.0] * 4
+    assert found.extras[RADIUS].item() == pytest.approx(0.8 * 1.5 * 0.25, abs=1 / GRID)
+    assert set(found.extras) == {"seed", CENTRE, SPREAD, "other", RADIUS}
+
+
+# -- refinements ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("index", "n_passes", "n_components", "projects"),
+    [(1, 2, 2, True), (1, 1, 2, True), (2, 2, 2, False), (1, 0, 2, False), (1, 2, None, False)],
+)
+def test_only_the_first_refinement_assigns_rows_in_the_proxies_space(
+    index: int, n_passes: int, n_components: int | None, projects: bool
+) -> None:
+    """A row nearer to the second centroid, which its projection is farther from than from the first one's."""
+    planned = refinement_round(setting_of(3, 2, n_components, n_passes=n_passes), index)
+    step = with_noise(planned, 1.0)
+    assert step.reads == ((RADIUS, CENTRE, AXES, PROJECTED_CENTERS) if projects else (RADIUS,))
+    extras = {AXES: np.eye(3)[:, :2], PROJECTED_CENTERS: [[0.0, 0.0], [0.75, 0.0]], RADIUS: [1.0]}
+    state = state_of(3, [[0.0, 0.0, 0.0], [0.75, 0.0, 0.75]], **extras)
+    sums, counts, squares = step.statistic(np.array([[0.25, 0.0, 0.75]]), state)
+    assert counts.tolist() == ([1.0, 0.0] if projects else [0.0, 1.0])
+    residual = [0.25, 0.0, 0.75] if projects else [-0.5, 0.0, 0.0]
+    assert sums[counts.argmax()] == pytest.approx(residual, abs=2 / GRID)
+    assert squares.item() == pytest.approx(math.fsum(one**2 for one in residual), abs=4 / GRID)
+    # Each refinement has its own share.
+    share = (0.3, 0.2, 0.1)[index - 1]
+    assert [one.share**2 for one in planned[0]] == pytest.approx([0.87 * share, 0.1 * share, 0.03 * share])
+
+
+@pytest.mark.parametrize("pulls", [True, False])
+@pytest.mark.parametrize("index", [1, 2, 3])
+def test_a_refinement_by_hand(pulls: bool, index: int) -> None:
+    """Five clusters, of which one may not be used; least tau falls from a quarter to a sixteenth of it each time."""
+    step = with_noise(refinement_round(setting_of(2, 6, pulls=pulls), index), 20.0, 90.0, 30.0)
+    centroids = np.array([[0.5, 0.0], [0.0, 0.5], [-0.5, 0.0], [0.0, -0.5], [0.9375, 0.9375]])
+    state = state_of(2, centroids, **{RADIUS: [0.25], "cost_curve": [3.0], "other": [1.0]})
+    sums = np.array([[300.0, -40.0], [0.0, 90.0], [15.0, 5.0], [-60.0, -60.0], [800.0, 700.0], [9.0, 9.0]])
+    counts = np.array([1000.0, 700.0, 300.0, 150.0, 900.0, 50.0])
+    found = after(step, state, sums, counts, 2500.0)
+    likelier, left = pulled_together(counts[:5], 90.0) if pulls else (counts[:5], 90.0)
+    assert (left < 89.0) is pulls
+    steps = shrunk_steps(
+        sums[:5] * 0.25, likelier, sums_noise=5.0, counts_noise=left, axis_variance=0.125,
+        least_tau=0.25 * 0.0625 ** (index - 1), radius=0.25,
+    )  # fmt: skip
+    moved = np.clip(centroids + steps, -1.0, 1.0)
+    assert found.centroids == pytest.approx(moved, abs=2 / GRID)
+    assert found.counts.tolist() == counts[:5].tolist()
+    assert found.movements == pytest.approx((np.linalg.norm(moved - centroids, axis=1).max(),), abs=4 / GRID)
+    assert set(found.extras) == {"seed", SPREAD, "cost_curve", RADIUS}
+    # What steps leave of the mean square 0.25, weighted by noisy counts; with the prior that the radius is right.
+    square = 0.25 - min(float((steps**2).sum(axis=1) @ counts[:5]) / counts[:5].sum() / 0.0625, 0.225)
+    own, prior = (30.0 / N) ** 2, 1.0 / 1.5**2
+    part = 1.5 * math.sqrt((square * 0.06 + prior * own) / (0.06 + own))
+    assert found.extras[RADIUS].item() == pytest.approx(0.25 * min(1.0, part), abs=2 / GRID)
+
+
+@pytest.mark.parametrize(
+    ("n", "square", "counts", "noise", "left"),
+    [
+        # Steps explain (0.01 * 60 + 0.04 * 40) / 100, in squared radii four times as much.
+        (100, 20.0, [60.0, 40.0, 7.0], 0.0, 20.0 - 8.8),
+        (100, 20.0, [-60.0, 40.0, 7.0], 0.0, 20.0 - 16.0),
+        # At most nine tenths of what there is; and all counts together are at least one.
+        (100, 10.0, [-60.0, 40.0, 7.0], 0.0, 1.0),
+        (100, 3.0, [0.25, 0.5, 7.0], 0.0, 3.0 - 2.7),
+        (10, 3.0, [0.25, 0.5, 7.0], 0.0, 3.0 - 10 * 4 * 0.0225),
+        (1, 0.5, [0.0, 40.0, 7.0], 0.0, 0.5 - 0.16),
+        (1, 0.1, [0.0, 40.0, 7.0], 0.0, 0.01),
+        (100, -5.0, [60.0, 40.0, 7.0], 0.0, 0.0),
+        (100, 20.0, [60.0, 40.0, 7.0], 30.0, 20.0 - 8.8),
+    ],
+)
+def test_the_next_radius_is_that_of_what_steps_leave(
+    n: int, square: float, counts: list[float], noise: float, left: float
+) -> None:
+    setting: Any = SimpleNamespace(
+        public=SimpleNamespace(n_units=n), options=ProxyOptions(), plan=SimpleNamespace(widening=1.25)
+    )
+    released: Any = {"residual_squares": np.array([square]), "counts": np.array(counts)}
+    steps = np.array([[0.1, 0.0], [0.0, 0.2]])
+    found = proxy_rounds._next_radius(setting, released, noise, steps, 0.5)
+    own = (noise / n) ** 2
+    mean = (left / n * 0.06 + 0.64 * own) / (0.06 + own)
+    assert found == pytest.approx(0.5 * min(1.0, max(1.25 * math.sqrt(mean), 0.05)))
