@@ -111,6 +111,51 @@ def test_a_search_for_a_scale_asks_for_few_prices(
     assert scale is found is None or scale == pytest.approx(found, rel=2.0**-20)
 
 
+@pytest.mark.parametrize(
+    ("price", "steps"),
+    [
+        # At first as far as if the price were 1/s, and a point more; then eight times as far, but an octave at least.
+        (0.6, [math.ceil(math.log2(1.8) * OCTAVE) + 1]),
+        (0.05, [-math.ceil(-math.log2(0.15) * OCTAVE) - 1]),
+        ((1.0 + 1e-9) / 3.0, [2, OCTAVE]),
+        ((1.0 - 1e-9) / 3.0, [-2, -OCTAVE]),
+        # Sixteen octaves at most, however far the price is.
+        (math.inf, [16 * OCTAVE + 1]),
+        (0.0, [-16 * OCTAVE - 1]),
+    ],
+)
+def test_the_path_along_a_flat_price(price: float, steps: list[int]) -> None:
+    while abs(sum(steps)) < 333 * OCTAVE:
+        steps = [*steps, 8 * steps[-1]]
+    scale, asked = path_of(lambda _: price, 1.0)
+    assert scale is None
+    end = 333 * OCTAVE if steps[0] > 0 else -333 * OCTAVE
+    assert asked == [0, *(sum(steps[:n]) for n in range(1, len(steps))), end]
+
+
+@pytest.mark.parametrize("first", range(-6, 7))
+@pytest.mark.parametrize(
+    "price",
+    [
+        lambda ahead: 2.0 ** (-ahead / OCTAVE),
+        lambda ahead: math.inf if ahead < 0 else 0.0,
+        lambda ahead: 2.0 - 1e-9 * ahead if ahead < 0 else 0.999999,
+        lambda ahead: math.exp(min(700.0, -((ahead + 0.5) ** 3) / 10.0)),
+        lambda ahead: 1.0 + 1e-9 if ahead < 0 else 2.0 ** (-ahead - 1.0),
+    ],
+)
+def test_the_first_private_point_of_the_lattice_is_found(price: Callable[[int], float], first: int) -> None:
+    """Not the second, wherever secants end; `ahead` counts points from the first one whose price is at most 1."""
+    asked: list[int] = []
+
+    def noted(scale: float) -> float:
+        asked.append(calibration._index_of(scale))
+        return price(asked[-1] - first)
+
+    assert calibration._index_of(calibration.first_private(noted, 1.0, 1.0)) == first
+    assert {first - 1, first} <= set(asked)
+
+
 def test_the_path_of_a_search_for_a_multiplier() -> None:
     """Upwards by 2^-43, nine times as much, and so on, each step eight times the one before; downwards likewise."""
     unit = 2.0**-43
@@ -150,8 +195,11 @@ def test_newton_steps_are_at_most_a_factor_of_e_and_end_where_they_no_longer_mov
     assert delta_of(5.0, calibration._refine_mu(5.0, 1e-10, 0.5)) == pytest.approx(1e-10, rel=1e-13)
     assert asked[:4] == pytest.approx([0.5, 0.6741819852792378, 0.7663007320192358, 0.7805203859856794])
     assert len(asked) == 6
-    # Where delta is 0, there is nothing to go by.
-    assert calibration._refine_mu(1.0, 1e-5, 0.001) == 0.001
+    # Where delta or its slope is 0, there is nothing to go by: far below, just below, and far above.
+    for epsilon, mu in ((1.0, 0.001), (39.0, 1.0), (1.0, 100.0)):
+        assert calibration._refine_mu(epsilon, 1e-5, mu) == mu
+    # Upwards a step is a factor of e at most as well, and twelve are enough.
+    assert calibration._refine_mu(1e-12, 0.3, 1e-8) == pytest.approx(1e-8 * math.exp(12.0), rel=1e-13)
 
 
 def test_a_bisection_asks_at_both_ends_and_then_in_the_middle() -> None:
@@ -199,6 +247,27 @@ def test_where_the_search_for_a_multiplier_begins(monkeypatch: pytest.MonkeyPatc
     assert asked.pop() == (2.0 * shade, math.exp(-8.0) * shade, pytest.approx(4.0 / (4.0 + math.sqrt(20.0))))
     calibration.gaussian_noise_multiplier(1e-9, 0.1)
     assert asked.pop()[2] == pytest.approx(0.1 * math.sqrt(2.0 * math.pi))
+    # And from where Newton's steps end, a few units of 2^-43 beside it.
+    tried: list[float] = []
+    bound = calibration.gaussian_delta_bound
+    monkeypatch.setattr(calibration, "gaussian_delta_bound", lambda *at: tried.append(at[1]) or bound(*at))
+    for epsilon, delta in ((2.0, math.exp(-8.0)), (0.1, 0.3), (10.0, 1e-9)):
+        found = calibration.gaussian_noise_multiplier(epsilon, delta)
+        assert tried == pytest.approx([1.0 / found] * len(tried), rel=2.0**-36)
+        tried.clear()
+
+
+def test_a_multiplier_is_calibrated_to_a_little_less_of_both() -> None:
+    """By a part in 2^41, which a search to 2^-43 tells where delta is large."""
+    shade = 1.0 - 2.0**-41
+    for epsilon, delta in ((0.1, 0.3), (1e-3, 0.5)):
+        for sigma in (
+            calibration.calibrate_gaussian(epsilon, delta, lambda sigma: SAME),
+            calibration.gaussian_noise_multiplier(epsilon, delta),
+        ):
+            room = delta * shade
+            assert losses.gaussian_delta_bound(epsilon * shade, 1.0 / sigma) <= room
+            assert losses.gaussian_delta_bound(epsilon * shade, 1.0 / (sigma * (1.0 - 2.0**-42))) > room
 
 
 def test_log_ratios_of_the_whole_epsilon_leave_no_room() -> None:
@@ -266,6 +335,7 @@ def test_the_range_in_which_the_price_of_a_mixture_is_searched(monkeypatch: pyte
     assert accounting._mixture_turning_epsilon(fake, 0.0, 3.0) == 3.0
     assert accounting._mixture_turning_epsilon(fake, 0.25, 3.0) == pytest.approx(0.5)
     assert accounting._mixture_turning_epsilon(fake, 0.25, 0.4) == 0.4
+    assert accounting._mixture_turning_epsilon(fake, 1.5, 3.0) == 0.0
 
 
 def test_the_price_of_a_mixture_pays_its_slack() -> None:
@@ -281,23 +351,26 @@ def test_the_price_of_a_mixture_pays_its_slack() -> None:
 
 
 @pytest.mark.parametrize(
-    ("tau", "first", "expected", "asked"),
+    ("tau", "first", "expected", "asked", "steep"),
     [
-        (0.0, 2.25, 2.25, 0),
-        (1e-3, math.inf, math.inf, 0),
-        (1e-3, 3.0, 3.0, 1),  # 0.0498 + 0.0211 is at most 0.1 there
-        (1e-3, math.log(10.0), 2.4352, None),  # 1/u + 1e-3 + 1e-3 u = 0.1 at u = 11.418
-        (1e-3, 4.6, math.inf, 1),  # beyond log(99) slack alone is more than 0.1
-        (0.05, 0.5, math.inf, 1),
-        (0.01, 2.0, math.inf, None),  # nowhere is 1/u + 0.01 + 0.01 u below 0.21
+        (0.0, 2.25, 2.25, 0, 1.0),
+        (1e-3, math.inf, math.inf, 0, 1.0),
+        (1e-3, 3.0, 3.0, 1, 1.0),  # 0.0498 + 0.0211 is at most 0.1 there
+        (1e-3, math.log(10.0), 2.4352, None, 1.0),  # 1/u + 1e-3 + 1e-3 u = 0.1 at u = 11.418
+        (1e-3, 4.6, math.inf, 1, 1.0),  # beyond log(99) slack alone is more than 0.1
+        (0.05, 0.5, math.inf, 1, 1.0),
+        (0.01, 2.0, math.inf, None, 1.0),  # nowhere is 1/u + 0.01 + 0.01 u below 0.21
+        (0.04, math.log(10.0) / 20.0, 0.232725, None, 20.0),  # exp(-4.6545) + 0.04 (1 + exp(0.232725)) = 0.1
     ],
 )
 def test_a_numerical_price_with_slack_by_hand(
-    tau: float, first: float, expected: float, asked: int | None, monkeypatch: pytest.MonkeyPatch
+    tau: float, first: float, expected: float, asked: int | None, steep: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of losses whose delta is exp(-epsilon), at a delta of 0.1."""
+    """Of losses whose delta is exp(-steep epsilon), at a delta of 0.1."""
     trials: list[float] = []
-    fake = SimpleNamespace(epsilon=lambda delta: first, delta=lambda trial: trials.append(trial) or math.exp(-trial))
+    fake = SimpleNamespace(
+        epsilon=lambda delta: first, delta=lambda trial: trials.append(trial) or math.exp(-steep * trial)
+    )
     monkeypatch.setattr(accounting, "_losses_of", lambda totals: fake)
     totals = accounting.Totals(1.0, Closeness(additive=tau))
     assert accounting.numerical_epsilon(totals, 0.1) == pytest.approx(expected, rel=1e-4)
