@@ -70,7 +70,8 @@ def test_losses_of_twelve_different_responses_are_all_listed_and_of_thirteen_on_
     """Each has two losses: 2^12 = 4096 sums are kept one by one, 8192 are rounded to a grid of half as many steps."""
     epsilons = [0.1 * 2.0**place for place in range(13)]
     assert len(losses.mixture_of(1.0, epsilons[:12]).losses) == 4096
-    assert len(losses.mixture_of(1.0, epsilons).losses) < 8192
+    # Of 4096 steps, and for each response up to one more on either side.
+    assert 4096 < len(losses.mixture_of(1.0, epsilons).losses) <= 4097 + 2 * 13
 
 
 def path_of(price: Callable[[float], float], start: float) -> tuple[float | None, list[int]]:
@@ -208,6 +209,11 @@ def test_a_bisection_asks_at_both_ends_and_then_in_the_middle() -> None:
     assert asked[:6] == [0.0, 1.0, 0.5, 0.25, 0.375, 0.3125]
     assert (len(asked), 0.0 < found - 0.3 <= 2.0**-43 * 0.3) == (47, True)
     assert losses.smallest_true(lambda x: x >= 0.3, 0.5, math.inf) == 0.5
+    # It ends at 2^-43 of the upper end, or where there is no number between the ends.
+    asked.clear()
+    assert losses.smallest_true(lambda x: asked.append(x) or x >= 1.0, 0.5, 1.0) == 1.0
+    assert asked == [0.5, 1.0, *(1.0 - 2.0**-n for n in range(2, 44))]
+    assert losses.smallest_true(lambda x: x > 0.0, 0.0, 1.0) == 5e-324
     for low, high in ((1.0, math.inf), (1.0, 1.0), (1.0, 2.0)):
         with pytest.raises(PlanError, match=f"no value up to {high} meets"):
             losses.smallest_true(lambda x: x > 2.0, low, high)
@@ -320,15 +326,19 @@ def test_gaussian_prices_with_slack_by_hand() -> None:
     assert accounting.gdp_epsilon(totals, 1e-3) == math.inf
 
 
-def test_the_range_in_which_the_price_of_a_mixture_is_searched(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_range_in_which_a_price_is_searched(monkeypatch: pytest.MonkeyPatch) -> None:
     """Up to the sum of the pure epsilons and mu (sqrt(-2 log delta) + mu/2); down to 0 from where slack turns."""
     ranges: list[tuple[float, float]] = []
+    bisected = losses.smallest_true
 
     def noted(holds: Callable[[float], bool], low: float, high: float) -> float:
         ranges.append((low, high))
-        return losses.smallest_true(holds, low, high)
+        return bisected(holds, low, high)
 
-    monkeypatch.setattr(accounting, "smallest_true", noted)
+    for module in (accounting, losses):
+        monkeypatch.setattr(module, "smallest_true", noted)
+    losses.gaussian_epsilon(0.5, math.exp(-8.0))
+    assert ranges.pop() == (0.0, pytest.approx(0.5 * (4.0 + 0.25)))
     accounting._mixture_epsilon(accounting.Totals(0.5, SAME, (0.25, 0.5)), math.exp(-8.0))
     assert ranges == [(0.0, pytest.approx(0.75 + 0.5 * (4.0 + 0.25)))]
     fake: Any = SimpleNamespace(absent_tail=lambda epsilon: 1.0 if epsilon < 0.5 else 0.0)
@@ -397,12 +407,29 @@ def test_losses_beyond_a_mu_of_a_hundred_have_no_numerical_price(monkeypatch: py
 # -- losses --------------------------------------------------------------------------------------------------------
 
 
-def test_the_allowance_of_a_mixture_by_hand() -> None:
-    """One loss of 1/2 at epsilon 0.6 with mu = 0.01: ten deviations deep, and of a size of 110.01."""
+@pytest.mark.parametrize(
+    ("epsilon", "loss", "mu", "size", "depth"),
+    [
+        (0.6, 0.5, 0.01, 110.01, 12.0),
+        (0.6, -0.5, 0.01, 110.01, 42.0),
+        # Where the loss is beyond epsilon, as if it were there.
+        (0.5, 0.6, 0.01, 110.01, 2.0),
+        (319.2, 0.0, 8.0, 47.9, 41.9),
+        (0.5, 0.25, 4.0, 4.1875, 2.0625),
+    ],
+)
+def test_the_allowance_of_a_mixture_by_hand(epsilon: float, loss: float, mu: float, size: float, depth: float) -> None:
+    """One loss of 1/2 at epsilon 0.6 with mu = 0.01: ten deviations deep, and two more, and of a size of 110.01."""
+    plain = float(losses._gaussian_deltas(np.array([epsilon - loss]), mu)[0])
+    for n_losses in (1, 4096):
+        mixture = losses.Mixture(mu, np.full(n_losses, loss), np.full(n_losses, 1.0 / n_losses))
+        allowance = 4e-12 + 2.0**-53 * (8.0 * size * depth + 2.0 * n_losses)
+        found = mixture.delta(epsilon)
+        assert found == plain == 0.0 or found / plain - 1.0 == pytest.approx(allowance, rel=0.0, abs=3e-15)
+
+
+def test_the_absent_tail_of_a_mixture_by_hand() -> None:
     mixture = losses.Mixture(0.01, np.array([0.5]), np.array([1.0]))
-    plain = float(losses._gaussian_deltas(np.array([0.6 - 0.5]), 0.01)[0])
-    allowance = 4e-12 + 2.0**-53 * (8.0 * 110.01 * 12.0 + 2.0)
-    assert mixture.delta(0.6) / plain - 1.0 == pytest.approx(allowance, rel=1e-3)
     assert mixture.absent_tail(0.51) == pytest.approx(0.5 * math.erfc((1.0 + 0.005) / math.sqrt(2.0)))
 
 
@@ -440,15 +467,31 @@ def test_equal_releases_to_everybody_are_one_of_a_smaller_multiplier(monkeypatch
     assert made[1:] == [(20.0, 0.5)]
 
 
-def test_steps_of_grids_of_losses_by_hand() -> None:
-    """0.04 deviations of one loss, rounded down to a power of two: of mu = 1, 2^-5; never below 1e-15."""
-    assert losses._grid_step({(1.0, 1.0): 1}, ()) == 2.0**-5
-    assert losses._grid_step({(1.0, 1.0): 9}, ()) == 2.0**-5
-    assert losses._grid_step({}, (1.0, 1.0)) == 2.0**-5
-    assert losses._grid_step({(1e30, 1.0): 1}, ()) == 2.0**-50
-    # The variance of a sampled one is mu^2 times rate^2 (e^(mu^2) - 1) / mu^2: (0.1)^2 (e - 1) for mu = 1.
-    step = 0.04 * math.sqrt(0.01 * math.expm1(1.0))
-    assert losses._grid_step({(1.0, 0.1): 1}, ()) == 2.0 ** math.floor(math.log2(step))
+@pytest.mark.parametrize(
+    ("gaussians", "pures", "power"),
+    [
+        # 0.04 deviations of one loss, rounded down to a power of two: of mu = 1, 2^-5; never below 1e-15.
+        ({(1.0, 1.0): 1}, (), -5),
+        ({(1.0, 1.0): 9}, (), -5),
+        ({}, (1.0, 1.0), -5),
+        ({(1e30, 1.0): 1}, (), -50),
+        # mu = 1.5 has 0.06, however much more its loss may vary; four losses of variances 1, 4, 4, 4 have 0.072.
+        ({(2.0 / 3.0, 1.0): 1}, (), -5),
+        ({(1.0, 1.0): 1, (0.5, 1.0): 3}, (), -4),
+        ({(1.0, 1.0): 1}, (1.0, 1.0), -5),
+        # The variance of a sampled one is rate^2 (e^(mu^2) - 1): 0.01 * 1.718 and 0.01 * 8.488.
+        ({(1.0, 0.1): 1}, (), -8),
+        ({(2.0 / 3.0, 0.1): 1}, (), -7),
+        # Or its points at 2^16 for all: 2 * 1e-4 (e^10.5 - 1) + 1e-4 = 7.26, and two times the sum of 3000 near 1.
+        ({(1.0, 1e-4): 1}, (), -14),
+        ({}, tuple(1.0 + n * 2.0**-30 for n in range(3000)), -4),
+        ({}, (1.0,) * 3000, -5),
+    ],
+)
+def test_steps_of_grids_of_losses_by_hand(
+    gaussians: dict[tuple[float, float], int], pures: tuple[float, ...], power: int
+) -> None:
+    assert losses._grid_step(gaussians, pures) == 2.0**power
 
 
 def test_a_response_of_a_huge_epsilon_never_denies() -> None:
