@@ -277,6 +277,14 @@ def test_the_page_of_a_small_report_line_by_line() -> None:
     assert told[5].startswith("  from        run 7, server, plan abababababababab, provenance ")
 
 
+@pytest.mark.parametrize(("n_clients", "words"), [(0, "0 clients"), (1, "one table"), (2, "2 clients")])
+def test_one_client_is_one_table(n_clients: int, words: str) -> None:
+    report = replace(REPORTS["fastlloyd"], n_clients=n_clients)
+    assert report.cohort == words
+    assert f", {words}, trust" in report.line
+    assert f"  cohort      {words}, " in str(report)
+
+
 def test_faint_clusters_follow_from_the_last_release_of_counts() -> None:
     """Of a scale of 20 after one of 5: fewer than 60 are mostly noise."""
     report = REPORTS["fastlloyd"]

@@ -482,10 +482,10 @@ def test_equal_releases_to_everybody_are_one_of_a_smaller_multiplier(monkeypatch
         # The variance of a sampled one is rate^2 (e^(mu^2) - 1): 0.01 * 1.718 and 0.01 * 8.488.
         ({(1.0, 0.1): 1}, (), -8),
         ({(2.0 / 3.0, 0.1): 1}, (), -7),
-        # Or its points at 2^16 for all: 2 * 1e-4 (e^10.5 - 1) + 1e-4 = 7.26, and two times the sum of 3000 near 1.
+        # Or its points at 2^16 for all: 2 * 1e-4 (e^10.5 - 1) + 1e-4 = 7.26, and two times the sum of 3000 near 1/2.
         ({(1.0, 1e-4): 1}, (), -14),
-        ({}, tuple(1.0 + n * 2.0**-30 for n in range(3000)), -4),
-        ({}, (1.0,) * 3000, -5),
+        ({}, tuple(0.5 + n * 2.0**-30 for n in range(3000)), -5),
+        ({}, (0.5,) * 3000, -6),
     ],
 )
 def test_steps_of_grids_of_losses_by_hand(
