@@ -126,8 +126,10 @@ def test_usable_weights_by_hand() -> None:
     assert usable_weights([0.0, 0.0, 0.0], 2).tolist() == [1.0, 1.0, 1.0]
     assert usable_weights([-1.0, -1.0], 1).tolist() == [1.0, 1.0]
     # A billionth of the mean.
-    assert usable_weights([4.0, 0.0], 2) == pytest.approx([4.0, 2e-9], rel=1e-15)
-    assert usable_weights([1.0, 0.0, 0.0, -9.0], 2) == pytest.approx([1.0, 0.25e-9, 0.25e-9, 0.25e-9], rel=1e-15)
+    assert usable_weights([4.0, 0.0], 2) == pytest.approx([4.0, 2e-9], rel=1e-15, abs=0.0)
+    assert usable_weights([1.0, 0.0, 0.0, -9.0], 2) == pytest.approx(
+        [1.0, 0.25e-9, 0.25e-9, 0.25e-9], rel=1e-15, abs=0.0
+    )
     # There is nothing to complete.
     assert usable_weights([4.0, 0.0], 1).tolist() == [4.0, 0.0]
     assert usable_weights([], 1).tolist() == []

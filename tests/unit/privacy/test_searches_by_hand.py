@@ -200,7 +200,7 @@ def test_newton_steps_are_at_most_a_factor_of_e_and_end_where_they_no_longer_mov
     for epsilon, mu in ((1.0, 0.001), (39.0, 1.0), (1.0, 100.0)):
         assert calibration._refine_mu(epsilon, 1e-5, mu) == mu
     # Upwards a step is a factor of e at most as well, and twelve are enough.
-    assert calibration._refine_mu(1e-12, 0.3, 1e-8) == pytest.approx(1e-8 * math.exp(12.0), rel=1e-13)
+    assert calibration._refine_mu(1e-12, 0.3, 1e-8) == pytest.approx(1e-8 * math.exp(12.0), rel=1e-13, abs=0.0)
 
 
 def test_a_bisection_asks_at_both_ends_and_then_in_the_middle() -> None:
