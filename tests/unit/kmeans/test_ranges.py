@@ -387,6 +387,16 @@ def test_a_mirrored_range_reaches_as_far_as_its_farther_end() -> None:
     assert found.ranges == ((-64.0,), (64.0,))
 
 
+@pytest.mark.parametrize(
+    ("low", "high", "mirrored"), [(100.0, 250.0, True), (200.0, 50.0, False), (50.0, 200.0, False)]
+)
+def test_the_mirror_of_all_that_was_heard_is_compared(low: float, high: float, mirrored: bool) -> None:
+    """Two octaves of 500 each, and on the other side 0.35 or 0.25 of both, but 0.2 to 0.5 of one of them."""
+    noise = 400.0 / noise_threshold(1, 1.0)
+    found = find_coarse_ranges(released((3.0, 500.0), (5.0, 500.0), (-3.0, low), (-5.0, high)), WIDE, noise)
+    assert found.ranges == (((-16.0,), (16.0,)) if mirrored else ((-1.0,), (11.0,)))
+
+
 def test_what_columns_share_may_be_two_octaves() -> None:
     """With zero they are three bins: 3 * 10 * sqrt(3) = 51.96 are needed."""
     counts = np.repeat(released((3.0, 500.0), (5.0, 500.0)), 9, axis=0)
