@@ -133,6 +133,13 @@ def test_single_bins_by_hand() -> None:
     assert outermost(words(0, 0, 0, 0, 900, 0, 0, 0), 5.0) == (4, 4)
 
 
+def test_what_is_just_as_high_as_the_noise_does_not_stand_out() -> None:
+    assert outermost(words(0, 5, 0, 0, 0, 0, 0, 0), 5.0) is None
+    assert outermost(words(0, 9, 0, 5, 0, 0, 0, 0), 5.0) == (1, 1)
+    assert bulk_and_tails(words(0, 0, 0, BULK_DEVIATIONS, 0, 0, 0, 0), 1.0) is None
+    assert bulk_and_tails(words(0, 0, 0, BULK_DEVIATIONS + 2.0**-16, 0, 0, 0, 0), 1.0) == (3, 3)
+
+
 def test_neighbours_stand_out_together() -> None:
     assert outermost(words(0, 4, 4, 0, 0, 0, 0, 0), 5.0) == (1, 2)  # 8 > 5 sqrt(2)
     assert outermost(words(0, 3.5, 3.5, 0, 0, 0, 0, 0), 5.0) is None  # 7 < 5 sqrt(2)
@@ -179,7 +186,7 @@ def test_coarse_range_is_twice_as_wide_as_what_was_heard() -> None:
     assert found.ranges == domain
 
 
-@pytest.mark.parametrize(("mirrored", "lower"), [(290.0, 1.0), (310.0, -8.0)])
+@pytest.mark.parametrize(("mirrored", "lower"), [(290.0, 1.0), (300.0, 1.0), (310.0, -8.0)])
 def test_a_side_that_is_not_heard_counts_where_it_mirrors_the_other(mirrored: float, lower: float) -> None:
     """Less than 400 are not heard by themselves, but 310 are 0.31 of 1000."""
     noise = 400.0 / noise_threshold(1, 1.0)
@@ -276,12 +283,15 @@ def test_what_columns_share_may_be_four_octaves_and_is_never_zero() -> None:
     assert (found.ranges[0][8], found.ranges[1][8]) == (-6.5, 23.5)  # 1 to 16
 
 
-def test_noise_outside_of_the_domain_is_not_heard() -> None:
-    domain = ((0.0,), (8.0,))
-    counts = np.zeros((1, N_MAGNITUDES))
-    counts[0, LEVELS - 3] = 900.0
+@pytest.mark.parametrize("domain", [(0.0, 8.0), (4.0, 16.0), (-16.0, -4.0)])
+def test_noise_outside_of_the_domain_is_not_heard(domain: tuple[float, float]) -> None:
+    """Also not from a bin that ends where the domain begins."""
+    low, high = domain
+    edges = magnitude_edges(low, high)
+    counts = np.where((edges[1:] <= low) | (edges[:-1] >= high), 900.0, 0.0)[None]
+    assert counts.any()
     for noise in (10.0, 1e-9):
-        assert find_coarse_ranges(counts, domain, noise).unheard == (0,)
+        assert find_coarse_ranges(counts, ((low,), (high,)), noise).unheard == (0,)
 
 
 def test_columns_that_are_not_alike_share_nothing() -> None:
@@ -335,6 +345,16 @@ def test_a_range_that_rows_may_lie_outside_of_is_not_narrowed(outside: float, ke
     counts[:, ~np.isin(np.arange(N_BINS), (10, 11))] = outside * (MOST_OUTSIDE * 2000.0 - 40.0 * math.sqrt(30.0)) / 30.0
     coarse = ((0.0,), (float(N_BINS),))
     assert find_ranges(counts, coarse, 40.0) == (coarse if kept else ((9.0,), (13.0,)))
+
+
+def test_just_as_many_rows_outside_as_are_allowed_are_no_more() -> None:
+    """16 bins of 20 rows; a quarter of that is 40 in the others and 10 * sqrt(16) for their noise."""
+    counts = np.full((1, N_BINS), 2.5)
+    counts[:, 8:24] = 20.0
+    coarse = ((0.0,), (float(N_BINS),))
+    assert find_ranges(counts, coarse, 10.0) == ((7.0,), (25.0,))
+    counts[:, 0] += 2.0**-16
+    assert find_ranges(counts, coarse, 10.0) == coarse
 
 
 def test_a_range_that_stays_unclear_is_the_coarse_one() -> None:

@@ -220,6 +220,9 @@ def test_far_clusters_are_counted(n_clusters: int) -> None:
         ([1.0, 5.0, 3.0], 1, 1),
         ([8.0, 2.0], 1, 1),
         ([], 1, 1),
+        # The chord ends at the last cost, at which alone it is looked whether the curve falls.
+        ([1.0, 0.5, 0.18, 0.0], 2, 1),
+        ([3.0, 1.0, 3.0, 2.0], 2, 2),
         # Zero is a millionth of the largest: in logarithms 8, 0.02, 1e-4 and 8e-6 bend at the third.
         ([8.0, 2e-2, 1e-4, 0.0], 2, 3),
         ([8e-9, 2e-11, 1e-13, 0.0], 2, 3),
