@@ -237,6 +237,7 @@ NINE = ((-WIDEST,) * 9, (WIDEST,) * 9)
         (3.0, 21.0, 21.0, None),
         # Where zeros were heard they say nothing of the rest.
         (3.0, 31.0, 900.0, (-2.0, 6.0)),
+        (3.0, 30.0, 900.0, (-(2.0**-19), 2.0**-19)),
         (3.0, 29.0, 900.0, (-(2.0**-19), 2.0**-19)),
         # Values elsewhere are not cut off.
         (900.0, 45.0, 0.0, None),
@@ -415,6 +416,11 @@ def test_the_mirror_of_all_that_was_heard_is_compared(low: float, high: float, m
     noise = 400.0 / noise_threshold(1, 1.0)
     found = find_coarse_ranges(released((3.0, 500.0), (5.0, 500.0), (-3.0, low), (-5.0, high)), WIDE, noise)
     assert found.ranges == (((-16.0,), (16.0,)) if mirrored else ((-1.0,), (11.0,)))
+    # And nothing beside it.
+    for sign in (1.0, -1.0):
+        for beside in (5.0, 1.5):
+            found = find_coarse_ranges(released((3.0 * sign, 1000.0), (-beside * sign, 350.0)), WIDE, noise)
+            assert sorted((sign * found.ranges[0][0], sign * found.ranges[1][0])) == [1.0, 5.0]
 
 
 def test_what_columns_share_may_be_two_octaves() -> None:

@@ -143,6 +143,7 @@ def test_the_path_along_a_flat_price(price: float, steps: list[int]) -> None:
         lambda ahead: 2.0 - 1e-9 * ahead if ahead < 0 else 0.999999,
         lambda ahead: math.exp(min(700.0, -((ahead + 0.5) ** 3) / 10.0)),
         lambda ahead: 1.0 + 1e-9 if ahead < 0 else 2.0 ** (-ahead - 1.0),
+        lambda ahead: 2.0 ** (-(ahead - 100.0 if ahead < 0 else ahead + 1.0) / OCTAVE),
     ],
 )
 def test_the_first_private_point_of_the_lattice_is_found(price: Callable[[int], float], first: int) -> None:
@@ -305,10 +306,24 @@ def test_delta_of_noise_as_drawn() -> None:
     left = 1.0 - math.exp(-0.5) + math.exp(-0.5) * 0.125 * math.exp(0.25)
     assert accounting.delta_as_drawn(totals, 0.25, lambda given, at: 0.125 + at) == pytest.approx(left)
     assert accounting.delta_as_drawn(totals, 1.0, lambda given, at: 0.9) == 1.0
-    far = accounting.Totals(1.0, Closeness(705.0))
-    assert accounting.delta_as_drawn(far, 1000.0, lambda *given: 1e-306) == pytest.approx(1e-306 * math.exp(700.0))
+    near, far = (accounting.Totals(1.0, Closeness(above)) for above in (math.nextafter(700.0, 0.0), 700.0))
+    assert accounting.delta_as_drawn(near, 1000.0, lambda *given: 1e-306) == pytest.approx(1e-306 * math.exp(700.0))
+    # exp(705) * 1e-306 is above 1, and how much a price of 0 is, nobody knows.
+    for price in (1e-306, 1e-308, 0.0):
+        assert accounting.delta_as_drawn(far, 1000.0, lambda *given: price) == 1.0  # noqa: B023
     assert accounting.epsilon_as_drawn(totals, 0.5, lambda given, at: at) == pytest.approx(0.5 * math.exp(-0.25) + 0.75)
     assert accounting.epsilon_as_drawn(far, 5e-324, lambda given, at: at) == math.inf
+
+
+@pytest.mark.parametrize(("above", "found"), [(699.0, True), (705.0, False), (1000.0, False)])
+def test_noise_is_calibrated_to_no_more_than_its_price_however_coarse_it_is(above: float, found: bool) -> None:
+    """Also at an epsilon far above such log-ratios: exp(above) times a delta beyond floating point is not known."""
+    if found:
+        sigma = calibration.calibrate_gaussian(2000.0, 1e-6, lambda sigma: Closeness(above))
+        assert accounting.compose_epsilon([GaussianRelease("sums", sigma, Closeness(above))], 1e-6) <= 2000.0
+    else:
+        with pytest.raises(PlanError, match="no noise multiplier up to 1e100"):
+            calibration.calibrate_gaussian(2000.0, 1e-6, lambda sigma: Closeness(above))
 
 
 def test_gaussian_prices_with_slack_by_hand() -> None:
