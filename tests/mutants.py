@@ -552,6 +552,10 @@ def main() -> int:
     real = [mutant for mutant in everything if equivalent.isdisjoint(mutant.listed)]
     if options.quick:
         real = [mutant for mutant in real if changed_functions(mutant)]
+    if options.again:
+        before = options.again.read_text().splitlines()
+        survived = {line.removeprefix("SURVIVED ").rsplit("  (line ", 1)[0] for line in before if line[:1] == "S"}
+        real = [mutant for mutant in real if mutant.sentence in survived]
     names = {name_of(path, ROOT) for path in sources()} - {name_of(path, ROOT) for path in wanted}
     for line in sorted(equivalent - {listed for mutant in everything for listed in mutant.listed}):
         if line.split(" :: ")[0] not in names:
