@@ -149,9 +149,9 @@ def epsilon_as_drawn(totals: Totals, delta: float, price: Callable[[Totals, floa
 
 def delta_as_drawn(totals: Totals, epsilon: float, price: Callable[[Totals, float], float]) -> float:
     """Return the delta at `epsilon` of the noise that is drawn, from a price of the noise that is analysed."""
-    analysed = epsilon - totals.closeness.log_ratio
-    factor = math.exp(min(totals.closeness.log_ratio_above, 700.0))
-    delta = min(1.0, factor * price(totals, max(0.0, analysed)))
+    analysed, above = epsilon - totals.closeness.log_ratio, totals.closeness.log_ratio_above
+    # Beyond 700 it may be any delta, as a price that is too small for floating point is 0.
+    delta = min(1.0, math.exp(above) * price(totals, max(0.0, analysed))) if above < 700.0 else 1.0
     if analysed >= 0.0:
         return delta
     # With e the epsilon at which that delta holds: Q <= exp(e) Q' + delta gives Q' >= exp(-e) (Q - delta), and Q <= 1.
@@ -164,10 +164,10 @@ def delta_as_drawn(totals: Totals, epsilon: float, price: Callable[[Totals, floa
 
 
 def gdp_delta(totals: Totals, gaussian_part: float) -> float:
-    """The smallest delta at epsilons of at most `gaussian_part` plus the pure epsilon."""
+    """The smallest delta at epsilons of at most `gaussian_part` plus the pure epsilon; above 1 if slack alone is."""
     pure, tau = totals.pure, totals.closeness.additive
     epsilon = min(gaussian_part, _turning_epsilon(totals.mu, pure, tau))
-    return min(1.0, losses.gaussian_delta_bound(epsilon, totals.mu) + slack_cost(tau, epsilon + pure))
+    return losses.gaussian_delta_bound(epsilon, totals.mu) + slack_cost(tau, epsilon + pure)
 
 
 def gdp_epsilon(totals: Totals, delta: float) -> float:

@@ -122,12 +122,11 @@ def first_private(price: Callable[[float], float], epsilon: float, start: float)
         return excess_at(round(place))
 
     low, high = _bracket(excess, min(max(_index_of(start), -_FARTHEST), _FARTHEST))
-    # Prices are about straight lines in logarithms, along which secants are quick.
+    # Prices are about straight lines in logarithms, along which secants are quick. They end between two neighbours, of
+    # which the first is not private and the second is.
     index = round(brentq(excess, low, high, xtol=0.5, maxiter=_MOST_PRICES))
     while excess(index) > 0.0:
         index += 1
-    while excess(index - 1) < 0.0:
-        index -= 1
     return _scale_at(index)
 
 

@@ -211,7 +211,7 @@ def _on_grid(losses: Array, probabilities: Array, step: float) -> Array:
     below = np.floor(position).astype(np.int64)
     upper = probabilities * (np.expm1((below - position) * step) / math.expm1(-step))
     lower = np.maximum(probabilities - upper, 0.0)
-    reach = int(max(-below.min(), below.max() + 1))
+    reach = int(below.max()) + 1
     size = 2 * reach + 1
     total = np.bincount(below + reach, lower, size) + np.bincount(below + reach + 1, upper, size)
     return total.astype(np.float64)

@@ -12,7 +12,7 @@ import pytest
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.accounting import compose_epsilon
 from flwr_dpkmeans.privacy.release import GaussianRelease
-from flwr_dpkmeans.privacy.report import PrivacyReport, Provenance, ReleaseLine, faint_clusters
+from flwr_dpkmeans.privacy.report import PrivacyReport, Provenance, ReleaseLine, counts_deviation, faint_clusters
 from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.statement import build_report, epsilon_after
@@ -277,6 +277,14 @@ def test_the_page_of_a_small_report_line_by_line() -> None:
     assert told[5].startswith("  from        run 7, server, plan abababababababab, provenance ")
 
 
+@pytest.mark.parametrize(("n_clients", "words"), [(0, "0 clients"), (1, "one table"), (2, "2 clients")])
+def test_one_client_is_one_table(n_clients: int, words: str) -> None:
+    report = replace(REPORTS["fastlloyd"], n_clients=n_clients)
+    assert report.cohort == words
+    assert f", {words}, trust" in report.line
+    assert f"  cohort      {words}, " in str(report)
+
+
 def test_faint_clusters_follow_from_the_last_release_of_counts() -> None:
     """Of a scale of 20 after one of 5: fewer than 60 are mostly noise."""
     report = REPORTS["fastlloyd"]
@@ -285,3 +293,24 @@ def test_faint_clusters_follow_from_the_last_release_of_counts() -> None:
     releases = tuple(replace(line, array=array, noise_scale=scale) for array, scale in lines)
     assert faint_clusters([59.9, 60.0, -1.0, 1e6], replace(report, releases=releases)) == (0, 2)
     assert faint_clusters([-1.0], replace(report, releases=releases[2:])) == ()
+
+
+@pytest.mark.parametrize(
+    ("lines", "deviation"),
+    [
+        ([("counts", "gaussian", 5.0), ("counts", "gaussian", 20.0), ("sums", "gaussian", 1.0)], 20.0),
+        ([("counts", "gaussian", 5.0), ("Lloyd counts", "laplace", 3.0)], 3.0 * math.sqrt(2.0)),
+        ([("indicators", "none", 0.0)], 0.0),
+        ([("sums", "laplace", 5.0)], None),
+        ([], None),
+    ],
+)
+def test_the_deviation_of_counts_is_that_of_their_last_release(
+    lines: list[tuple[str, str, float]], deviation: float | None
+) -> None:
+    """Laplace noise of scale b has the variance 2 b^2."""
+    report = REPORTS["fastlloyd"]
+    releases = tuple(
+        replace(report.releases[0], array=array, noise=noise, noise_scale=scale) for array, noise, scale in lines
+    )
+    assert counts_deviation(replace(report, releases=releases)) == deviation

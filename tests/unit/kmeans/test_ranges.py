@@ -133,11 +133,20 @@ def test_single_bins_by_hand() -> None:
     assert outermost(words(0, 0, 0, 0, 900, 0, 0, 0), 5.0) == (4, 4)
 
 
+def test_what_is_just_as_high_as_the_noise_does_not_stand_out() -> None:
+    assert outermost(words(0, 5, 0, 0, 0, 0, 0, 0), 5.0) is None
+    assert outermost(words(0, 9, 0, 5, 0, 0, 0, 0), 5.0) == (1, 1)
+    assert bulk_and_tails(words(0, 0, 0, BULK_DEVIATIONS, 0, 0, 0, 0), 1.0) is None
+    assert bulk_and_tails(words(0, 0, 0, BULK_DEVIATIONS + 2.0**-16, 0, 0, 0, 0), 1.0) == (3, 3)
+
+
 def test_neighbours_stand_out_together() -> None:
     assert outermost(words(0, 4, 4, 0, 0, 0, 0, 0), 5.0) == (1, 2)  # 8 > 5 sqrt(2)
     assert outermost(words(0, 3.5, 3.5, 0, 0, 0, 0, 0), 5.0) is None  # 7 < 5 sqrt(2)
     assert outermost(words(9, 0, 0, 4, 4, 0, 0, 0), 5.0) == (0, 4)  # a tail beside what stands out
     assert outermost(words(0, 0, 0, 5.1, 3, 0, 0, 0), 5.0) == (3, 3)  # narrow first, also where two are more
+    assert outermost(words(6, 0, 7, 0, 9, 0, 8, 0, 7), 5.0) == (0, 8)  # the farthest of several
+    assert outermost(words(0, 0, 7, 9, 8, 0, 0, 0, 0), 5.0) == (2, 4)  # right beside
 
 
 def test_the_bulk_is_the_likeliest_window() -> None:
@@ -147,6 +156,12 @@ def test_the_bulk_is_the_likeliest_window() -> None:
     tail = TAIL_DEVIATIONS + 0.1
     assert bulk_and_tails(words(*([0] * 4), 50, 50, 0, tail, *([0] * 4)), 1.0) == (4, 7)
     assert bulk_and_tails(words(*([0] * 4), 50, 50, 0, tail - 0.2, *([0] * 4)), 1.0) == (4, 5)
+    assert bulk_and_tails(words(*([0] * 4), 50, 50, 0, 0.5 * tail, *([0] * 4)), 0.5) == (4, 7)
+    assert bulk_and_tails(words(*([0] * 4), 50, 50, 0, 0.5 * tail - 0.1, *([0] * 4)), 0.5) == (4, 5)
+    # One bin, or all: 8 / sqrt(8) are 5.66 deviations of a half, and 7 / sqrt(7) only 5.29.
+    assert bulk_and_tails(words(0, 0, 0, 50, 0, 0, 0, 0), 0.5) == (3, 3)
+    assert bulk_and_tails(words(*([1] * 8)), 0.5) == (0, 7)
+    assert bulk_and_tails(words(*([1] * 7), 0), 0.5) is None
 
 
 def released(*values: tuple[float, float], domain: Ranges = WIDE) -> NDArray[np.float64]:
@@ -171,7 +186,7 @@ def test_coarse_range_is_twice_as_wide_as_what_was_heard() -> None:
     assert found.ranges == domain
 
 
-@pytest.mark.parametrize(("mirrored", "lower"), [(290.0, 1.0), (310.0, -8.0)])
+@pytest.mark.parametrize(("mirrored", "lower"), [(290.0, 1.0), (300.0, 1.0), (310.0, -8.0)])
 def test_a_side_that_is_not_heard_counts_where_it_mirrors_the_other(mirrored: float, lower: float) -> None:
     """Less than 400 are not heard by themselves, but 310 are 0.31 of 1000."""
     noise = 400.0 / noise_threshold(1, 1.0)
@@ -188,6 +203,14 @@ def test_both_sides_stand_out_together(count: float, heard: bool) -> None:
     found = find_coarse_ranges(released((3.0, count), (-3.0, count)), WIDE, noise)
     assert found.ranges == (((-8.0,), (8.0,)) if heard else WIDE)
     assert found.unheard == (() if heard else (0,))
+
+
+@pytest.mark.parametrize(("count", "heard"), [(51.0, True), (49.0, False)])
+def test_two_octaves_of_both_sides_stand_out_together(count: float, heard: bool) -> None:
+    """100 sqrt(2) sqrt(2) = 200 are needed of the four; the range is twice that from -8 to 8."""
+    noise = 100.0 / noise_threshold(1, 1.0)
+    values = [(value, count) for value in (3.0, 5.0, -3.0, -5.0)]
+    assert find_coarse_ranges(released(*values), WIDE, noise).ranges == (((-16.0,), (16.0,)) if heard else WIDE)
 
 
 def test_zeros_alone_give_a_range_next_to_zero() -> None:
@@ -214,6 +237,7 @@ NINE = ((-WIDEST,) * 9, (WIDEST,) * 9)
         (3.0, 21.0, 21.0, None),
         # Where zeros were heard they say nothing of the rest.
         (3.0, 31.0, 900.0, (-2.0, 6.0)),
+        (3.0, 30.0, 900.0, (-(2.0**-19), 2.0**-19)),
         (3.0, 29.0, 900.0, (-(2.0**-19), 2.0**-19)),
         # Values elsewhere are not cut off.
         (900.0, 45.0, 0.0, None),
@@ -230,6 +254,24 @@ def test_a_column_is_looked_for_where_the_others_are(
     assert (found.ranges[0][8], found.ranges[1][8]) == pytest.approx(bounds or (-WIDEST, WIDEST))
 
 
+@pytest.mark.parametrize(("total", "shared"), [(1.01, True), (0.99, False)])
+def test_columns_share_what_stands_out_of_the_noise_of_them_all(total: float, shared: bool) -> None:
+    """As one column would, of noise sqrt(9) as large; two of the nine have enough there, if it is."""
+    counts = np.repeat(released((3.0, (total * noise_threshold(1, 30.0) - 86.0) / 7.0)), 9, axis=0)
+    counts[7:] = released((3.0, 43.0))
+    assert find_coarse_ranges(counts, NINE, 10.0).unheard == tuple(range(7 if shared else 9))
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_what_columns_share_is_joined_to_zeros_from_either_side(sign: float) -> None:
+    """From 2 to 8, and zeros: from 0 to 8, and half as far again on both sides."""
+    octaves = [(sign * 3.0, 500.0), (sign * 5.0, 500.0)]
+    counts = np.repeat(released(*octaves), 9, axis=0)
+    counts[8] = released((0.0, 900.0), *((value, 32.0) for value, _ in octaves))
+    found = find_coarse_ranges(counts, NINE, 10.0)
+    assert sorted((sign * found.ranges[0][8], sign * found.ranges[1][8])) == pytest.approx([-4.0, 12.0], abs=1e-5)
+
+
 def test_what_columns_share_may_be_four_octaves_and_is_never_zero() -> None:
     """In one octave or two of the four the last column stands out by 1.6 and 2.3 deviations, in all of them by 3.2."""
     octaves = (1.0, 2.0, 4.0, 8.0)
@@ -242,11 +284,15 @@ def test_what_columns_share_may_be_four_octaves_and_is_never_zero() -> None:
     assert (found.ranges[0][8], found.ranges[1][8]) == (-6.5, 23.5)  # 1 to 16
 
 
-def test_noise_outside_of_the_domain_is_not_heard() -> None:
-    domain = ((0.0,), (8.0,))
-    counts = np.zeros((1, N_MAGNITUDES))
-    counts[0, LEVELS - 3] = 900.0
-    assert find_coarse_ranges(counts, domain, 10.0).unheard == (0,)
+@pytest.mark.parametrize("domain", [(0.0, 8.0), (4.0, 16.0), (-16.0, -4.0)])
+def test_noise_outside_of_the_domain_is_not_heard(domain: tuple[float, float]) -> None:
+    """Also not from a bin that ends where the domain begins."""
+    low, high = domain
+    edges = magnitude_edges(low, high)
+    counts = np.where((edges[1:] <= low) | (edges[:-1] >= high), 900.0, 0.0)[None]
+    assert counts.any()
+    for noise in (10.0, 1e-9):
+        assert find_coarse_ranges(counts, ((low,), (high,)), noise).unheard == (0,)
 
 
 def test_columns_that_are_not_alike_share_nothing() -> None:
@@ -281,6 +327,15 @@ def test_range_is_widened_by_a_bin() -> None:
     coarse = ((0.0,), (float(N_BINS),))
     assert find_ranges(counts, coarse, 1.0) == ((3.0,), (10.0,))
     assert find_ranges(np.full((1, N_BINS), 50.0), coarse, 1.0) == coarse
+    # But not beyond the coarse range, nor down to no width.
+    for first, bounds in ((0, (0.0, 6.0)), (1, (0.0, 7.0)), (N_BINS - 5, (26.0, 32.0)), (N_BINS - 6, (25.0, 32.0))):
+        counts[:] = 0.0
+        counts[:, first : first + 5] = 100.0
+        assert find_ranges(counts, coarse, 1.0) == ((bounds[0],), (bounds[1],))
+    narrow = ((1.0,), (math.nextafter(1.0, 2.0),))
+    counts = np.zeros((1, N_BINS))
+    counts[:, 3] = 100.0
+    assert find_ranges(counts, narrow, 1.0) == narrow
 
 
 @pytest.mark.parametrize(("outside", "kept"), [(0.99, False), (1.01, True)])
@@ -291,6 +346,16 @@ def test_a_range_that_rows_may_lie_outside_of_is_not_narrowed(outside: float, ke
     counts[:, ~np.isin(np.arange(N_BINS), (10, 11))] = outside * (MOST_OUTSIDE * 2000.0 - 40.0 * math.sqrt(30.0)) / 30.0
     coarse = ((0.0,), (float(N_BINS),))
     assert find_ranges(counts, coarse, 40.0) == (coarse if kept else ((9.0,), (13.0,)))
+
+
+def test_just_as_many_rows_outside_as_are_allowed_are_no_more() -> None:
+    """16 bins of 20 rows; a quarter of that is 40 in the others and 10 * sqrt(16) for their noise."""
+    counts = np.full((1, N_BINS), 2.5)
+    counts[:, 8:24] = 20.0
+    coarse = ((0.0,), (float(N_BINS),))
+    assert find_ranges(counts, coarse, 10.0) == ((7.0,), (25.0,))
+    counts[:, 0] += 2.0**-16
+    assert find_ranges(counts, coarse, 10.0) == coarse
 
 
 def test_a_range_that_stays_unclear_is_the_coarse_one() -> None:
@@ -341,6 +406,21 @@ def test_a_mirrored_range_reaches_as_far_as_its_farther_end() -> None:
     noise = 400.0 / noise_threshold(1, 1.0)
     found = find_coarse_ranges(released((3.0, 1000.0), (20.0, 1000.0), (-3.0, 350.0), (-20.0, 350.0)), WIDE, noise)
     assert found.ranges == ((-64.0,), (64.0,))
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "mirrored"), [(100.0, 250.0, True), (200.0, 50.0, False), (50.0, 200.0, False)]
+)
+def test_the_mirror_of_all_that_was_heard_is_compared(low: float, high: float, mirrored: bool) -> None:
+    """Two octaves of 500 each, and on the other side 0.35 or 0.25 of both, but 0.2 to 0.5 of one of them."""
+    noise = 400.0 / noise_threshold(1, 1.0)
+    found = find_coarse_ranges(released((3.0, 500.0), (5.0, 500.0), (-3.0, low), (-5.0, high)), WIDE, noise)
+    assert found.ranges == (((-16.0,), (16.0,)) if mirrored else ((-1.0,), (11.0,)))
+    # And nothing beside it.
+    for sign in (1.0, -1.0):
+        for beside in (5.0, 1.5):
+            found = find_coarse_ranges(released((3.0 * sign, 1000.0), (-beside * sign, 350.0)), WIDE, noise)
+            assert sorted((sign * found.ranges[0][0], sign * found.ranges[1][0])) == [1.0, 5.0]
 
 
 def test_what_columns_share_may_be_two_octaves() -> None:

@@ -58,7 +58,9 @@ def test_candidates_keep_their_distance_to_the_walls_after_rounding(monkeypatch:
     assert np.abs(candidates).max() == 11 / 16, "0.6875 is the last cell that is 0.27 away from the wall"
 
 
-def radii_tried(monkeypatch: pytest.MonkeyPatch, method: PackingMethod) -> list[tuple[float, bool]]:
+def radii_tried(
+    monkeypatch: pytest.MonkeyPatch, method: PackingMethod, n_clusters: int = 15, n_features: int = 2
+) -> list[tuple[float, bool]]:
     """The radii that a search tries, each with whether it was feasible."""
     tried: list[tuple[float, bool]] = []
     original = packing_module._packed
@@ -69,7 +71,7 @@ def radii_tried(monkeypatch: pytest.MonkeyPatch, method: PackingMethod) -> list[
         return packed
 
     monkeypatch.setattr(packing_module, "_packed", recorded)
-    sphere_packing(15, 2, np.random.default_rng(0), method)
+    sphere_packing(n_clusters, n_features, np.random.default_rng(0), method)
     return tried
 
 
@@ -163,6 +165,12 @@ def test_more_centroids_than_grid_cells(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(packing_module, "GRID", 4.0)
     centroids = sphere_packing(30, 1, np.random.default_rng(0), PackingMethod.BISECT)
     assert centroids.shape == (30, 1)
+    assert np.abs(centroids).max() <= 1.0
+    # Half a grid step is the last radius that is tried before none, after which nothing is searched.
+    for method in PackingMethod:
+        with monkeypatch.context() as patch:
+            tried = radii_tried(patch, method, 30, 1)
+        assert tried == [*((2.0**-step, False) for step in range(18)), (0.0, True)]
 
 
 @pytest.mark.parametrize(("clusters", "features", "name"), [(0, 2, "n_clusters"), (2, 0, "n_features")])
@@ -212,3 +220,18 @@ def test_nothing_is_drawn_where_no_two_points_are_far_enough_apart() -> None:
     before = generator.bit_generator.state
     assert packing_module._packed(2, 2, 0.6, generator) is None
     assert generator.bit_generator.state == before
+    # The ends of [-0.5, 0.5] are: they may be drawn.
+    assert packing_module._packed(2, 1, 0.5, generator) is None
+    assert generator.bit_generator.state != before
+
+
+@pytest.mark.parametrize(
+    ("second", "taken"), [(0.75, True), (0.7501, False), (0.85, False), (-0.75, True), (-0.7501, False), (0.7, True)]
+)
+def test_a_centroid_may_be_as_near_to_a_corner_as_the_radius(
+    second: float, taken: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = iter([0.0, second, *[0.0] * 999])
+    monkeypatch.setattr(packing_module, "_candidates", lambda *_: np.array([[next(stream)]]))
+    packed = packing_module._packed(2, 1, 0.25, np.random.default_rng(0), PackingMethod.CORNERS)
+    assert (None if packed is None else packed.tolist()) == ([[0.0], [second]] if taken else None)

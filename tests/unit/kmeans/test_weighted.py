@@ -81,6 +81,25 @@ def test_equal_seeds_give_equal_bits() -> None:
     assert first[1] == again[1]
 
 
+@pytest.mark.parametrize("seed", [7, 2**31 + 7, 2**32 - 1])
+def test_seeds_count_up_to_32_bits(seed: int) -> None:
+    """A run's seed is longer."""
+    points = np.random.default_rng(7).uniform(-1, 1, (60, 4))
+    first = weighted_kmeans(points, np.ones(60), 9, n_init=1, seed=seed)[0]
+    assert np.array_equal(first, weighted_kmeans(points, np.ones(60), 9, n_init=1, seed=seed + 2**32)[0])
+    assert not np.array_equal(first, weighted_kmeans(points, np.ones(60), 9, n_init=1, seed=seed + 2**31)[0])
+
+
+def test_points_without_weight_change_no_bit() -> None:
+    generator = np.random.default_rng(7)
+    points, weights = generator.uniform(-1, 1, (60, 4)), generator.uniform(0, 1, 60)
+    first = weighted_kmeans(points, weights, 5, n_init=1, seed=9)
+    more = np.concatenate([points, np.full((3, 4), 1e6)])
+    again = weighted_kmeans(more, [*weights, 0.0, -0.5, 0.0], 5, n_init=1, seed=9)
+    assert np.array_equal(first[0], again[0])
+    assert first[1] == again[1]
+
+
 def test_points_without_weight_do_not_matter() -> None:
     points = np.array([[0.0], [1.0], [5.0], [1000.0]])
     centers, cost = weighted_kmeans(points, [1.0, 1.0, 1.0, 0.0], 2, n_init=5, seed=0)
@@ -106,9 +125,11 @@ def test_usable_weights_by_hand() -> None:
     assert usable_weights([1.0, -2.0, 3.0], 2).tolist() == [1.0, 0.0, 3.0]
     assert usable_weights([0.0, 0.0, 0.0], 2).tolist() == [1.0, 1.0, 1.0]
     assert usable_weights([-1.0, -1.0], 1).tolist() == [1.0, 1.0]
-    faint = usable_weights([4.0, 0.0], 2)
-    assert faint[0] == 4.0
-    assert 0.0 < faint[1] < 1e-6
+    # A billionth of the mean.
+    assert usable_weights([4.0, 0.0], 2) == pytest.approx([4.0, 2e-9], rel=1e-15, abs=0.0)
+    assert usable_weights([1.0, 0.0, 0.0, -9.0], 2) == pytest.approx(
+        [1.0, 0.25e-9, 0.25e-9, 0.25e-9], rel=1e-15, abs=0.0
+    )
     # There is nothing to complete.
     assert usable_weights([4.0, 0.0], 1).tolist() == [4.0, 0.0]
     assert usable_weights([], 1).tolist() == []
@@ -175,7 +196,8 @@ def test_elbows_survive_a_little_noise(seed: int) -> None:
 
 @pytest.mark.parametrize("costs", [[5.0], [5.0, 1.0], [3.0, 3.0, 3.0], [0.0] * 10, [1.0, 2.0, 3.0]])
 def test_curves_without_a_bend(costs: list[float]) -> None:
-    assert elbow(costs) == 1
+    with np.errstate(all="raise"):  # nothing is divided by 0
+        assert elbow(costs) == elbow(costs, logarithmic=True) == 1
 
 
 @pytest.mark.parametrize("n_clusters", [2, 3, 5, 7])
@@ -198,8 +220,12 @@ def test_far_clusters_are_counted(n_clusters: int) -> None:
         ([1.0, 5.0, 3.0], 1, 1),
         ([8.0, 2.0], 1, 1),
         ([], 1, 1),
+        # The chord ends at the last cost, at which alone it is looked whether the curve falls.
+        ([1.0, 0.5, 0.18, 0.0], 2, 1),
+        ([3.0, 1.0, 3.0, 2.0], 2, 2),
         # Zero is a millionth of the largest: in logarithms 8, 0.02, 1e-4 and 8e-6 bend at the third.
         ([8.0, 2e-2, 1e-4, 0.0], 2, 3),
+        ([8e-9, 2e-11, 1e-13, 0.0], 2, 3),
     ],
 )
 def test_elbows_by_hand(costs: list[float], linear: int, logarithmic: int) -> None:

@@ -314,8 +314,9 @@ def test_delta_out_of_range_is_refused(bad: float) -> None:
     for events in ([], [PureRelease("c", 1.0)], gaussians(1.0, 1), [ExactRelease("labels")]):
         with pytest.raises(LocalMisuseError, match="delta"):
             compose_epsilon(events, bad)
-    with pytest.raises(LocalMisuseError, match="delta"):
-        compose_epsilon(gaussians(1.0, 1), 0.0)
+    for multiplier in (0.5, 1.0, 100.0):
+        with pytest.raises(LocalMisuseError, match=r"delta is 0\.0"):
+            compose_epsilon([*gaussians(multiplier, 1), ExactRelease("labels")], 0.0)
     with pytest.raises(LocalMisuseError, match="epsilon"):
         compose_delta(gaussians(1.0, 1), -1.0)
 

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flwr_dpkmeans.errors import LocalMisuseError, PlanError
+from flwr_dpkmeans.privacy import losses
 from flwr_dpkmeans.privacy.calibration import gaussian_noise_multiplier, smallest_multiplier
 from flwr_dpkmeans.privacy.losses import gaussian_delta, gaussian_delta_bound, gaussian_epsilon, smallest_true
 
@@ -38,6 +39,15 @@ def test_delta_agrees_with_high_precision(epsilon: float, mu: float) -> None:
     else:
         assert abs(computed / truth - 1) < 1e-12
         assert truth <= gaussian_delta_bound(epsilon, mu) <= truth * (1 + 1e-11)
+
+
+@pytest.mark.parametrize("t", [-0.9, 0.0, 0.7, 2.4999, 2.5, 3.3, 8.0, 25.0, 38.0])
+def test_the_mills_ratio_and_its_slope_lose_no_digit(t: float) -> None:
+    """The slope 1 - t R(t) is near 1 / t^2 far out, where the difference would lose three digits."""
+    with mpmath.workdps(40):
+        ratio = mpmath.sqrt(mpmath.pi / 2) * mpmath.exp(mpmath.mpf(t) ** 2 / 2) * mpmath.erfc(t / mpmath.sqrt(2))
+        assert losses._mills(t) == pytest.approx(float(ratio), rel=3e-15, abs=0.0)
+        assert losses._mills_slope(t) == pytest.approx(float(1 - t * ratio), rel=3e-14 if t < 2.5 else 2e-15, abs=0.0)
 
 
 @pytest.mark.parametrize(("epsilon", "mu"), [(700.0, 30.0), (150.0, 10.0), (1.0, 1.0), (0.0, 20.0)])
@@ -137,6 +147,12 @@ def test_arguments_out_of_range_are_refused(bad: float) -> None:
     if bad != 0.0:
         with pytest.raises(LocalMisuseError):
             gaussian_delta(bad, 1.0)
+
+
+@pytest.mark.parametrize(("epsilon", "mu"), [(-5e-324, 1.0), (-0.5, 1.0), (1e200, 1e-200), (2e154, 1.0), (0.0, 1e155)])
+def test_delta_is_refused_where_its_formula_is_not_defined(epsilon: float, mu: float) -> None:
+    with pytest.raises(LocalMisuseError, match=r"^epsilon is .* must be"):
+        gaussian_delta(epsilon, mu)
 
 
 def test_overflow_is_an_error_not_a_zero() -> None:

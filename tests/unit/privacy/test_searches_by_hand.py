@@ -70,7 +70,8 @@ def test_losses_of_twelve_different_responses_are_all_listed_and_of_thirteen_on_
     """Each has two losses: 2^12 = 4096 sums are kept one by one, 8192 are rounded to a grid of half as many steps."""
     epsilons = [0.1 * 2.0**place for place in range(13)]
     assert len(losses.mixture_of(1.0, epsilons[:12]).losses) == 4096
-    assert len(losses.mixture_of(1.0, epsilons).losses) < 8192
+    # Of 4096 steps, and for each response up to one more on either side.
+    assert 4096 < len(losses.mixture_of(1.0, epsilons).losses) <= 4097 + 2 * 13
 
 
 def path_of(price: Callable[[float], float], start: float) -> tuple[float | None, list[int]]:
@@ -109,6 +110,52 @@ def test_a_search_for_a_scale_asks_for_few_prices(
     assert asked[0] == max(-333 * OCTAVE, min(333 * OCTAVE, calibration._index_of(start)))
     assert len(asked) == len(set(asked)) <= most
     assert scale is found is None or scale == pytest.approx(found, rel=2.0**-20)
+
+
+@pytest.mark.parametrize(
+    ("price", "steps"),
+    [
+        # At first as far as if the price were 1/s, and a point more; then eight times as far, but an octave at least.
+        (0.6, [math.ceil(math.log2(1.8) * OCTAVE) + 1]),
+        (0.05, [-math.ceil(-math.log2(0.15) * OCTAVE) - 1]),
+        ((1.0 + 1e-9) / 3.0, [2, OCTAVE]),
+        ((1.0 - 1e-9) / 3.0, [-2, -OCTAVE]),
+        # Sixteen octaves at most, however far the price is.
+        (math.inf, [16 * OCTAVE + 1]),
+        (0.0, [-16 * OCTAVE - 1]),
+    ],
+)
+def test_the_path_along_a_flat_price(price: float, steps: list[int]) -> None:
+    while abs(sum(steps)) < 333 * OCTAVE:
+        steps = [*steps, 8 * steps[-1]]
+    scale, asked = path_of(lambda _: price, 1.0)
+    assert scale is None
+    end = 333 * OCTAVE if steps[0] > 0 else -333 * OCTAVE
+    assert asked == [0, *(sum(steps[:n]) for n in range(1, len(steps))), end]
+
+
+@pytest.mark.parametrize("first", range(-6, 7))
+@pytest.mark.parametrize(
+    "price",
+    [
+        lambda ahead: 2.0 ** (-ahead / OCTAVE),
+        lambda ahead: math.inf if ahead < 0 else 0.0,
+        lambda ahead: 2.0 - 1e-9 * ahead if ahead < 0 else 0.999999,
+        lambda ahead: math.exp(min(700.0, -((ahead + 0.5) ** 3) / 10.0)),
+        lambda ahead: 1.0 + 1e-9 if ahead < 0 else 2.0 ** (-ahead - 1.0),
+        lambda ahead: 2.0 ** (-(ahead - 100.0 if ahead < 0 else ahead + 1.0) / OCTAVE),
+    ],
+)
+def test_the_first_private_point_of_the_lattice_is_found(price: Callable[[int], float], first: int) -> None:
+    """Not the second, wherever secants end; `ahead` counts points from the first one whose price is at most 1."""
+    asked: list[int] = []
+
+    def noted(scale: float) -> float:
+        asked.append(calibration._index_of(scale))
+        return price(asked[-1] - first)
+
+    assert calibration._index_of(calibration.first_private(noted, 1.0, 1.0)) == first
+    assert {first - 1, first} <= set(asked)
 
 
 def test_the_path_of_a_search_for_a_multiplier() -> None:
@@ -150,8 +197,11 @@ def test_newton_steps_are_at_most_a_factor_of_e_and_end_where_they_no_longer_mov
     assert delta_of(5.0, calibration._refine_mu(5.0, 1e-10, 0.5)) == pytest.approx(1e-10, rel=1e-13)
     assert asked[:4] == pytest.approx([0.5, 0.6741819852792378, 0.7663007320192358, 0.7805203859856794])
     assert len(asked) == 6
-    # Where delta is 0, there is nothing to go by.
-    assert calibration._refine_mu(1.0, 1e-5, 0.001) == 0.001
+    # Where delta or its slope is 0, there is nothing to go by: far below, just below, and far above.
+    for epsilon, mu in ((1.0, 0.001), (39.0, 1.0), (1.0, 100.0)):
+        assert calibration._refine_mu(epsilon, 1e-5, mu) == mu
+    # Upwards a step is a factor of e at most as well, and twelve are enough.
+    assert calibration._refine_mu(1e-12, 0.3, 1e-8) == pytest.approx(1e-8 * math.exp(12.0), rel=1e-13, abs=0.0)
 
 
 def test_a_bisection_asks_at_both_ends_and_then_in_the_middle() -> None:
@@ -160,6 +210,11 @@ def test_a_bisection_asks_at_both_ends_and_then_in_the_middle() -> None:
     assert asked[:6] == [0.0, 1.0, 0.5, 0.25, 0.375, 0.3125]
     assert (len(asked), 0.0 < found - 0.3 <= 2.0**-43 * 0.3) == (47, True)
     assert losses.smallest_true(lambda x: x >= 0.3, 0.5, math.inf) == 0.5
+    # It ends at 2^-43 of the upper end, or where there is no number between the ends.
+    asked.clear()
+    assert losses.smallest_true(lambda x: asked.append(x) or x >= 1.0, 0.5, 1.0) == 1.0
+    assert asked == [0.5, 1.0, *(1.0 - 2.0**-n for n in range(2, 44))]
+    assert losses.smallest_true(lambda x: x > 0.0, 0.0, 1.0) == 5e-324
     for low, high in ((1.0, math.inf), (1.0, 1.0), (1.0, 2.0)):
         with pytest.raises(PlanError, match=f"no value up to {high} meets"):
             losses.smallest_true(lambda x: x > 2.0, low, high)
@@ -199,6 +254,27 @@ def test_where_the_search_for_a_multiplier_begins(monkeypatch: pytest.MonkeyPatc
     assert asked.pop() == (2.0 * shade, math.exp(-8.0) * shade, pytest.approx(4.0 / (4.0 + math.sqrt(20.0))))
     calibration.gaussian_noise_multiplier(1e-9, 0.1)
     assert asked.pop()[2] == pytest.approx(0.1 * math.sqrt(2.0 * math.pi))
+    # And from where Newton's steps end, a few units of 2^-43 beside it.
+    tried: list[float] = []
+    bound = calibration.gaussian_delta_bound
+    monkeypatch.setattr(calibration, "gaussian_delta_bound", lambda *at: tried.append(at[1]) or bound(*at))
+    for epsilon, delta in ((2.0, math.exp(-8.0)), (0.1, 0.3), (10.0, 1e-9)):
+        found = calibration.gaussian_noise_multiplier(epsilon, delta)
+        assert tried == pytest.approx([1.0 / found] * len(tried), rel=2.0**-36)
+        tried.clear()
+
+
+def test_a_multiplier_is_calibrated_to_a_little_less_of_both() -> None:
+    """By a part in 2^41, which a search to 2^-43 tells where delta is large."""
+    shade = 1.0 - 2.0**-41
+    for epsilon, delta in ((0.1, 0.3), (1e-3, 0.5)):
+        for sigma in (
+            calibration.calibrate_gaussian(epsilon, delta, lambda sigma: SAME),
+            calibration.gaussian_noise_multiplier(epsilon, delta),
+        ):
+            room = delta * shade
+            assert losses.gaussian_delta_bound(epsilon * shade, 1.0 / sigma) <= room
+            assert losses.gaussian_delta_bound(epsilon * shade, 1.0 / (sigma * (1.0 - 2.0**-42))) > room
 
 
 def test_log_ratios_of_the_whole_epsilon_leave_no_room() -> None:
@@ -230,10 +306,24 @@ def test_delta_of_noise_as_drawn() -> None:
     left = 1.0 - math.exp(-0.5) + math.exp(-0.5) * 0.125 * math.exp(0.25)
     assert accounting.delta_as_drawn(totals, 0.25, lambda given, at: 0.125 + at) == pytest.approx(left)
     assert accounting.delta_as_drawn(totals, 1.0, lambda given, at: 0.9) == 1.0
-    far = accounting.Totals(1.0, Closeness(705.0))
-    assert accounting.delta_as_drawn(far, 1000.0, lambda *given: 1e-306) == pytest.approx(1e-306 * math.exp(700.0))
+    near, far = (accounting.Totals(1.0, Closeness(above)) for above in (math.nextafter(700.0, 0.0), 700.0))
+    assert accounting.delta_as_drawn(near, 1000.0, lambda *given: 1e-306) == pytest.approx(1e-306 * math.exp(700.0))
+    # exp(705) * 1e-306 is above 1, and how much a price of 0 is, nobody knows.
+    for price in (1e-306, 1e-308, 0.0):
+        assert accounting.delta_as_drawn(far, 1000.0, lambda *given: price) == 1.0  # noqa: B023
     assert accounting.epsilon_as_drawn(totals, 0.5, lambda given, at: at) == pytest.approx(0.5 * math.exp(-0.25) + 0.75)
     assert accounting.epsilon_as_drawn(far, 5e-324, lambda given, at: at) == math.inf
+
+
+@pytest.mark.parametrize(("above", "found"), [(699.0, True), (705.0, False), (1000.0, False)])
+def test_noise_is_calibrated_to_no_more_than_its_price_however_coarse_it_is(above: float, found: bool) -> None:
+    """Also at an epsilon far above such log-ratios: exp(above) times a delta beyond floating point is not known."""
+    if found:
+        sigma = calibration.calibrate_gaussian(2000.0, 1e-6, lambda sigma: Closeness(above))
+        assert accounting.compose_epsilon([GaussianRelease("sums", sigma, Closeness(above))], 1e-6) <= 2000.0
+    else:
+        with pytest.raises(PlanError, match="no noise multiplier up to 1e100"):
+            calibration.calibrate_gaussian(2000.0, 1e-6, lambda sigma: Closeness(above))
 
 
 def test_gaussian_prices_with_slack_by_hand() -> None:
@@ -251,21 +341,26 @@ def test_gaussian_prices_with_slack_by_hand() -> None:
     assert accounting.gdp_epsilon(totals, 1e-3) == math.inf
 
 
-def test_the_range_in_which_the_price_of_a_mixture_is_searched(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_range_in_which_a_price_is_searched(monkeypatch: pytest.MonkeyPatch) -> None:
     """Up to the sum of the pure epsilons and mu (sqrt(-2 log delta) + mu/2); down to 0 from where slack turns."""
     ranges: list[tuple[float, float]] = []
+    bisected = losses.smallest_true
 
     def noted(holds: Callable[[float], bool], low: float, high: float) -> float:
         ranges.append((low, high))
-        return losses.smallest_true(holds, low, high)
+        return bisected(holds, low, high)
 
-    monkeypatch.setattr(accounting, "smallest_true", noted)
+    for module in (accounting, losses):
+        monkeypatch.setattr(module, "smallest_true", noted)
+    losses.gaussian_epsilon(0.5, math.exp(-8.0))
+    assert ranges.pop() == (0.0, pytest.approx(0.5 * (4.0 + 0.25)))
     accounting._mixture_epsilon(accounting.Totals(0.5, SAME, (0.25, 0.5)), math.exp(-8.0))
     assert ranges == [(0.0, pytest.approx(0.75 + 0.5 * (4.0 + 0.25)))]
     fake: Any = SimpleNamespace(absent_tail=lambda epsilon: 1.0 if epsilon < 0.5 else 0.0)
     assert accounting._mixture_turning_epsilon(fake, 0.0, 3.0) == 3.0
     assert accounting._mixture_turning_epsilon(fake, 0.25, 3.0) == pytest.approx(0.5)
     assert accounting._mixture_turning_epsilon(fake, 0.25, 0.4) == 0.4
+    assert accounting._mixture_turning_epsilon(fake, 1.5, 3.0) == 0.0
 
 
 def test_the_price_of_a_mixture_pays_its_slack() -> None:
@@ -281,23 +376,26 @@ def test_the_price_of_a_mixture_pays_its_slack() -> None:
 
 
 @pytest.mark.parametrize(
-    ("tau", "first", "expected", "asked"),
+    ("tau", "first", "expected", "asked", "steep"),
     [
-        (0.0, 2.25, 2.25, 0),
-        (1e-3, math.inf, math.inf, 0),
-        (1e-3, 3.0, 3.0, 1),  # 0.0498 + 0.0211 is at most 0.1 there
-        (1e-3, math.log(10.0), 2.4352, None),  # 1/u + 1e-3 + 1e-3 u = 0.1 at u = 11.418
-        (1e-3, 4.6, math.inf, 1),  # beyond log(99) slack alone is more than 0.1
-        (0.05, 0.5, math.inf, 1),
-        (0.01, 2.0, math.inf, None),  # nowhere is 1/u + 0.01 + 0.01 u below 0.21
+        (0.0, 2.25, 2.25, 0, 1.0),
+        (1e-3, math.inf, math.inf, 0, 1.0),
+        (1e-3, 3.0, 3.0, 1, 1.0),  # 0.0498 + 0.0211 is at most 0.1 there
+        (1e-3, math.log(10.0), 2.4352, None, 1.0),  # 1/u + 1e-3 + 1e-3 u = 0.1 at u = 11.418
+        (1e-3, 4.6, math.inf, 1, 1.0),  # beyond log(99) slack alone is more than 0.1
+        (0.05, 0.5, math.inf, 1, 1.0),
+        (0.01, 2.0, math.inf, None, 1.0),  # nowhere is 1/u + 0.01 + 0.01 u below 0.21
+        (0.04, math.log(10.0) / 20.0, 0.232725, None, 20.0),  # exp(-4.6545) + 0.04 (1 + exp(0.232725)) = 0.1
     ],
 )
 def test_a_numerical_price_with_slack_by_hand(
-    tau: float, first: float, expected: float, asked: int | None, monkeypatch: pytest.MonkeyPatch
+    tau: float, first: float, expected: float, asked: int | None, steep: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of losses whose delta is exp(-epsilon), at a delta of 0.1."""
+    """Of losses whose delta is exp(-steep epsilon), at a delta of 0.1."""
     trials: list[float] = []
-    fake = SimpleNamespace(epsilon=lambda delta: first, delta=lambda trial: trials.append(trial) or math.exp(-trial))
+    fake = SimpleNamespace(
+        epsilon=lambda delta: first, delta=lambda trial: trials.append(trial) or math.exp(-steep * trial)
+    )
     monkeypatch.setattr(accounting, "_losses_of", lambda totals: fake)
     totals = accounting.Totals(1.0, Closeness(additive=tau))
     assert accounting.numerical_epsilon(totals, 0.1) == pytest.approx(expected, rel=1e-4)
@@ -324,12 +422,29 @@ def test_losses_beyond_a_mu_of_a_hundred_have_no_numerical_price(monkeypatch: py
 # -- losses --------------------------------------------------------------------------------------------------------
 
 
-def test_the_allowance_of_a_mixture_by_hand() -> None:
-    """One loss of 1/2 at epsilon 0.6 with mu = 0.01: ten deviations deep, and of a size of 110.01."""
+@pytest.mark.parametrize(
+    ("epsilon", "loss", "mu", "size", "depth"),
+    [
+        (0.6, 0.5, 0.01, 110.01, 12.0),
+        (0.6, -0.5, 0.01, 110.01, 42.0),
+        # Where the loss is beyond epsilon, as if it were there.
+        (0.5, 0.6, 0.01, 110.01, 2.0),
+        (319.2, 0.0, 8.0, 47.9, 41.9),
+        (0.5, 0.25, 4.0, 4.1875, 2.0625),
+    ],
+)
+def test_the_allowance_of_a_mixture_by_hand(epsilon: float, loss: float, mu: float, size: float, depth: float) -> None:
+    """One loss of 1/2 at epsilon 0.6 with mu = 0.01: ten deviations deep, and two more, and of a size of 110.01."""
+    plain = float(losses._gaussian_deltas(np.array([epsilon - loss]), mu)[0])
+    for n_losses in (1, 4096):
+        mixture = losses.Mixture(mu, np.full(n_losses, loss), np.full(n_losses, 1.0 / n_losses))
+        allowance = 4e-12 + 2.0**-53 * (8.0 * size * depth + 2.0 * n_losses)
+        found = mixture.delta(epsilon)
+        assert found == plain == 0.0 or found / plain - 1.0 == pytest.approx(allowance, rel=0.0, abs=3e-15)
+
+
+def test_the_absent_tail_of_a_mixture_by_hand() -> None:
     mixture = losses.Mixture(0.01, np.array([0.5]), np.array([1.0]))
-    plain = float(losses._gaussian_deltas(np.array([0.6 - 0.5]), 0.01)[0])
-    allowance = 4e-12 + 2.0**-53 * (8.0 * 110.01 * 12.0 + 2.0)
-    assert mixture.delta(0.6) / plain - 1.0 == pytest.approx(allowance, rel=1e-3)
     assert mixture.absent_tail(0.51) == pytest.approx(0.5 * math.erfc((1.0 + 0.005) / math.sqrt(2.0)))
 
 
@@ -367,15 +482,31 @@ def test_equal_releases_to_everybody_are_one_of_a_smaller_multiplier(monkeypatch
     assert made[1:] == [(20.0, 0.5)]
 
 
-def test_steps_of_grids_of_losses_by_hand() -> None:
-    """0.04 deviations of one loss, rounded down to a power of two: of mu = 1, 2^-5; never below 1e-15."""
-    assert losses._grid_step({(1.0, 1.0): 1}, ()) == 2.0**-5
-    assert losses._grid_step({(1.0, 1.0): 9}, ()) == 2.0**-5
-    assert losses._grid_step({}, (1.0, 1.0)) == 2.0**-5
-    assert losses._grid_step({(1e30, 1.0): 1}, ()) == 2.0**-50
-    # The variance of a sampled one is mu^2 times rate^2 (e^(mu^2) - 1) / mu^2: (0.1)^2 (e - 1) for mu = 1.
-    step = 0.04 * math.sqrt(0.01 * math.expm1(1.0))
-    assert losses._grid_step({(1.0, 0.1): 1}, ()) == 2.0 ** math.floor(math.log2(step))
+@pytest.mark.parametrize(
+    ("gaussians", "pures", "power"),
+    [
+        # 0.04 deviations of one loss, rounded down to a power of two: of mu = 1, 2^-5; never below 1e-15.
+        ({(1.0, 1.0): 1}, (), -5),
+        ({(1.0, 1.0): 9}, (), -5),
+        ({}, (1.0, 1.0), -5),
+        ({(1e30, 1.0): 1}, (), -50),
+        # mu = 1.5 has 0.06, however much more its loss may vary; four losses of variances 1, 4, 4, 4 have 0.072.
+        ({(2.0 / 3.0, 1.0): 1}, (), -5),
+        ({(1.0, 1.0): 1, (0.5, 1.0): 3}, (), -4),
+        ({(1.0, 1.0): 1}, (1.0, 1.0), -5),
+        # The variance of a sampled one is rate^2 (e^(mu^2) - 1): 0.01 * 1.718 and 0.01 * 8.488.
+        ({(1.0, 0.1): 1}, (), -8),
+        ({(2.0 / 3.0, 0.1): 1}, (), -7),
+        # Or its points at 2^16 for all: 2 * 1e-4 (e^10.5 - 1) + 1e-4 = 7.26, and two times the sum of 3000 near 1/2.
+        ({(1.0, 1e-4): 1}, (), -14),
+        ({}, tuple(0.5 + n * 2.0**-30 for n in range(3000)), -5),
+        ({}, (0.5,) * 3000, -6),
+    ],
+)
+def test_steps_of_grids_of_losses_by_hand(
+    gaussians: dict[tuple[float, float], int], pures: tuple[float, ...], power: int
+) -> None:
+    assert losses._grid_step(gaussians, pures) == 2.0**power
 
 
 def test_a_response_of_a_huge_epsilon_never_denies() -> None:
