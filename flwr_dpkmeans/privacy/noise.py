@@ -329,8 +329,10 @@ class Closeness:
 
         What Q has a probability of tau for has one of at most ``exp(log_ratio) tau`` under the new noise.
         """
-        additive = self.additive * math.exp(min(log_ratio, 700.0))
-        return Closeness(self.log_ratio_above + log_ratio, self.log_ratio_below + log_ratio, min(1.0, additive))
+        # Beyond 700 the factor is not a number any more, and all of it may be exceptional.
+        factor = math.exp(log_ratio) if log_ratio < 700.0 else math.inf
+        additive = min(1.0, self.additive * factor) if self.additive > 0.0 else 0.0
+        return Closeness(self.log_ratio_above + log_ratio, self.log_ratio_below + log_ratio, additive)
 
 
 SAME = Closeness()
