@@ -94,6 +94,8 @@ def test_parts_never_come_to_lie_on_each_other() -> None:
     plan, server = plan_of(deviation=1e-12), round_to_grid(MEANS)
     state = parted(plan, server, np.full(40, N / 4.0))
     assert state[appendix.ZOOM][0] > 1.0
+    moved = (server + state[appendix.SHIFTS]) * state[appendix.ZOOM][0]
+    assert np.array_equal(state[SERVER_POINTS], moved)
     assert np.array_equal(appendix.moved_back(appendix.moved_rows(server, state), state), server)
 
 
@@ -293,7 +295,8 @@ def test_rows_are_moved_and_brought_back_by_hand() -> None:
     facts: Any = ServerFacts(2, (0.0,), 4.0, 1.0)
     assert appendix.moved_centroids(rows[:2], state, facts).tolist() == there[:2]
     assert appendix.moved_centroids(rows[2:3], state, facts).tolist() == [[4.0 - 2.0**-16]]
-    assert appendix.moved_centroids(rows, State({}), facts) is rows
+    # Without parts, centroids are not clipped either.
+    assert appendix.moved_centroids(100.0 * rows, State({}), facts).tolist() == (100.0 * rows).tolist()
 
 
 @pytest.mark.parametrize(
@@ -372,3 +375,22 @@ def test_what_would_keep_a_client_busy_or_its_labels_inexact_is_refused(
     plan_of(n_server=min(n_server, 2_000), radius=min(radius, 2.8284))
     with pytest.raises(ConfigurationError, match=word):
         plan_of(n_server=n_server, radius=radius)
+
+
+def test_rows_are_counted_from_the_servers_centre() -> None:
+    """And one row adds one to one count, none of which is below 0."""
+    facts = ServerFacts(2, (0.25, -0.5), 1.2, 1.44)
+    given = {"n_clusters": 2, "bounds": ((-1.0,), (1.0,)), "algorithm": "feddp_kmeans", "trust": "distributed"}
+    given |= {"n_examples": N, "least_weight": 0.25, "reduce_diameter": True, "deviation": SIGMA}
+    plan = draft_plan(parse_config(**given), run_id=1, n_clients=3, seed=0, n_features=2, server=facts)
+    step = build_algorithm(plan).rounds[0]
+    server = State({SERVER_POINTS: np.array([[0.25, 0.0], [-0.25, 0.0]])})
+    (counts,) = step.statistic(np.array([[0.375, -0.5], [0.125, -0.5], [0.0, -0.5]]), server)
+    assert counts.tolist() == [1.0, 2.0]
+    moved = step.blocks[0].sensitivity
+    assert (moved.bound, moved.nonnegative, step.blocks[0].entry_bound) == (1.0, True, 1.0)
+
+
+def test_who_is_content_with_all_rows_is_not_warned_of_few() -> None:
+    said = plan_cautions(plan_of(reduce_diameter=False, deviation=None, least_weight=None, margin=1.0))
+    assert not any("margin is" in one for one in said)
