@@ -241,9 +241,9 @@ CORNER = np.array([[0.0, 0.0], [0.0078125, 0.0], [0.0, 0.0078125], [0.5, 0.0], [
         (2, 1.0, CORNER, [500, 250, 249, 1000, 1000], [3, 4]),
         # One point is fewer than two clusters: all are kept.
         (2, 1.0, CORNER, [0, 0, 0, 0, 1000], [0, 1, 2, 3, 4]),
-        # Of 3,000 epsilon / (200 log 5) points, 2.8, or 3.3, the first has three near it.
-        (1, 0.3, CORNER, [0] * 5, [0]),
-        (1, 0.35, CORNER, [0] * 5, [0, 1, 2, 3, 4]),
+        # Of 3,000 epsilon / (200 log 5) points, 2.997 or 3.006, the first has three near it.
+        (1, 0.3215, CORNER, [0] * 5, [0]),
+        (1, 0.3225, CORNER, [0] * 5, [0, 1, 2, 3, 4]),
         # 3,000 epsilon / (200 log 2) is above 1.
         (1, 0.06, CORNER[2:4], [0, 1000], [1]),
         (1, 1.0, CORNER[:1], [0], [0]),
@@ -394,3 +394,5 @@ def test_rows_are_counted_from_the_servers_centre() -> None:
 def test_who_is_content_with_all_rows_is_not_warned_of_few() -> None:
     said = plan_cautions(plan_of(reduce_diameter=False, deviation=None, least_weight=None, margin=1.0))
     assert not any("margin is" in one for one in said)
+    clear = plan_cautions(plan_of(n_server=4, simplify_server_data=True, epsilon=9.0, least_weight=0.9))
+    assert not any(one.startswith("simplify_server_data asks") for one in clear)

@@ -143,6 +143,13 @@ def test_what_is_said_of_the_servers_points() -> None:
     assert words(algorithm="server_lloyd").startswith("stay on the server, except for")
 
 
+@pytest.mark.parametrize("shares", [(0.2, 0.2, 0.6), (0.2,) * 5, (0.2, 0.2, 0.3, math.inf), "0.2,0.2,0.6,x"])
+def test_shares_are_four_numbers(shares: Any) -> None:
+    with pytest.raises(ConfigurationError, match="they must be four positive numbers"):
+        config_of(budget_shares=shares)
+    assert config_of(budget_shares="1,2,3,4").budget_shares == (1.0, 2.0, 3.0, 4.0)
+
+
 def test_no_ratio_of_distances_is_above_one() -> None:
     assert config_of(margin=1.0).margin == 1.0
     with pytest.raises(ConfigurationError, match=r"margin is 1\.5, but a nearest distance is at most the second"):
@@ -185,6 +192,13 @@ def test_a_packing_that_would_take_minutes_is_refused() -> None:
         task.facts(SimpleNamespace(server=FACTS, n_features=1001))
 
 
+def test_the_servers_points_are_taken_from_their_centre() -> None:
+    points = np.array([[0.0, 0.25, -0.5], [0.5, 0.5, 0.5], [-1.0, 0.0, 0.0], [0.0, 0.0, 1.0]])
+    state = build_algorithm(plan_of()).initial_state(3, points)
+    assert state["server_points"].tolist() == [[0.0] * 3, [0.5, 0.25, 1.0], [-1.0, -0.25, 0.5], [0.0, -0.25, 1.5]]
+    assert state.centroids.tolist() == [[0.0] * 3] * 4
+
+
 # -- steps --------------------------------------------------------------------------------------------------------
 
 
@@ -205,6 +219,17 @@ def test_the_leading_axes_are_those_of_the_released_matrix(prior: bool) -> None:
     assert np.rint(after["projection"]).tolist() == [[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]]
     assert after["projected_points"] == pytest.approx(server[:, 1:], abs=1e-3)
     assert (after["seed"].tolist(), set(after.extras)) == ([5.0], {"projected_points", "projection", "seed"})
+
+
+def test_noise_leaves_the_axes_to_the_servers_points_if_they_are_asked() -> None:
+    """All of them lie along the first axis, so that they say nothing of the others; noise is larger than what is
+    released, along the second."""
+    server = np.array([[0.5, 0.0, 0.0], [-0.5, 0.0, 0.0]])
+    for prior, axis in ((True, [[1.0], [0.0], [0.0]]), (False, [[0.0], [1.0], [0.0]])):
+        outer = steps_of(n_clusters=1, server_prior=prior)["outer-product"]
+        assert outer.blocks[0].noise_scale > 1.0
+        small = released([[0.0, 0.0, 0.0, 0.5, 0.0, 0.0]], outer.blocks)
+        assert outer.advance(seeded_state(np.zeros((1, 3)), 5, server), small)["projection"].tolist() == axis
 
 
 @pytest.mark.parametrize(("unit", "clipped"), [("record", [2.0, 1.0]), ("client", [1.5 * 0.8944, 1.5 * 0.4472])])
