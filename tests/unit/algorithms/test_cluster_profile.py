@@ -346,3 +346,25 @@ def test_a_result_without_the_profile_or_with_another_one_is_refused() -> None:
     ):
         with pytest.raises(Exception, match="does not fit the plan"):
             require_server_state(plan, plan.last_round + 1, wrong)
+
+
+def test_a_profile_shares_its_part_of_the_budget_by_hand() -> None:
+    """Counts have 1, sums and squares of two numbers 4 each, one flag and one category together 4."""
+    for profile, shares in ((PROFILE, [1, 4, 4, 4]), (("age",), [1, 2, 2]), (("ward", "sick"), [1, 4])):
+        columns = {name: column for name, column in COLUMNS.items() if name in ("size", *profile)}
+        blocks = round_of(plan_of(Schema(columns=columns, profile=profile, profile_share=0.2))).blocks
+        found = [one.noise_multiplier**-2 / blocks[0].noise_multiplier ** -2 for one in blocks]
+        assert found == pytest.approx(shares, rel=1e-9)
+        entries = {"group_counts": 1.0, "group_sums": 1.0, "group_squares": 0.5, "profile_cells": 1.0}
+        assert [one.entry_bound for one in blocks] == [entries[one.name] for one in blocks]
+        assert [one.sensitivity.nonnegative for one in blocks] == [one.name == "group_counts" for one in blocks]
+
+
+@pytest.mark.parametrize(("sign", "mean", "share"), [(1, 100.0, 1.0), (-1, 0.0, 0.0)])
+def test_no_noise_carries_a_figure_out_of_its_range(sign: int, mean: float, share: float) -> None:
+    n = 1e6
+    sums, cells = [[1.5 * sign * n, 0]] * 2, [[sign * n, 1.5 * sign * n, 0, 0]] * 2
+    found = read_profile(plan_of(), noiseless(plan_of(), [n, n], sums, [[0, 0]] * 2, cells), SCHEMA)
+    estimates = {(one.column, one.figure, one.value): one.estimate for one in found}
+    assert (estimates["age", "mean", ""], estimates["age", "spread", ""]) == (mean, 0.0)
+    assert (estimates["sick", "share", "1"], estimates["ward", "share", "A"]) == (share, share)

@@ -372,7 +372,7 @@ def test_who_is_frozen_and_who_is_kept_by_hand(
 def test_what_would_keep_a_client_busy_or_its_labels_inexact_is_refused(
     n_server: int, radius: float, word: str
 ) -> None:
-    plan_of(n_server=min(n_server, 2_000), radius=min(radius, 2.8284))
+    plan_of(n_server=min(n_server, 2_000), radius=min(radius, 2.0 * math.sqrt(2.0)))
     with pytest.raises(ConfigurationError, match=word):
         plan_of(n_server=n_server, radius=radius)
 

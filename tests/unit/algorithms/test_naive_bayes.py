@@ -280,6 +280,13 @@ def test_what_cannot_be_is_refused_in_one_sentence(values: dict[str, Any], sente
         model.fit([np.zeros((5, 2))] * 2, [np.zeros(5, dtype=int)] * 2)
 
 
+def test_categories_may_be_an_array() -> None:
+    labels = np.tile([0, 1], 30)
+    codes = np.stack([labels / 2.0, labels], axis=1)
+    model = FederatedNaiveBayes(2, epsilon=NOWHERE, bounds=BOUNDS, categories=np.array([0, 2]), engine="direct")
+    assert model.fit([codes, codes], [labels, labels]).predict(codes).tolist() == labels.tolist()
+
+
 def test_categories_have_their_own_bounds() -> None:
     with pytest.raises(
         ConfigurationError, match="column 1 has 3 categories, but bounds from -1 to 1: code them 0 to 2"
@@ -364,6 +371,7 @@ def test_classes_of_hardly_a_row_weigh_as_one_row() -> None:
     ("given", "taken"),
     [
         *[("0, 2,7", (0, 2, 7)), ([0, 2], (0, 2)), ((100_000,), (100_000,)), ((), ())],
+        *[(np.array([0, 2]), (0, 2)), ([np.int32(0), 2], (0, 2)), (np.array([0.0, 2.0]), None)],
         *[((1,), None), ((-1,), None), ((100_001,), None), ((0, True), None), ((2.0,), None), ("2,x", None), (3, None)],
     ],
 )
@@ -374,6 +382,7 @@ def test_categories_that_are_taken(given: Any, taken: Any) -> None:
             rule.take("categories", given)
     else:
         assert rule.take("categories", given) == taken
+        assert {type(one) for one in rule.take("categories", given)} <= {int}
 
 
 @pytest.mark.parametrize(
@@ -430,3 +439,18 @@ def test_a_model_and_its_weights_by_hand() -> None:
     result = task.result(plan, known)
     assert result["theta"].tolist() == [[0.25, 2.0], [0.5, 4.0]]
     assert result["var"].tolist() == [[0.25, 1.0], [1.0, 64.0]]
+
+
+def test_the_noise_in_a_variance_is_that_of_its_squares_and_of_its_mean() -> None:
+    """Of sums it counts twice the mean; of a class of half a row as of one row. The more noise, the less is kept."""
+    plan = plan_of(classes=2, n_features=1, epsilon=40.0)
+    (step,), (planned,) = build_algorithm(plan).rounds, plan.rounds
+    std = {one.name: one.noise_scale for one in planned.blocks}
+    rows, means, variances = np.array([0.5, 64.0]), np.array([[0.5], [-0.5]]), np.array([[0.75], [0.125]])
+    sums, squares = means * [[1.0], [64.0]], (variances + means**2 - 0.5) * [[1.0], [64.0]]
+    steps = np.ldexp(np.concatenate([np.ravel(one) for one in (rows, sums, squares)]), plan.fraction_bits)
+    released = as_released(steps.astype(np.int64).view(np.uint64), planned.blocks, plan.fraction_bits)
+    noise = math.hypot(std["group_squares"], 2.0 * 0.5 * std["group_sums"]) / np.array([[1.0], [64.0]])
+    expected = pulled_together(variances, rows, noise)
+    assert 0.01 < abs(expected[0, 0] - expected[1, 0]) < 0.6
+    assert step.advance(State({}), released)["deviations"] == pytest.approx(np.sqrt(expected), abs=2.0**-16)
