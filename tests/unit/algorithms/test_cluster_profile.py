@@ -358,6 +358,10 @@ def test_a_profile_shares_its_part_of_the_budget_by_hand() -> None:
         entries = {"group_counts": 1.0, "group_sums": 1.0, "group_squares": 0.5, "profile_cells": 1.0}
         assert [one.entry_bound for one in blocks] == [entries[one.name] for one in blocks]
         assert [one.sensitivity.nonnegative for one in blocks] == [one.name == "group_counts" for one in blocks]
+    for options, unit in zip(LEVELS, ("record", "client"), strict=True):
+        moved = [one.sensitivity for one in round_of(plan_of(**options)).blocks]
+        assert {one.unit.value for one in moved} == {unit}
+        assert {one.because.startswith("S30: one client's mean") for one in moved} == {unit == "client"}
 
 
 @pytest.mark.parametrize(("sign", "mean", "share"), [(1, 100.0, 1.0), (-1, 0.0, 0.0)])

@@ -15,13 +15,9 @@ from flwr_dpkmeans.algorithms.kmeans_task import (
     _domain,
     _histogram_block,
     _require_bounded,
-    cluster_state,
-    is_near,
     is_projection,
-    is_table,
     seed_of,
     seeded_state,
-    stepped,
 )
 from flwr_dpkmeans.errors import ConfigurationError, PlanError
 from flwr_dpkmeans.options import parse_config
@@ -56,12 +52,6 @@ def test_a_seed_travels_in_31_bits(seed: int, kept: int) -> None:
     assert (state.counts.tolist(), list(state.extras)) == ([0.0, 0.0], ["seed"])
 
 
-def test_the_largest_step_of_a_centroid_is_remembered() -> None:
-    before = cluster_state(np.zeros((2, 2)), np.zeros(2), (9.0,))
-    after = stepped(before, np.array([[0.5, 0.0], [0.375, 0.5]]), np.array([3.0, 4.0]))
-    assert (after.movements, after.counts.tolist()) == ((9.0, 0.625), [3.0, 4.0])
-
-
 @pytest.mark.parametrize(
     ("column", "fits"),
     [([1.0, 0.0], True), ([1.0078125, 0.0], True), ([1.0, 0.15625], False), ([1.01, 0.0], False), ([0.0, 0.0], True)],
@@ -69,32 +59,6 @@ def test_the_largest_step_of_a_centroid_is_remembered() -> None:
 def test_columns_of_a_projection_are_at_most_a_hundredth_too_long(column: list[float], fits: bool) -> None:
     assert is_projection(np.array([[0.0, column[0]], [0.0, column[1]]])) is fits
     assert is_projection(np.zeros((2, 0)))
-
-
-@pytest.mark.parametrize(
-    ("n_features", "row", "near"),
-    [
-        # Twice the root of the number of features, and a hundredth of it.
-        (1, [2.015625], True),
-        (1, [2.0234375], False),
-        (4, [4.03125, 0.0, 0.0, 0.0], True),
-        (4, [4.046875, 0.0, 0.0, 0.0], False),
-        (4, [-4.046875, 0.0, 0.0, 0.0], False),
-        (4, [STEP / 2.0, 0.0, 0.0, 0.0], False),
-    ],
-)
-def test_how_far_a_point_of_the_box_can_be_from_a_centre(n_features: int, row: list[float], near: bool) -> None:
-    assert is_near(np.array([[0.0] * len(row), row]), n_features) is near
-    assert is_near(np.array(row), n_features) is near
-    assert is_near(np.zeros((0, n_features)), n_features)
-
-
-@pytest.mark.parametrize(
-    ("shape", "fits"),
-    [((1, 2), True), ((3, 2), True), ((0, 2), False), ((4, 2), False), ((3, 1), False), ((2,), False)],
-)
-def test_a_table_has_one_to_so_many_rows_of_the_width(shape: tuple[int, ...], fits: bool) -> None:
-    assert is_table(np.zeros(shape), 3, 2) is fits
 
 
 # -- before round 1 -----------------------------------------------------------------------------------------------
@@ -163,31 +127,6 @@ def test_what_comes_before_round_1_takes_its_share(values: dict[str, Any], parts
     (whole,) = plan_of(n_examples=None, private_bounds=False, delta=1e-6, count_share=0.4).preliminary[0].blocks
     entire = whole.noise_multiplier**-2 / 0.4
     assert [one.noise_multiplier**-2 / entire for one in blocks] == pytest.approx(parts, rel=1e-9)
-
-
-@pytest.mark.parametrize(
-    ("bounds", "box", "sentence"),
-    [
-        (((-1.0,), (1.0,)), ((-1.0, -0.5), (1.0, 0.5)), None),
-        (((-1.0, -2.0), (1.0, 2.0)), ((-1.0, -2.0), (1.0, 2.0)), None),
-        (((-1.0,), (1.0,)), ((-1.0, -1.0 - STEP), (1.0, 0.5)), "feature 1, but it must lie in the public domain"),
-        (((-1.0,), (1.0,)), ((-1.0, 0.5), (1.0, 1.0 + STEP)), "feature 1, but it must lie in the public domain"),
-        (((-1.0,), (1.0,)), ((0.5, -1.0), (0.5, 1.0)), r"\[0.5, 0.5\] for feature 0"),
-        (((-1.0,), (1.0,)), ((-1.0,), (1.0,)), "has 1 features, but the tables have 2"),
-        (((-1.0,), (1.0,)), ((-1.0, -1.0), (1.0,)), "has 2 features, but the tables have 2"),
-        (((-1.0,) * 3, (1.0,) * 3), ((-1.0, -1.0), (1.0, 1.0)), "has 2 features, but the tables have 2"),
-    ],
-)
-def test_a_box_lies_in_the_domain_and_has_an_extent(bounds: Box, box: Box, sentence: str | None) -> None:
-    config = config_of(bounds=bounds, private_bounds=True)
-    if sentence is None:
-        config.task.require_box(config, box, 2)
-    else:
-        with pytest.raises(PlanError, match=sentence):
-            config.task.require_box(config, box, 2)
-    config.task.require_box(config, None, 2)
-    with pytest.raises(PlanError, match="but the tables have None"):
-        config.task.require_box(config, ((-1.0, -1.0), (1.0, 1.0)), None)
 
 
 # -- what is refused ----------------------------------------------------------------------------------------------

@@ -378,7 +378,7 @@ def test_what_groups_declare_and_how_they_share_the_budget() -> None:
     assert [one.share for one in (counts, sums, squares)] == [1.0, 2.0, 2.0]
     assert [one.sensitivity.nonnegative for one in (counts, sums, squares)] == [True, False, False]
     (alone,) = moment_parts(3, 0)
-    assert (alone.name, alone.shape) == ("group_counts", (3,))
+    assert (alone.name, alone.shape, alone.share, alone.entry_bound) == ("group_counts", (3,), 1.0, 1.0)
 
 
 def test_bins_of_one_and_of_three() -> None:
