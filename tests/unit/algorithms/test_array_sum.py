@@ -141,32 +141,11 @@ def test_arrays_that_do_not_fit_are_refused() -> None:
         plan_of().config.changed(start=short)
 
 
-def test_arrays_and_rounds_that_a_plan_may_have() -> None:
-    def check(arrays: Any, n_values: int = 0, **options: Any) -> int:
-        start = base64.b64encode(bytes(8 * n_values)).decode()
-        box: Any = ((-1.0,), (1.0,))
-        run = parse_run(
-            algorithm="array_sum", bounds=box, n_features=1, unit="client", arrays=arrays, start=start, **options
-        )
-        run.task.check(run.settings)
-        return run.task.max_rounds or 0
-
-    two = (("a", (2,)), ("b", (3, 1)))
-    assert [check(two), check(two, 5), check(two, max_iter=3), check((("a", (1,)),), 1)] == [1, 1, 3, 1]
-    for arrays, n_values in (
-        (two, 4),
-        (two, 6),
-        ((("a", (2,)), ("a", (2,))), 4),
-        ((), 0),
-        ((("a", (2, 0)), ("b", (1,))), 1),
-    ):
-        with pytest.raises(ConfigurationError, match="names must differ, and each array needs values"):
-            check(arrays, n_values)
-
-
 @pytest.mark.parametrize(("epsilon", "ratio"), [(None, None), (1.0, 8.0)])
 def test_weights_have_an_eighth_of_the_share(epsilon: float | None, ratio: float | None) -> None:
-    updates, weights = plan_of(most_examples=40, epsilon=epsilon).rounds[0].blocks
+    (planned,) = plan_of(most_examples=40, epsilon=epsilon).rounds
+    updates, weights = planned.blocks
+    assert planned.name == "arrays-1"
     for block, shape, nonnegative in ((updates, (3,), False), (weights, (1,), True)):
         assert (block.shape, block.sensitivity.bound, block.entry_bound) == (shape, 256.0, 256.0)
         assert (block.sensitivity.nonnegative, block.sensitivity.unit.value) == (nonnegative, "client")
@@ -174,14 +153,6 @@ def test_weights_have_an_eighth_of_the_share(epsilon: float | None, ratio: float
         assert updates.noise_multiplier == weights.noise_multiplier == 0.0
     else:
         assert weights.noise_multiplier / updates.noise_multiplier == pytest.approx(ratio)
-
-
-@pytest.mark.parametrize(("n_examples", "weight"), [(-5, 0.0), (0, 0.0), (20, 0.5), (40, 1.0), (41, 1.0), ("10", 0.25)])
-def test_a_weight_is_a_part_of_the_most_examples(n_examples: Any, weight: float) -> None:
-    answer = {"a": np.array([1.5, 2.0]), "b": np.array([[7.0]])}
-    task: Any = plan_of(most_examples=40).task
-    assert task.contribution(State({"moved": np.zeros(3)}), answer, n_examples).tolist() == [0.5, 0.0, 4.0, weight]
-    assert plan_of().task.contribution(State({"moved": np.zeros(3)}), answer, None).tolist()[3] == 1.0  # type: ignore[attr-defined]
 
 
 # -- federations --------------------------------------------------------------------------------------------------

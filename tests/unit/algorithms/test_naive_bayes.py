@@ -409,7 +409,7 @@ def test_tables_of_categories_that_are_taken(values: dict[str, Any], refused: st
             check()
 
 
-def test_a_model_and_its_weights_by_hand() -> None:
+def test_a_model_of_numbers_and_categories_by_hand() -> None:
     """Two columns of numbers around one of three categories; a negative cell of noise is none."""
     plan = plan_of(
         classes=2, categories=(0, 3, 0), bounds=((-1.0, 0.0, 0.0), (1.0, 2.0, 8.0)), n_features=3, least_deviation=0.25,
@@ -427,18 +427,6 @@ def test_a_model_and_its_weights_by_hand() -> None:
     assert state["means"].tolist() == [[0.25, -0.5], [0.5, 0.0]]
     assert state["deviations"].min() >= 0.25
     assert state["cells"].tolist() == [[3.0, 1.0, 0.0], [1.5, 1.5, 8.5]]
-    # Categories are at -1, 0 and 1 of the box; of the first class 3.5, 1.5 and 0.5 of 5.5 rows, smoothed.
-    known = state.changed(deviations=np.array([[0.5, 0.25], [1.0, 2.0]]))
-    task: Any = plan.task
-    found = task.log_joint(known, np.array([[0.75, 1.0, -0.25], [0.5, -1.0, 0.0]]))
-    prior, cells = np.array([4.5, 12.5]) / 17.0, np.array([[3.5, 1.5, 0.5], [2.0, 2.0, 9.0]]) / [[5.5], [13.0]]
-    first = [-0.5 * (1.0 + 1.0) - math.log(0.125), -0.5 * (0.0625 + 0.015625) - math.log(2.0)]
-    second = [-0.5 * (0.25 + 4.0) - math.log(0.125), 0.0 - math.log(2.0)]
-    expected = [np.log(prior * cells[:, 2]) + first, np.log(prior * cells[:, 0]) + second]
-    assert found == pytest.approx(np.array(expected), rel=1e-12)
-    result = task.result(plan, known)
-    assert result["theta"].tolist() == [[0.25, 2.0], [0.5, 4.0]]
-    assert result["var"].tolist() == [[0.25, 1.0], [1.0, 64.0]]
 
 
 def test_the_noise_in_a_variance_is_that_of_its_squares_and_of_its_mean() -> None:

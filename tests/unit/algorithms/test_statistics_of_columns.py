@@ -381,35 +381,20 @@ def test_what_groups_declare_and_how_they_share_the_budget() -> None:
     assert (alone.name, alone.shape, alone.share, alone.entry_bound) == ("group_counts", (3,), 1.0, 1.0)
 
 
-def test_bins_of_one_and_of_three() -> None:
-    """A third of the box is two thirds wide; what is at the upper end is in the last bin."""
-    (step,) = build_algorithm(plan_of("histograms", bins=3)).rounds
-    rows = np.array([[-1.0, -0.34], [-0.33, 0.33], [0.34, 1.0]])
-    assert step.arrays_of(rows, State({}))[0].tolist() == [[1.0, 1.0, 1.0], [1.0, 1.0, 1.0]]
-    plan = plan_of("histograms", bins=1, bounds=((0.0,), (8.0,)))
-    (single,) = build_algorithm(plan).rounds
-    assert single.arrays_of(rows, State({}))[0].tolist() == [[3.0], [3.0]]
-    found = plan.task.result(plan, State({"bins": np.array([[3.0], [3.0]])}))
-    assert found["edges"].tolist() == [[0.0, 8.0]] * 2
-    (block,) = plan.rounds[0].blocks
-    assert (block.sensitivity.bound, block.entry_bound) == (pytest.approx(2.0**0.5), 1.0)
-
-
-def test_results_of_moments_by_hand() -> None:
-    plan = plan_of("moments", bounds=((0.0, -10.0), (100.0, 30.0)))
-    state = State({"rows": np.array([7.0]), "means": np.array([[0.5, -0.5]]), "deviations": np.array([[0.25, 0.5]])})
-    found = plan.task.result(plan, state)
-    assert (found["mean"].tolist(), found["deviation"].tolist()) == ([75.0, 0.0], [12.5, 10.0])
-    assert found["rows"].tolist() == [7.0]
-
-
 @pytest.mark.parametrize(
     ("spread", "rows", "radius"), [(1.0, 4.0, 0.25), (0.25, 0.25, 0.25), (-1.0, 4.0, 0.0), (1.0, -2.0, 0.5)]
 )
 def test_radii_of_noisy_sums_by_hand(spread: float, rows: float, radius: float) -> None:
     """0.5 times the root of the mean share of the squared reach; of less than one row there is one."""
     plan = plan_of("radii", reach=0.5, centers=((0.0, 0.0),))
-    state = build_algorithm(plan).rounds[0].advance(State({}), blocks_released(plan, [rows], [spread]))
+    (step,) = build_algorithm(plan).rounds
+    # Half of the reach away a row adds a quarter.
+    assert [one.tolist() for one in step.arrays_of(np.array([[0.25, 0.0]]), State({}))] == [[1.0], [0.25]]
+    state = step.advance(State({}), blocks_released(plan, [rows], [spread]))
+    assert [plan.task.admits(plan, one, known) for one in (step, None) for known in (State({}), state)] == [
+        *[True, False],
+        *[False, True],
+    ]
     assert (state["radii"].tolist(), state["rows"].tolist()) == ([radius], [rows])
     counts, spreads = plan.rounds[0].blocks
     assert [one.sensitivity.bound for one in (counts, spreads)] == [1.0, 1.0]
@@ -422,12 +407,12 @@ def test_radii_of_noisy_sums_by_hand(spread: float, rows: float, radius: float) 
 )
 def test_centers_are_at_most_a_grid_step_outside(value: float, scaled: float | None) -> None:
     """A step of the bounds' width of 8 is 2^-13."""
-    radii = Radii(options=RadiiOptions(((4.0, value),)))
+    radii = Radii(options=RadiiOptions(((4.0, value),) * 2))
     if scaled is None:
         with pytest.raises(ConfigurationError, match=r"center 0 has .* in column 1, which is outside the bounds"):
             radii.scaled_centers(((0.0,), (8.0,)), 2)
     else:
-        assert radii.scaled_centers(((0.0,), (8.0,)), 2).tolist() == [[0.0, scaled]]
+        assert radii.scaled_centers(((0.0,), (8.0,)), 2).tolist() == [[0.0, scaled]] * 2
 
 
 @pytest.mark.parametrize(
@@ -441,7 +426,7 @@ def test_centers_are_at_most_a_grid_step_outside(value: float, scaled: float | N
         ((), None),
         (((),), None),
         (((1.0,), (1.0, 2.0)), None),
-        (((float("nan"),),), None),
+        (((1.0, float("nan")),), None),
         ((1.0,), None),
         (3, None),
     ],
