@@ -247,6 +247,7 @@ def test_with_lemma_17_both_what_it_found_and_what_a_round_reads_are_looked_at()
         assert (step.admits, step.reads) == (None, ())
 
 
+@pytest.mark.filterwarnings("error")  # nothing is divided by zero
 @pytest.mark.parametrize(
     ("bound", "count", "moved"),
     [

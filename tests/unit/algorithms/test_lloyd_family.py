@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from dataclasses import astuple
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,7 @@ from flwr_dpkmeans.algorithms.lloyd_family import require_packable
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.accounting import compose_epsilon
+from flwr_dpkmeans.privacy.noise import discrete_gaussian_closeness, joint_closeness
 from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.plan import Plan
 
@@ -104,6 +107,24 @@ def test_laplace_noise_beside_an_evaluation_uses_the_whole_budget() -> None:
 
 
 # -- how much noise -----------------------------------------------------------------------------------------------
+
+
+def test_the_least_noise_of_all_iterations_is_priced_on_its_grid() -> None:
+    """Of three iterations, the last has half of the budget, so that its noise is sqrt(3/2) times smaller than with
+    equal parts. Steps of the grid are one half; sums have sigma sqrt(3) 4 times a bound of 0.5 on 2 columns of 3
+    clusters, counts less than a step, which counts as one."""
+    seen = []
+
+    def calibrate(closeness_at: Any) -> float:
+        seen.append(closeness_at(0.25))
+        return 2.0
+
+    task = config_of("glloyd", max_iter=3, noise_schedule="growing").task
+    known: Any = SimpleNamespace(n_features=2, fraction_bits=1, calibrate=calibrate)
+    assert task.calibrated(known, lambda _: 5.0, lambda sigma, d: (2.0 * d * sigma, sigma / 8.0), 0.5) == (2.0, 3)
+    sums = 0.25 * math.sqrt(3.0) * 4.0 * 0.5 * 2.0 / math.sqrt(1.5)
+    arrays = [discrete_gaussian_closeness(sums, 6), discrete_gaussian_closeness(1.0, 3)]
+    assert astuple(seen[0]) == pytest.approx(astuple(joint_closeness(arrays * 3)), rel=1e-9)
 
 
 @pytest.mark.parametrize("schedule", ["equal", "growing", "geometric"])
