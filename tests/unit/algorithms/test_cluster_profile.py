@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from flwr_dpkmeans import ClientLevel, DPKMeans, FederatedKMeans, Schema, federate
-from flwr_dpkmeans.algorithms.cluster_profile import profile_shapes, read_profile
+from flwr_dpkmeans.algorithms.cluster_profile import profile_cautions, profile_shapes, read_profile
 from flwr_dpkmeans.algorithms.kmeans_task import cluster_state
 from flwr_dpkmeans.errors import ConfigurationError, DataError, PlanError
 from flwr_dpkmeans.options import flat_options, parse_run, schema_settings
@@ -333,6 +333,8 @@ def test_a_plan_whose_profile_is_mostly_noise_says_so_from_public_numbers() -> N
         said = [one for one in plan.task.cautions(plan) if "The profile is mostly noise" in one]
         assert len(said) == told
         assert all(f"on the {n // 2} rows that a cluster has on average" in one for one in said)
+    (sentence,) = profile_cautions(plan_of(**LEVELS[1]), 1.5)
+    assert "on the 1.5 clients that a cluster has on average" in sentence
 
 
 def test_a_result_without_the_profile_or_with_another_one_is_refused() -> None:
