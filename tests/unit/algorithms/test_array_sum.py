@@ -72,6 +72,8 @@ def test_updates_and_weights_by_hand() -> None:
     update, weight = statistic_of(plan_of(clip=1.0, most_examples=40), answer, 100)
     np.testing.assert_allclose(update, [0.6 * 256, 0.0, 0.8 * 256], atol=2.0**-15)
     assert weight.tolist() == [256.0]
+    (update,) = statistic_of(plan_of(clip=0.5), {"a": np.array([1e308, 2.0]), "b": np.array([[3.0]])})
+    np.testing.assert_allclose(update, [256.0, 0.0, 0.0], atol=2.0**-15)
     (update,) = statistic_of(plan_of(clip=1.0), {"a": np.array([1.5, 2.0]), "b": np.array([[3.0]])})
     assert update.tolist() == [128.0, 0.0, 0.0]
 

@@ -405,16 +405,17 @@ def test_radii_of_noisy_sums_by_hand(spread: float, rows: float, radius: float) 
 
 
 @pytest.mark.parametrize(
-    ("value", "scaled"), [(8.0, 1.0), (8.0 + 2.0**-13, 1.0), (8.0 + 2.0**-12, None), (0.0, -1.0), (-(2.0**-12), None)]
+    ("value", "scaled"),
+    [(12.0, 1.0), (12.0 + 2.0**-13, 1.0), (12.0 + 2.0**-12, None), (4.0, -1.0), (4.0 - 2.0**-12, None)],
 )
 def test_centers_are_at_most_a_grid_step_outside(value: float, scaled: float | None) -> None:
     """A step of the bounds' width of 8 is 2^-13."""
-    radii = Radii(options=RadiiOptions(((4.0, value),) * 2))
+    radii, box = Radii(options=RadiiOptions(((8.0, value),) * 2)), ((4.0,), (12.0,))
     if scaled is None:
         with pytest.raises(ConfigurationError, match=r"center 0 has .* in column 1, which is outside the bounds"):
-            radii.scaled_centers(((0.0,), (8.0,)), 2)
+            radii.scaled_centers(box, 2)
     else:
-        assert radii.scaled_centers(((0.0,), (8.0,)), 2).tolist() == [[0.0, scaled]] * 2
+        assert radii.scaled_centers(box, 2).tolist() == [[0.0, scaled]] * 2
 
 
 @pytest.mark.parametrize(

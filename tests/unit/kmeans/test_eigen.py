@@ -112,6 +112,7 @@ def test_of_a_wide_matrix_the_largest_values_are_found() -> None:
     assert np.array_equal(vectors, eigenpairs(matrix.copy())[1])
 
 
+@pytest.mark.filterwarnings("error")  # nothing is divided by zero
 def test_wide_matrices_of_low_rank_are_no_trouble() -> None:
     for matrix in (np.zeros((150, 150)), np.ones((150, 150)), np.eye(150)):
         values, vectors = eigenpairs(matrix)

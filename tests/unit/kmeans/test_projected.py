@@ -87,6 +87,8 @@ def test_eigenvectors_by_hand() -> None:
     matrix = np.diag([2.0, 5.0, -7.0])
     # Largest, not of largest magnitude: noise makes eigenvalues negative.
     assert leading_eigenvectors(matrix, 2).tolist() == [[0.0, 1.0], [1.0, 0.0], [0.0, 0.0]]
+    # What is rounded to zero from below is the same zero.
+    assert not np.signbit(leading_eigenvectors(np.array([[1.0, -1e-7], [-1e-7, 0.0]]), 1)).any()
     half = on_grid(np.array([math.sqrt(0.5)]))[0]
     assert leading_eigenvectors(np.array([[0.0, 3.0], [3.0, 0.0]]), 1).tolist() == [[half], [half]]
     # Here the two entries of the leading eigenvector have opposite signs, and either may be the larger one.
@@ -183,6 +185,7 @@ def test_clear_labels_by_hand() -> None:
     assert clear_labels(points, line, centers, 0.5).tolist() == [0, 3, 3, 1, 3, 3]
     assert clear_labels(points, line, centers, 0.75).tolist() == [0, 0, 3, 1, 3, 2]
     assert clear_labels(points, line, centers, 1e-9).tolist() == [3] * 6
+    assert clear_labels(points, line, centers[:2], 0.5).tolist() == [0, 2, 2, 1, 1, 2]
     # One centre has no second one.
     assert clear_labels(points, line, centers[:1], 0.5).tolist() == [0] * 6
 
