@@ -16,6 +16,7 @@ from flwr_dpkmeans.algorithms.kmeans_task import (
     _histogram_block,
     _require_bounded,
     is_projection,
+    is_table,
     seed_of,
     seeded_state,
 )
@@ -59,6 +60,11 @@ def test_a_seed_travels_in_31_bits(seed: int, kept: int) -> None:
 def test_columns_of_a_projection_are_at_most_a_hundredth_too_long(column: list[float], fits: bool) -> None:
     assert is_projection(np.array([[0.0, column[0]], [0.0, column[1]]])) is fits
     assert is_projection(np.zeros((2, 0)))
+
+
+def test_a_table_has_one_to_so_many_rows_of_the_width() -> None:
+    shapes = [(1, 2), (3, 2), (0, 2), (4, 2), (3, 1), (2,)]
+    assert [is_table(np.zeros(shape), 3, 2) for shape in shapes] == [True, True, False, False, False, False]
 
 
 # -- before round 1 -----------------------------------------------------------------------------------------------

@@ -379,6 +379,7 @@ def test_what_groups_declare_and_how_they_share_the_budget() -> None:
     assert [one.share for one in (counts, sums, squares)] == [1.0, 2.0, 2.0]
     assert [one.sensitivity.nonnegative for one in (counts, sums, squares)] == [True, False, False]
     assert [one.tolist() for one in moment_arrays(np.zeros((3, 0)), np.array([0, 2, 2]), 3)] == [[1.0, 0.0, 2.0]]
+    assert [one.entry_bound for one in plan_of("histograms").rounds[0].blocks] == [1.0]
     (alone,) = moment_parts(3, 0)
     assert (alone.name, alone.shape, alone.share, alone.entry_bound) == ("group_counts", (3,), 1.0, 1.0)
 
