@@ -109,6 +109,13 @@ def test_laplace_noise_beside_an_evaluation_uses_the_whole_budget() -> None:
 # -- how much noise -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(("algorithm", "ratio"), [("fastlloyd", 2.0), ("glloyd", (2.0 / (2.0 * RHO)) ** 0.5)])
+def test_sums_and_counts_split_the_noise_as_the_papers_do(algorithm: str, ratio: float) -> None:
+    """Of four columns, FastLloyd's counts have (4 d)^(1/4) times the sums' multiplier."""
+    for sums, counts in blocks_of(plan_of(algorithm, 4, max_iter=3)):
+        assert counts.noise_multiplier / sums.noise_multiplier == pytest.approx(ratio, rel=1e-9)
+
+
 def test_the_least_noise_of_all_iterations_is_priced_on_its_grid() -> None:
     """Of three iterations, the last has half of the budget, so that its noise is sqrt(3/2) times smaller than with
     equal parts. Steps of the grid are one half; sums have sigma sqrt(3) 4 times a bound of 0.5 on 2 columns of 3

@@ -452,3 +452,10 @@ def test_rows_at_twice_the_radius_are_near() -> None:
     assert far_rows(rows, plan, found).tolist() == [False, False, True, True, False]
     assert far_rows(rows, plan, found, times=1.0).tolist() == [True, True, True, True, True]
     assert far_rows(rows, plan, found, times=1.5).tolist() == [True, True, True, True, False]
+
+
+def test_results_of_moments_by_hand() -> None:
+    plan = plan_of("moments", bounds=((0.0, -10.0), (100.0, 30.0)))
+    state = State({"rows": np.array([7.0]), "means": np.array([[0.5, -0.5]]), "deviations": np.array([[0.25, 0.5]])})
+    found = plan.task.result(plan, state)
+    assert (found["mean"].tolist(), found["deviation"].tolist()) == ([75.0, 0.0], [12.5, 10.0])
