@@ -765,7 +765,7 @@ class FederatedNaiveBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def fit(self, X: Sequence[ArrayLike], y: Sequence[ArrayLike]) -> FederatedNaiveBayes:
         """Learn from the parties' rows, (n_i, n_features), and their labels, (n_i,), from 0 to ``n_classes - 1``."""
-        coded = None if self.categories is None else tuple(self.categories)
+        coded: Any = None if self.categories is None else list(self.categories)
         options = NaiveBayesOptions(self.n_classes, coded, self.smoothing)
         if y is None:
             raise DataError("y is None, but naive Bayes learns from labels: pass one array for each party.")

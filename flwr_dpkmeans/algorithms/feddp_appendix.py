@@ -171,7 +171,7 @@ def _brought_nearer(points: Array, parts: Any, distance: float, radius: float) -
     from scipy.spatial.distance import cdist
 
     none = np.zeros_like(points), 1.0
-    groups = [points[parts == part] for part in range(int(parts.max(initial=-1)) + 1)]
+    groups = [points[parts == part] for part in range(int(parts.max()) + 1)]
     if len(groups) < 2:
         return none
     widest = max([distance, 1.0 / GRID, *[float(cdist(one, one).max()) for one in groups]])
@@ -226,7 +226,7 @@ def simplify_rounds(
 
     Clients count as in the round after them, `weighed`, which weighs what is left.
     """
-    k, least = known.config.n_clusters, least_rows(known.config) if known.known_n_examples else 0.0
+    k, least = known.config.n_clusters, least_rows(known.config)
     n_steps = simplify_steps(known.config, facts.n_points)
 
     def one_round(index: int, share: float) -> noise_budget.PlannedSum:

@@ -509,8 +509,6 @@ def lloyd_rounds(known: Known, facts: ServerFacts, total: float, n_rounds: int) 
 
     The T rounds take `total` of the budget together, each split as the centers round is.
     """
-    if n_rounds == 0:
-        return []
     centre = np.asarray(facts.centre)
 
     def labels_of(rows: Array, state: State) -> LabelArray:

@@ -371,7 +371,7 @@ class KMeansTask(Task):
         """Refuse points that a client would cluster for hours: a hostile server says how many there are, how often."""
         public = 0 if plan.public_points is None else plan.public_points.n_points
         proxies = [block.size for planned in plan.rounds for block in planned.blocks if block.name == "proxy_counts"]
-        work = max(public, *proxies, 0) * self.n_clusters * getattr(self.options, "n_init", 1)
+        work = max([public, *proxies]) * self.n_clusters * getattr(self.options, "n_init", 1)
         if work > _MOST_RESTARTS:
             raise ProtocolError(
                 f"the plan asks every client for {work} distances in each step of k-means, but at most "

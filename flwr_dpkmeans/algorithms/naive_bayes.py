@@ -32,11 +32,13 @@ _TINY = 1e-300
 
 
 def _as_categories(value: object) -> object:
-    """A tuple from a list or from text such as ``"0,2,7"``."""
+    """A tuple from a list, an array, or text such as ``"0,2,7"``."""
     if isinstance(value, str):
         texts = [text.strip() for text in value.split(",") if text.strip()]
         return tuple(int(text) if text.isdigit() else text for text in texts)
-    return tuple(value) if isinstance(value, list | np.ndarray) else value
+    if isinstance(value, list | np.ndarray):
+        return tuple([one.item() if isinstance(one, np.integer) else one for one in value])
+    return value
 
 
 def _require_categories(name: str, value: object) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -135,15 +135,20 @@ def test_exact_centroids_are_in_the_box_and_counts_below_two_to_the_47(
     assert has_exact_centroids(empty)
 
 
-def test_steps_of_k_means_are_taken_on_up_to_a_hundred_million_distances() -> None:
-    task = parse_config(n_clusters=10, bounds=((-1.0,), (1.0,)), algorithm="server_lloyd", n_init=10).task
-    for n_points, refused in ((10**6, False), (10**6 + 1, True)):
-        plan: Any = SimpleNamespace(public_points=SimpleNamespace(n_points=n_points), rounds=())
-        if refused:
-            with pytest.raises(ProtocolError, match="for 100000100 distances in each step"):
-                task.require_bearable(plan)
-        else:
-            task.require_bearable(plan)
+@pytest.mark.parametrize(
+    ("algorithm", "values", "most"), [("server_lloyd", {"n_init": 10}, 10**6), ("server_kmeans++", {}, 10**7)]
+)
+def test_steps_of_k_means_are_taken_on_up_to_a_hundred_million_distances(
+    algorithm: str, values: Any, most: int
+) -> None:
+    """Of 10 clusters and 10 restarts, or of one start."""
+    task = parse_config(n_clusters=10, bounds=((-1.0,), (1.0,)), algorithm=algorithm, **values).task
+    plan: Any = SimpleNamespace(public_points=SimpleNamespace(n_points=most), rounds=())
+    task.require_bearable(plan)
+    plan.public_points.n_points += 1
+    with pytest.raises(ProtocolError, match=f"for {10**8 + 10**8 // most} distances in each step"):
+        task.require_bearable(plan)
+    task.require_bearable(cast(Any, SimpleNamespace(public_points=None, rounds=())))
 
 
 def test_so_are_restarts_on_proxies() -> None:

@@ -72,6 +72,8 @@ def test_updates_and_weights_by_hand() -> None:
     update, weight = statistic_of(plan_of(clip=1.0, most_examples=40), answer, 100)
     np.testing.assert_allclose(update, [0.6 * 256, 0.0, 0.8 * 256], atol=2.0**-15)
     assert weight.tolist() == [256.0]
+    (update,) = statistic_of(plan_of(clip=0.5), {"a": np.array([1e308, 2.0]), "b": np.array([[3.0]])})
+    np.testing.assert_allclose(update, [256.0, 0.0, 0.0], atol=2.0**-15)
     (update,) = statistic_of(plan_of(clip=1.0), {"a": np.array([1.5, 2.0]), "b": np.array([[3.0]])})
     assert update.tolist() == [128.0, 0.0, 0.0]
 
@@ -139,6 +141,20 @@ def test_arrays_that_do_not_fit_are_refused() -> None:
     short = base64.b64encode(np.zeros(2).tobytes()).decode()
     with pytest.raises(ConfigurationError, match="with 2 values"):
         plan_of().config.changed(start=short)
+
+
+@pytest.mark.parametrize(("epsilon", "ratio"), [(None, None), (1.0, 8.0)])
+def test_weights_have_an_eighth_of_the_share(epsilon: float | None, ratio: float | None) -> None:
+    (planned,) = plan_of(most_examples=40, epsilon=epsilon).rounds
+    updates, weights = planned.blocks
+    assert planned.name == "arrays-1"
+    for block, shape, nonnegative in ((updates, (3,), False), (weights, (1,), True)):
+        assert (block.shape, block.sensitivity.bound, block.entry_bound) == (shape, 256.0, 256.0)
+        assert (block.sensitivity.nonnegative, block.sensitivity.unit.value) == (nonnegative, "client")
+    if ratio is None:
+        assert updates.noise_multiplier == weights.noise_multiplier == 0.0
+    else:
+        assert weights.noise_multiplier / updates.noise_multiplier == pytest.approx(ratio)
 
 
 # -- federations --------------------------------------------------------------------------------------------------

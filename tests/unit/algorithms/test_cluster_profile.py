@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from flwr_dpkmeans import ClientLevel, DPKMeans, FederatedKMeans, Schema, federate
-from flwr_dpkmeans.algorithms.cluster_profile import profile_shapes, read_profile
+from flwr_dpkmeans.algorithms.cluster_profile import profile_cautions, profile_shapes, read_profile
 from flwr_dpkmeans.algorithms.kmeans_task import cluster_state
 from flwr_dpkmeans.errors import ConfigurationError, DataError, PlanError
 from flwr_dpkmeans.options import flat_options, parse_run, schema_settings
@@ -333,6 +333,8 @@ def test_a_plan_whose_profile_is_mostly_noise_says_so_from_public_numbers() -> N
         said = [one for one in plan.task.cautions(plan) if "The profile is mostly noise" in one]
         assert len(said) == told
         assert all(f"on the {n // 2} rows that a cluster has on average" in one for one in said)
+    (sentence,) = profile_cautions(plan_of(**LEVELS[1]), 1.5)
+    assert "on the 1.5 clients that a cluster has on average" in sentence
 
 
 def test_a_result_without_the_profile_or_with_another_one_is_refused() -> None:
@@ -346,3 +348,40 @@ def test_a_result_without_the_profile_or_with_another_one_is_refused() -> None:
     ):
         with pytest.raises(Exception, match="does not fit the plan"):
             require_server_state(plan, plan.last_round + 1, wrong)
+
+
+def test_a_profile_shares_its_part_of_the_budget_by_hand() -> None:
+    """Counts have 1, sums and squares of two numbers 4 each, one flag and one category together 4."""
+    for profile, shares in ((PROFILE, [1, 4, 4, 4]), (("age",), [1, 2, 2]), (("ward", "sick"), [1, 4])):
+        columns = {name: column for name, column in COLUMNS.items() if name in ("size", *profile)}
+        schema = Schema(columns=columns, profile=profile, profile_share=0.2)
+        blocks = round_of(plan := plan_of(schema)).blocks
+        nothing = {name: np.zeros(shape) for name, shape in profile_shapes(plan.config).items()}
+        assert {one.column for one in read_profile(plan, STATE.changed(**nothing), schema)} == set(profile)
+        found = [one.noise_multiplier**-2 / blocks[0].noise_multiplier ** -2 for one in blocks]
+        assert found == pytest.approx(shares, rel=1e-9)
+        entries = {"group_counts": 1.0, "group_sums": 1.0, "group_squares": 0.5, "profile_cells": 1.0}
+        assert [one.entry_bound for one in blocks] == [entries[one.name] for one in blocks]
+        assert [one.sensitivity.nonnegative for one in blocks] == [one.name == "group_counts" for one in blocks]
+    for options, unit in zip(LEVELS, ("record", "client"), strict=True):
+        moved = [one.sensitivity for one in round_of(plan_of(**options)).blocks]
+        assert {one.unit.value for one in moved} == {unit}
+        assert {one.because.startswith("S30: one client's mean") for one in moved} == {unit == "client"}
+
+
+@pytest.mark.parametrize(("sign", "mean", "share"), [(1, 100.0, 1.0), (-1, 0.0, 0.0)])
+def test_no_noise_carries_a_figure_out_of_its_range(sign: int, mean: float, share: float) -> None:
+    n, plan = 1e6, plan_of()
+    sums, cells = [[1.5 * sign * n, 0]] * 2, [[sign * n, 1.5 * sign * n, 0, 0]] * 2
+    found = read_profile(plan, noiseless(plan, [n, n], sums, [[0, 5 * n]] * 2, cells), SCHEMA)
+    estimates = {(one.column, one.figure, one.value): one.estimate for one in found}
+    assert [estimates[name, "spread", ""] for name in ("age", "since")] == [0.0, 182.5]
+    assert (estimates["age", "mean", ""], estimates["sick", "share", "1"], estimates["ward", "share", "A"]) == (
+        *(mean, share),
+        share,
+    )
+    # Of fewer rows than their noise there are as many as that.
+    std = plan.released_std(plan.rounds[-1], plan.rounds[-1].blocks[0])
+    few = noiseless(plan, [0, 0], [[0, 0], [0.25 * sign * std, 0]], np.zeros((2, 2)), np.zeros((2, 4)))
+    means = [one.estimate for one in read_profile(plan, few, SCHEMA) if (one.column, one.figure) == ("age", "mean")]
+    assert means == pytest.approx([50.0 + 12.5 * sign / 2**0.5, 50.0, 50.0 + 12.5 * sign])

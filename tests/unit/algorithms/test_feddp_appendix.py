@@ -94,6 +94,8 @@ def test_parts_never_come_to_lie_on_each_other() -> None:
     plan, server = plan_of(deviation=1e-12), round_to_grid(MEANS)
     state = parted(plan, server, np.full(40, N / 4.0))
     assert state[appendix.ZOOM][0] > 1.0
+    moved = (server + state[appendix.SHIFTS]) * state[appendix.ZOOM][0]
+    assert np.array_equal(state[SERVER_POINTS], moved)
     assert np.array_equal(appendix.moved_back(appendix.moved_rows(server, state), state), server)
 
 
@@ -187,3 +189,210 @@ def test_what_cannot_help_is_warned_of() -> None:
 def test_what_they_need_is_asked_for(values: dict[str, Any], word: str) -> None:
     with pytest.raises(ConfigurationError, match=word):
         plan_of(**values)
+
+
+# -- numbers by hand ----------------------------------------------------------------------------------------------
+
+
+def config_of(**values: Any) -> Any:
+    given = {"n_clusters": 4, "algorithm": "feddp_kmeans", "trust": "distributed", "reduce_diameter": True}
+    given |= {"bounds": ((-2.0,), (2.0,)), "n_examples": 1000, "epsilon": 0.5, "least_weight": 0.25, "deviation": 0.5}
+    return parse_config(**given | values)
+
+
+def test_lengths_and_numbers_of_the_theory_by_hand() -> None:
+    """A unit of the box is 2 of the caller's: 4 log(n) sqrt(9) 0.5 / 2; and 2 log(n) / 0.5 rows."""
+    assert appendix.connecting_distance(config_of(), 9) == pytest.approx(3.0 * math.log(1000), rel=1e-12)
+    assert appendix.least_rows(config_of()) == pytest.approx(4.0 * math.log(1000), rel=1e-12)
+    with pytest.raises(ConfigurationError, match=r"deviation is 0\.5, .* but the features' bounds have different"):
+        appendix.connecting_distance(config_of(bounds=((-2.0, -1.0), (2.0, 1.0))), 2)
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "least_weight", "n_server", "inside"),
+    [
+        (1.0, 0.25, 8, 16 * math.log(8)),
+        (2.0, 0.5, 2, 4 * math.log(2)),
+        (2.0, 0.5, 1, 4 * math.log(2)),
+        (9.0, 0.9, 2, 1),
+    ],
+)
+def test_rounds_of_algorithm_4_by_hand(epsilon: float, least_weight: float, n_server: int, inside: float) -> None:
+    """10 log(4 log|Q| / (epsilon w)) after the first, where that is above 0; one point counts as two."""
+    config = config_of(epsilon=epsilon, least_weight=least_weight)
+    assert appendix.simplify_steps(config, n_server) == 1 + math.ceil(10.0 * math.log(inside))
+
+
+def released(plan: Plan, index: int, weights: Any) -> Any:
+    blocks = plan.rounds[index].blocks
+    return as_released(encode(np.array(weights, dtype=float)).values, blocks, plan.fraction_bits)
+
+
+CORNER = np.array([[0.0, 0.0], [0.0078125, 0.0], [0.0, 0.0078125], [0.5, 0.0], [0.0, 0.5]])
+"""Up to 0.0106 away two points are near each other here: the first is near the two beside it, which are not."""
+
+
+@pytest.mark.parametrize(
+    ("k", "epsilon", "server", "weights", "kept"),
+    [
+        # A third of a quarter of 12,000 rows must be near a point, or so many points that no five are enough.
+        (2, 1.0, CORNER, [500, 250, 250, 1000, 999], [0, 3]),
+        (2, 1.0, CORNER, [500, 500, 500, 0, 0], [0, 1, 2]),
+        (2, 1.0, CORNER, [500, 250, 249, 1000, 1000], [3, 4]),
+        # One point is fewer than two clusters: all are kept.
+        (2, 1.0, CORNER, [0, 0, 0, 0, 1000], [0, 1, 2, 3, 4]),
+        # Of 3,000 epsilon / (200 log 5) points, 2.997 or 3.006, the first has three near it.
+        (1, 0.3215, CORNER, [0] * 5, [0]),
+        (1, 0.3225, CORNER, [0] * 5, [0, 1, 2, 3, 4]),
+        # 3,000 epsilon / (200 log 2) is above 1.
+        (1, 0.06, CORNER[2:4], [0, 1000], [1]),
+        (1, 1.0, CORNER[:1], [0], [0]),
+    ],
+)
+def test_points_near_which_there_are_few_are_left_out(
+    k: int, epsilon: float, server: Any, weights: list[float], kept: list[int]
+) -> None:
+    plan = plan_of(n_server=len(server), n_clusters=k, epsilon=epsilon)
+    start = seeded_state(np.zeros((k, 2)), 0, server)
+    state = build_algorithm(plan).rounds[0].advance(start, released(plan, 0, weights))
+    assert state[appendix.PARTS].tolist() == server[kept].tolist()
+
+
+LINE = np.array([[0.0, 0.0], [0.5, 0.0], [0.5, 0.125]])
+
+
+@pytest.mark.parametrize(
+    ("points", "parts", "distance", "radius", "places", "zoom"),
+    [
+        # The second part is 0.125 wide, so that parts are 12.5 apart; rows reach 0.01 farther than 6.2513.
+        (LINE, [0, 1, 1], 0.01, 50.0, [[-6.25, 0.0], [6.25, 0.0], [6.25, 0.125]], 4.0),
+        (LINE, [0, 1, 1], 0.01, 50.1, [[-6.25, 0.0], [6.25, 0.0], [6.25, 0.125]], 8.0),
+        (LINE, [0, 1, 1], 0.01, 12.5, [[0.0, 0.0], [0.5, 0.0], [0.5, 0.125]], 1.0),
+        (LINE, [0, 1, 1], 0.01, 5.0, [[0.0, 0.0], [0.5, 0.0], [0.5, 0.125]], 1.0),
+        # Three parts of one point each: as wide as the distance, or as a step of the grid.
+        (LINE, [0, 1, 2], 0.5, 2e3, [[-50.0, 0.0], [0.0, 0.0], [50.0, 0.0]], 32.0),
+        (LINE, [0, 1, 2], 0.0, 1.0, [[-100.0 / 2**16, 0.0], [0.0, 0.0], [100.0 / 2**16, 0.0]], 512.0),
+        (LINE, [0, 1, 2], 0.0, 1e9, [[-100.0 / 2**16, 0.0], [0.0, 0.0], [100.0 / 2**16, 0.0]], 2.0**15),
+        # One part stays, however far it may grow.
+        (LINE, [0, 0, 0], 0.01, 1e9, LINE.tolist(), 1.0),
+    ],
+)
+def test_parts_are_put_on_a_line_a_hundred_widths_apart(
+    points: Any, parts: list[int], distance: float, radius: float, places: Any, zoom: float
+) -> None:
+    shifts, found = appendix._brought_nearer(points, np.array(parts), distance, radius)
+    assert (points + shifts).tolist() == places
+    assert found == zoom
+
+
+def test_rows_are_moved_and_brought_back_by_hand() -> None:
+    given = {"parts": np.array([[0.0], [0.5]]), "shifts": np.array([[-0.25], [0.75]]), "zoom": np.array([4.0])}
+    state, rows = State(given), np.array([[0.125], [0.25], [0.5], [0.25 + 2.0**-16]])
+    # Half way between both points a row goes with the first.
+    there = [[-0.5], [0.0], [5.0], [4.0 + 2.0**-14]]
+    assert appendix.moved_rows(rows, state).tolist() == there
+    assert appendix.moved_back(np.array(there), state).tolist() == rows.tolist()
+    facts: Any = ServerFacts(2, (0.0,), 4.0, 1.0)
+    assert appendix.moved_centroids(rows[:2], state, facts).tolist() == there[:2]
+    assert appendix.moved_centroids(rows[2:3], state, facts).tolist() == [[4.0 - 2.0**-16]]
+    # Without parts, centroids are not clipped either.
+    assert appendix.moved_centroids(100.0 * rows, State({}), facts).tolist() == (100.0 * rows).tolist()
+
+
+@pytest.mark.parametrize(
+    ("name", "array", "admitted"),
+    [
+        ("zoom", [1.0], True),
+        ("zoom", [2.0**15], True),
+        ("zoom", [2.0**16], False),
+        ("zoom", [0.5], False),
+        ("zoom", [6.0], False),
+        ("zoom", [2.0, 2.0], False),
+        # 25 and 9 are 17 times the two columns.
+        ("shifts", [[5.0, 3.0], [0.0, 0.0]], True),
+        ("shifts", [[5.0, 3.0 + 2.0**-16], [0.0, 0.0]], False),
+        ("shifts", [[2.0**-17, 0.0], [0.0, 0.0]], False),
+        ("shifts", [[0.0, 0.0]], False),
+        # 2.02 is farther than the box from its middle, by a hundredth.
+        ("parts", [[2.015625, 2.015625], [0.0, 0.0]], True),
+        ("parts", [[2.03125, 2.015625], [0.0, 0.0]], False),
+        ("parts", [[2.0**-17, 0.0], [0.0, 0.0]], False),
+    ],
+)
+def test_parts_that_a_server_may_send_by_hand(name: str, array: Any, admitted: bool) -> None:
+    good: dict[str, Any] = {"parts": np.zeros((2, 2)), "shifts": np.zeros((2, 2)), "zoom": np.array([2.0])}
+    state = State(good | {name: np.array(array)})
+    assert bool(appendix.admits_moved(state, ServerFacts(2, (0.0, 0.0), 1.0, 1.0), 2)) is admitted
+    assert not appendix.admits_moved(state, ServerFacts(1, (0.0, 0.0), 1.0, 1.0), 2)
+
+
+def test_parting_takes_the_servers_whole_table_near_the_box() -> None:
+    admits = build_algorithm(plan_of(n_server=3)).rounds[0].admits
+    assert admits is not None
+    for table, admitted in (
+        ([[2.0, 2.0]] * 3, True),
+        ([[2.0, 2.0]] * 2, False),
+        ([[2.0, 2.0]] * 4, False),
+        ([[2.0, 2.0, 0.0]] * 3, False),
+        ([[2.0, 3.0]] * 3, False),
+    ):
+        assert admits(State({SERVER_POINTS: np.array(table)})) is admitted
+
+
+@pytest.mark.parametrize(
+    ("last", "weights", "frozen_before", "kept", "frozen"),
+    [
+        # 2 log(12,000) is 18.8 rows. The last round keeps who is frozen, the first tosses a coin for the others.
+        (True, [19, 19, 19, 18, 0, 19], [], [0, 1, 2, 5], [1, 1, 1, 1]),
+        (True, [19, 19, 0, 18, 0, 19], [0, 0, 0, 0, 1, 0], [0, 1, 4, 5], [1, 1, 1, 1]),
+        # Four clusters need four points: the heaviest, and of equal ones the first.
+        (True, [19, 5, 7, 5, 5, 0], [], [0, 1, 2, 3], [1, 0, 0, 0]),
+        (False, [19, 19, 19, 18, 0, 19], [], None, None),
+    ],
+)
+def test_who_is_frozen_and_who_is_kept_by_hand(
+    last: bool, weights: list[float], frozen_before: list[float], kept: Any, frozen: Any
+) -> None:
+    plan = plan_of(n_server=6, reduce_diameter=False, deviation=None, simplify_server_data=True)
+    places = [place for place, one in enumerate(plan.rounds) if one.name.startswith("simplify-")]
+    place, table = places[-1 if last else 0], drawn(6)
+    extras = {appendix.FROZEN: np.array(frozen_before, dtype=float)} if frozen_before else {}
+    state = seeded_state(np.zeros((4, 2)), 3).changed(**{PROJECTED_POINTS: table}, **extras)
+    if kept is None:
+        coins = np.random.default_rng((3, 1)).random(6)
+        kept = [one for one in range(6) if weights[one] >= 19 or coins[one] < 0.5]
+        frozen = [float(weights[one] >= 19) for one in kept]
+        assert 4 < len(kept) < 6
+    after = build_algorithm(plan).rounds[place].advance(state, released(plan, place, weights))
+    assert after[PROJECTED_POINTS].tolist() == table[kept].tolist()
+    assert after[appendix.FROZEN].tolist() == frozen
+
+
+@pytest.mark.parametrize(("n_server", "radius", "word"), [(2_001, 1.0, "at most 2000"), (4, 2.8285, "at most 2.828")])
+def test_what_would_keep_a_client_busy_or_its_labels_inexact_is_refused(
+    n_server: int, radius: float, word: str
+) -> None:
+    plan_of(n_server=min(n_server, 2_000), radius=min(radius, 2.0 * math.sqrt(2.0)))
+    with pytest.raises(ConfigurationError, match=word):
+        plan_of(n_server=n_server, radius=radius)
+
+
+def test_rows_are_counted_from_the_servers_centre() -> None:
+    """And one row adds one to one count, none of which is below 0."""
+    facts = ServerFacts(2, (0.25, -0.5), 1.2, 1.44)
+    given = {"n_clusters": 2, "bounds": ((-1.0,), (1.0,)), "algorithm": "feddp_kmeans", "trust": "distributed"}
+    given |= {"n_examples": N, "least_weight": 0.25, "reduce_diameter": True, "deviation": SIGMA}
+    plan = draft_plan(parse_config(**given), run_id=1, n_clients=3, seed=0, n_features=2, server=facts)
+    step = build_algorithm(plan).rounds[0]
+    server = State({SERVER_POINTS: np.array([[0.25, 0.0], [-0.25, 0.0]])})
+    (counts,) = step.statistic(np.array([[0.375, -0.5], [0.125, -0.5], [0.0, -0.5]]), server)
+    assert counts.tolist() == [1.0, 2.0]
+    moved = step.blocks[0].sensitivity
+    assert (moved.bound, moved.nonnegative, step.blocks[0].entry_bound) == (1.0, True, 1.0)
+
+
+def test_who_is_content_with_all_rows_is_not_warned_of_few() -> None:
+    said = plan_cautions(plan_of(reduce_diameter=False, deviation=None, least_weight=None, margin=1.0))
+    assert not any("margin is" in one for one in said)
+    clear = plan_cautions(plan_of(n_server=4, simplify_server_data=True, epsilon=9.0, least_weight=0.9))
+    assert not any(one.startswith("simplify_server_data asks") for one in clear)

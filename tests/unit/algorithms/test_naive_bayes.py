@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import re
 import warnings
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -16,13 +17,15 @@ from sklearn.base import clone
 from sklearn.naive_bayes import CategoricalNB, GaussianNB
 
 from flwr_dpkmeans import FederatedKMeans, FederatedNaiveBayes, KMeansClient, PrivateBounds, PrivateKMeans, federate
-from flwr_dpkmeans.algorithms.naive_bayes import pulled_together
+from flwr_dpkmeans.algorithms.naive_bayes import NaiveBayesOptions, pulled_together
 from flwr_dpkmeans.errors import ConfigurationError, DataError, PlanError, PrivacyWarning
 from flwr_dpkmeans.options import parse_run
+from flwr_dpkmeans.privacy.release import as_released
 from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan, verify_plan
 from flwr_dpkmeans.sums.neighbours import check_sensitivity
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import State
+from flwr_dpkmeans.sums.settings import rule_of
 from flwr_dpkmeans.sums.wire import dump_plan, load_plan
 
 Array = NDArray[np.float64]
@@ -277,6 +280,13 @@ def test_what_cannot_be_is_refused_in_one_sentence(values: dict[str, Any], sente
         model.fit([np.zeros((5, 2))] * 2, [np.zeros(5, dtype=int)] * 2)
 
 
+def test_categories_may_be_an_array() -> None:
+    labels = np.tile([0, 1], 30)
+    codes = np.stack([labels / 2.0, labels], axis=1)
+    model = FederatedNaiveBayes(2, epsilon=NOWHERE, bounds=BOUNDS, categories=np.array([0, 2]), engine="direct")
+    assert model.fit([codes, codes], [labels, labels]).predict(codes).tolist() == labels.tolist()
+
+
 def test_categories_have_their_own_bounds() -> None:
     with pytest.raises(
         ConfigurationError, match="column 1 has 3 categories, but bounds from -1 to 1: code them 0 to 2"
@@ -355,3 +365,80 @@ def test_classes_of_hardly_a_row_weigh_as_one_row() -> None:
     found = pulled_together(np.array([[0.2], [0.4], [0.6]]), np.array([-5.0, 0.25, 3.0]), np.full((3, 1), 0.1))
     kept = (0.0992 / 3.0 - 0.01) / (0.0992 / 3.0)
     assert found.ravel() == pytest.approx([0.48 - 0.28 * kept, 0.48 - 0.08 * kept, 0.48 + 0.12 * kept])
+
+
+@pytest.mark.parametrize(
+    ("given", "taken"),
+    [
+        *[("0, 2,7", (0, 2, 7)), ([0, 2], (0, 2)), ((100_000,), (100_000,)), ((), ())],
+        *[(np.array([0, 2]), (0, 2)), ([np.int32(0), 2], (0, 2)), (np.array([0.0, 2.0]), None)],
+        *[((1,), None), ((-1,), None), ((100_001,), None), ((0, True), None), ((2.0,), None), ("2,x", None), (3, None)],
+    ],
+)
+def test_categories_that_are_taken(given: Any, taken: Any) -> None:
+    (rule,) = [rule_of(one) for one in fields(NaiveBayesOptions) if one.name == "categories"]
+    if taken is None:
+        with pytest.raises(ConfigurationError, match="it must have a whole number for each column, 0 for numbers"):
+            rule.take("categories", given)
+    else:
+        assert rule.take("categories", given) == taken
+        assert {type(one) for one in rule.take("categories", given)} <= {int}
+
+
+@pytest.mark.parametrize(
+    ("values", "refused"),
+    [
+        # 25 classes of 4,000 categories are 100,000 cells.
+        ({"classes": 25, "categories": (0, 4000), "bounds": ((-1.0, 0.0), (1.0, 3999.0))}, None),
+        ({"classes": 26, "categories": (0, 4000), "bounds": ((-1.0, 0.0), (1.0, 3999.0))}, "a table of 104000 cells"),
+        ({"categories": (2, 2), "bounds": ((0.0,), (1.0,))}, None),
+        ({"categories": (2, 3), "bounds": ((0.0,), (1.0,))}, "column 1 has 3 categories, but bounds from 0 to 1"),
+        ({"categories": (0, 3), "bounds": ((5.0, 1.0), (6.0, 2.0))}, "column 1 has 3 categories, but bounds from 1"),
+        ({"categories": (0, 3), "bounds": ((5.0, 0.0), (6.0, 3.0))}, "column 1 has 3 categories, but bounds from 0"),
+    ],
+)
+def test_tables_of_categories_that_are_taken(values: dict[str, Any], refused: str | None) -> None:
+    def check() -> None:
+        run = parse_run(algorithm="naive_bayes", n_examples=900, **values)
+        run.task.check(run.settings)
+
+    if refused is None:
+        check()
+    else:
+        with pytest.raises(ConfigurationError, match=refused):
+            check()
+
+
+def test_a_model_of_numbers_and_categories_by_hand() -> None:
+    """Two columns of numbers around one of three categories; a negative cell of noise is none."""
+    plan = plan_of(
+        classes=2, categories=(0, 3, 0), bounds=((-1.0, 0.0, 0.0), (1.0, 2.0, 8.0)), n_features=3, least_deviation=0.25,
+        smoothing=0.5,
+    )  # fmt: skip
+    (step,), (planned,) = build_algorithm(plan).rounds, plan.rounds
+    assert [one.name for one in planned.blocks] == ["group_counts", "group_sums", "group_squares", "cells"]
+    assert planned.blocks[3].shape == (2, 3)
+    assert (planned.blocks[3].sensitivity.bound, planned.blocks[3].entry_bound) == (1.0, 1.0)
+    assert planned.blocks[3].sensitivity.nonnegative
+    arrays = [[4.0, 12.0], [[1.0, -2.0], [6.0, 0.0]], [[2.0, 2.0], [-6.0, -6.0]], [[3.0, 1.0, -2.0], [1.5, 1.5, 8.5]]]
+    steps = np.ldexp(np.concatenate([np.ravel(one) for one in arrays]), plan.fraction_bits).astype(np.int64)
+    state = step.advance(State({}), as_released(steps.view(np.uint64), planned.blocks, plan.fraction_bits))
+    assert state["rows"].tolist() == [4.0, 12.0]
+    assert state["means"].tolist() == [[0.25, -0.5], [0.5, 0.0]]
+    assert state["deviations"].min() >= 0.25
+    assert state["cells"].tolist() == [[3.0, 1.0, 0.0], [1.5, 1.5, 8.5]]
+
+
+def test_the_noise_in_a_variance_is_that_of_its_squares_and_of_its_mean() -> None:
+    """Of sums it counts twice the mean; of a class of half a row as of one row. The more noise, the less is kept."""
+    plan = plan_of(classes=2, n_features=1, epsilon=40.0)
+    (step,), (planned,) = build_algorithm(plan).rounds, plan.rounds
+    std = {one.name: one.noise_scale for one in planned.blocks}
+    rows, means, variances = np.array([0.5, 64.0]), np.array([[0.5], [-0.5]]), np.array([[0.75], [0.125]])
+    sums, squares = means * [[1.0], [64.0]], (variances + means**2 - 0.5) * [[1.0], [64.0]]
+    steps = np.ldexp(np.concatenate([np.ravel(one) for one in (rows, sums, squares)]), plan.fraction_bits)
+    released = as_released(steps.astype(np.int64).view(np.uint64), planned.blocks, plan.fraction_bits)
+    noise = math.hypot(std["group_squares"], 2.0 * 0.5 * std["group_sums"]) / np.array([[1.0], [64.0]])
+    expected = pulled_together(variances, rows, noise)
+    assert 0.01 < abs(expected[0, 0] - expected[1, 0]) < 0.6
+    assert step.advance(State({}), released)["deviations"] == pytest.approx(np.sqrt(expected), abs=2.0**-16)

@@ -41,12 +41,17 @@ def fitted(**options: Any) -> FederatedKMeans:
     return FederatedKMeans(3, **given).fit([ROWS[:2500], ROWS[2500:]])
 
 
-def planned(n_features: int = 6, **options: Any) -> Plan:
+def planned(n_features: int | None = 6, **options: Any) -> Plan:
     """A plan that is still to find the spreads."""
     given = flat_options({"bounds": SCHEMA, "n_clusters": 3, "n_examples": 6000, **options})
     box = SCHEMA.bounds
     values = given | schema_settings(SCHEMA) | {"bounds": (box.lower, box.upper)}
     return draft_plan(parse_run(**values), run_id=1, n_clients=2, seed=1, n_features=n_features)
+
+
+def test_spreads_wait_for_the_width() -> None:
+    assert [one.blocks for one in planned(None).preliminary] == [()]
+    assert [one.shape for one in planned().preliminary[0].blocks] == [(1,), (1, 6), (1, 6)]
 
 
 def test_columns_have_one_spread_times_their_weight() -> None:

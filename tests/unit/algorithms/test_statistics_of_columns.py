@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,14 +15,25 @@ import pytest
 from numpy.typing import NDArray
 
 from flwr_dpkmeans import FederatedKMeans, PrivateBounds, federate
-from flwr_dpkmeans.algorithms.moments import Radii, RadiiOptions, far_rows
+from flwr_dpkmeans.algorithms.moments import (
+    Radii,
+    RadiiOptions,
+    deviations_of,
+    far_rows,
+    moment_arrays,
+    moment_parts,
+    noise_caution,
+    read_moments,
+)
 from flwr_dpkmeans.errors import ConfigurationError, DataError, PlanError, PrivacyWarning
 from flwr_dpkmeans.options import parse_run
-from flwr_dpkmeans.privacy.release import PROOF_PAGE, as_released
+from flwr_dpkmeans.privacy.release import PROOF_PAGE, ReleasedSum, as_released
 from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan
 from flwr_dpkmeans.sums.neighbours import check_sensitivity
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import PrivateSum, State
+from flwr_dpkmeans.sums.settings import rule_of
+from flwr_dpkmeans.sums.task import Result
 
 Array = NDArray[np.float64]
 CENTERS = ((-0.5, 0.0), (0.5, 0.5))
@@ -287,3 +299,163 @@ def test_no_radius_is_longer_than_the_reach_whatever_noise_adds() -> None:
     values = np.array([4.0, 4.0, 16.0, 1.0]) * 2.0**plan.fraction_bits
     released = as_released(values.astype(np.uint64), step.blocks, plan.fraction_bits)
     assert step.advance(State({}), released)["radii"].tolist() == [0.5, 0.25]
+
+
+# -- formulas -----------------------------------------------------------------------------------------------------
+
+
+def blocks_released(plan: Plan, *arrays: Any) -> ReleasedSum:
+    """A release whose noise happened to be zero."""
+    flat = np.concatenate([np.ravel(np.asarray(array, dtype=float)) for array in arrays])
+    steps = np.rint(np.ldexp(flat, plan.fraction_bits)).astype(np.int64)
+    return as_released(steps.view(np.uint64), plan.rounds[0].blocks, plan.fraction_bits)
+
+
+@pytest.mark.parametrize(
+    ("rows", "sums", "squares", "mean", "variance"),
+    [
+        (4.0, 1.0, 0.5, 0.25, 0.125 + 0.5 - 0.0625),
+        # Of less than one row there is one; means stay in the box, squares between 0 and 1.
+        (0.5, 0.5, -0.25, 0.5, 0.25 - 0.25),
+        (-3.0, 0.25, 0.0, 0.25, 0.5 - 0.0625),
+        (2.0, 7.0, 5.0, 1.0, 0.0),
+        (2.0, -7.0, -5.0, -1.0, -1.0),
+    ],
+)
+def test_means_and_variances_of_noisy_sums_by_hand(
+    rows: float, sums: float, squares: float, mean: float, variance: float
+) -> None:
+    plan = plan_of("moments")
+    found = read_moments(blocks_released(plan, [rows], [[sums, 0.0]], [[squares, 0.0]]))
+    assert (found[0].tolist(), found[1][0, 0], found[2][0, 0]) == ([rows], mean, variance)
+    (step,) = build_algorithm(plan).rounds
+    state = step.advance(State({}), blocks_released(plan, [rows], [[sums, 0.0]], [[squares, 0.0]]))
+    deviation = max(2.0**-16, np.rint(np.sqrt(max(variance, 0.0)) * 2**16) / 2**16)
+    assert (state["means"][0, 0], state["deviations"][0, 0], state["rows"].tolist()) == (mean, deviation, [rows])
+
+
+@pytest.mark.parametrize(
+    ("variance", "least", "deviation"),
+    [
+        (0.25, 0.125, 0.5),
+        (0.25, 0.75, 0.75),
+        (-9.0, 0.125, 0.125),
+        (0.0, 2.0**-18, 2.0**-16),
+        (4.0**-17, 0.0, 2.0**-16),
+    ],
+)
+def test_deviations_have_a_floor_and_are_above_zero(variance: float, least: float, deviation: float) -> None:
+    assert deviations_of(np.array([variance]), least).tolist() == [deviation]
+
+
+@pytest.mark.parametrize(
+    ("scales", "n_groups", "n_examples", "most", "said"),
+    [
+        # The largest noise, of 3 on the 50 rows that each of 4 groups has.
+        ([1.0, 3.0], 4, 200, 0.06, None),
+        ([1.0, 3.0], 4, 200, 0.059, "For 200 rows in 4 groups, noise is about 6% of what one of them adds to a sum"),
+        ([1.0, 3.0], 1, 50, 0.059, "For 50 rows, noise is about 6% of what they add to a sum, and above 6%"),
+        ([9.0], 1, None, 0.0, None),
+        ([], 1, 50, 0.0, None),
+    ],
+)
+def test_noise_is_compared_with_the_rows_of_a_group(
+    scales: list[float], n_groups: int, n_examples: int | None, most: float, said: str | None
+) -> None:
+    blocks = [SimpleNamespace(noise_scale=one) for one in scales]
+    plan: Any = SimpleNamespace(n_examples=n_examples, rounds=[SimpleNamespace(blocks=blocks)] if blocks else [])
+    found = noise_caution(plan, n_groups, "groups", most)
+    assert len(found) == (said is not None)
+    assert all(one.startswith(str(said)) for one in found)
+    assert all(one.endswith("fewer columns or groups." if n_groups > 1 else "fewer columns.") for one in found)
+
+
+def test_what_groups_declare_and_how_they_share_the_budget() -> None:
+    """Of four columns: counts move by 1, sums by 2, squares less one half by 1, and counts have half of a share."""
+    counts, sums, squares = moment_parts(3, 4)
+    assert [one.shape for one in (counts, sums, squares)] == [(3,), (3, 4), (3, 4)]
+    assert [one.sensitivity.bound for one in (counts, sums, squares)] == [1.0, 2.0, 1.0]
+    assert [one.entry_bound for one in (counts, sums, squares)] == [1.0, 1.0, 0.5]
+    assert [one.share for one in (counts, sums, squares)] == [1.0, 2.0, 2.0]
+    assert [one.sensitivity.nonnegative for one in (counts, sums, squares)] == [True, False, False]
+    assert [one.tolist() for one in moment_arrays(np.zeros((3, 0)), np.array([0, 2, 2]), 3)] == [[1.0, 0.0, 2.0]]
+    assert [one.entry_bound for one in plan_of("histograms").rounds[0].blocks] == [1.0]
+    (alone,) = moment_parts(3, 0)
+    assert (alone.name, alone.shape, alone.share, alone.entry_bound) == ("group_counts", (3,), 1.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("spread", "rows", "radius"), [(1.0, 4.0, 0.25), (0.25, 0.25, 0.25), (-1.0, 4.0, 0.0), (1.0, -2.0, 0.5)]
+)
+def test_radii_of_noisy_sums_by_hand(spread: float, rows: float, radius: float) -> None:
+    """0.5 times the root of the mean share of the squared reach; of less than one row there is one."""
+    plan = plan_of("radii", reach=0.5, centers=((0.0, 0.0),))
+    (step,) = build_algorithm(plan).rounds
+    # Half of the reach away a row adds a quarter.
+    assert [one.tolist() for one in step.arrays_of(np.array([[0.25, 0.0]]), State({}))] == [[1.0], [0.25]]
+    state = step.advance(State({}), blocks_released(plan, [rows], [spread]))
+    assert [plan.task.admits(plan, one, known) for one in (step, None) for known in (State({}), state)] == [
+        *[True, False],
+        *[False, True],
+    ]
+    assert (state["radii"].tolist(), state["rows"].tolist()) == ([radius], [rows])
+    counts, spreads = plan.rounds[0].blocks
+    assert [one.sensitivity.bound for one in (counts, spreads)] == [1.0, 1.0]
+    assert [one.entry_bound for one in (counts, spreads)] == [1.0, 1.0]
+    assert [one.sensitivity.nonnegative for one in (counts, spreads)] == [True, True]
+
+
+@pytest.mark.parametrize(
+    ("value", "scaled"),
+    [(12.0, 1.0), (12.0 + 2.0**-13, 1.0), (12.0 + 2.0**-12, None), (4.0, -1.0), (4.0 - 2.0**-12, None)],
+)
+def test_centers_are_at_most_a_grid_step_outside(value: float, scaled: float | None) -> None:
+    """A step of the bounds' width of 8 is 2^-13."""
+    radii, box = Radii(options=RadiiOptions(((8.0, value),) * 2)), ((4.0,), (12.0,))
+    if scaled is None:
+        with pytest.raises(ConfigurationError, match=r"center 0 has .* in column 1, which is outside the bounds"):
+            radii.scaled_centers(box, 2)
+    else:
+        assert radii.scaled_centers(box, 2).tolist() == [[0.0, scaled]] * 2
+
+
+@pytest.mark.parametrize(
+    ("given", "taken"),
+    [
+        ("0.1,2;0.3,4", ((0.1, 2.0), (0.3, 4.0))),
+        ([[1, 2]], ((1.0, 2.0),)),
+        (np.array([[1.0], [2.0]]), ((1.0,), (2.0,))),
+        (((0.5,),) * 10_000, ((0.5,),) * 10_000),
+        (((0.5,),) * 10_001, None),
+        ((), None),
+        (((),), None),
+        (((1.0,), (1.0, 2.0)), None),
+        (((1.0, float("nan")),), None),
+        ((1.0,), None),
+        (3, None),
+    ],
+)
+def test_centers_that_are_taken(given: Any, taken: Any) -> None:
+    (rule,) = [rule_of(one) for one in fields(RadiiOptions) if one.name == "centers"]
+    if taken is None:
+        with pytest.raises(ConfigurationError, match="centers must be 1 to 10000 rows"):
+            rule.take("centers", given)
+    else:
+        assert rule.take("centers", given) == taken
+
+
+def test_rows_at_twice_the_radius_are_near() -> None:
+    """Of each center's own radius, in the box, where 8 is the width of 2."""
+    plan = plan_of("radii", centers=((2.0, 4.0), (6.0, 4.0)), bounds=((0.0,), (8.0,)))
+    found = Result({"radii": np.array([0.25, 0.125])})
+    rows = np.array([[0.0, 4.0], [6.0, 5.0], [6.0, 5.0 + 2.0**-12], [2.0, 6.0 + 2.0**-12], [2.0, 5.5]])
+    assert far_rows(rows, plan, found).tolist() == [False, False, True, True, False]
+    assert far_rows(rows, plan, found, times=1.0).tolist() == [True, True, True, True, True]
+    assert far_rows(rows, plan, found, times=1.5).tolist() == [True, True, True, True, False]
+
+
+def test_results_of_moments_by_hand() -> None:
+    plan = plan_of("moments", bounds=((0.0, -10.0), (100.0, 30.0)))
+    state = State({"rows": np.array([7.0]), "means": np.array([[0.5, -0.5]]), "deviations": np.array([[0.25, 0.5]])})
+    found = plan.task.result(plan, state)
+    assert (found["mean"].tolist(), found["deviation"].tolist()) == ([75.0, 0.0], [12.5, 10.0])

@@ -135,6 +135,7 @@ def test_blocks_cover_all_rows_once() -> None:
     for n in (0, 1, 7, 32):
         rows = [row for part in row_blocks(n, 3) for row in range(part.start, part.stop)]
         assert rows == list(range(n))
+    assert list(row_blocks(0, 3)) == [slice(0, 0)]  # sums of no rows are zeros
     assert block_length(10**9) == 1
     points = drawn(33, 3)
     (total,) = sum_over_blocks(lambda rows: [points[rows].sum(axis=0)], len(points), 3)

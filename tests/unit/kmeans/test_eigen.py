@@ -82,6 +82,12 @@ def test_nothing_but_elementwise_arithmetic_is_used(monkeypatch: pytest.MonkeyPa
     assert {"product", "_jacobi", "_rotate", "_leading_range", "_orthonormal"} <= {*called}
 
 
+def test_entries_of_one_are_turned_away_as_others_are() -> None:
+    values, vectors = eigenpairs(np.array([[0.0, 1.0], [1.0, 0.0]]))
+    assert values == pytest.approx([1.0, -1.0])
+    assert np.abs(vectors) == pytest.approx(np.full((2, 2), 0.5**0.5))
+
+
 def test_last_digits_do_not_matter_where_values_are_apart() -> None:
     matrix = symmetric(np.random.default_rng(3), 12)
     values, vectors = eigenpairs(matrix)
@@ -106,6 +112,7 @@ def test_of_a_wide_matrix_the_largest_values_are_found() -> None:
     assert np.array_equal(vectors, eigenpairs(matrix.copy())[1])
 
 
+@pytest.mark.filterwarnings("error")  # nothing is divided by zero
 def test_wide_matrices_of_low_rank_are_no_trouble() -> None:
     for matrix in (np.zeros((150, 150)), np.ones((150, 150)), np.eye(150)):
         values, vectors = eigenpairs(matrix)

@@ -87,6 +87,8 @@ def test_eigenvectors_by_hand() -> None:
     matrix = np.diag([2.0, 5.0, -7.0])
     # Largest, not of largest magnitude: noise makes eigenvalues negative.
     assert leading_eigenvectors(matrix, 2).tolist() == [[0.0, 1.0], [1.0, 0.0], [0.0, 0.0]]
+    # What is rounded to zero from below is the same zero.
+    assert not np.signbit(leading_eigenvectors(np.array([[1.0, -1e-7], [-1e-7, 0.0]]), 1)).any()
     half = on_grid(np.array([math.sqrt(0.5)]))[0]
     assert leading_eigenvectors(np.array([[0.0, 3.0], [3.0, 0.0]]), 1).tolist() == [[half], [half]]
     # Here the two entries of the leading eigenvector have opposite signs, and either may be the larger one.
@@ -183,6 +185,7 @@ def test_clear_labels_by_hand() -> None:
     assert clear_labels(points, line, centers, 0.5).tolist() == [0, 3, 3, 1, 3, 3]
     assert clear_labels(points, line, centers, 0.75).tolist() == [0, 0, 3, 1, 3, 2]
     assert clear_labels(points, line, centers, 1e-9).tolist() == [3] * 6
+    assert clear_labels(points, line, centers[:2], 0.5).tolist() == [0, 2, 2, 1, 1, 2]
     # One centre has no second one.
     assert clear_labels(points, line, centers[:1], 0.5).tolist() == [0] * 6
 
@@ -318,6 +321,11 @@ def test_a_servers_matrix_is_averaged_by_hand() -> None:
     mismatch = (0.75**2 + 0.75**2) / 4.0 - 1.0 / 64.0 - 0.0075
     weight = 0.0075 / (0.0075 + 4.0 * (1.0 / 64.0 + mismatch))
     assert far == pytest.approx(np.diag([1.0 - 0.75 * weight, -0.5 + 0.75 * weight]))
+    # Twice the trace: the server's matrix and its deviations are doubled.
+    twice, left = projected.shrink_to_server(np.diag([0.6, 0.4]), rows, 0.1)
+    weight = 0.0075 / (0.0075 + 4.0 * 4.0 / 64.0)
+    assert twice == pytest.approx(np.diag([0.6 - 0.1 * weight, 0.4 + 0.1 * weight]))
+    assert left == pytest.approx(0.1 * (1.0 - weight))
     for other, server in ((np.diag([0.3, -0.3]), rows), (matrix, 0.0 * rows), (np.array([[1.0]]), rows[:, :1])):
         kept, noise = projected.shrink_to_server(other, server, 0.1)
         assert (kept.tolist(), noise) == (other.tolist(), 0.1)
@@ -337,3 +345,18 @@ def test_huge_matrices_do_not_overflow_on_the_way_to_their_leading_axes() -> Non
     matrix = np.diag(np.arange(100.0, 0.0, -1.0)) * 1e200
     basis = projected._leading_range(matrix)
     assert basis == pytest.approx(projected._leading_range(matrix / 1e200))
+
+
+def test_sums_of_products_of_long_rows_are_exact() -> None:
+    """Of rows 1,000 long, of which three are added at once: rounded once, at the end."""
+    integers = np.random.default_rng(1).integers(30_000_000, 60_000_000, (300, 2))
+    integers[0] = 0
+    found = outer_product_triangle(integers / GRID)
+    exact = [Fraction(int((integers[:, place].astype(object) ** 2).sum()), 2**32) for place in range(2)]
+    assert [found[0], found[2]] == [float(one) for one in exact]
+
+
+def test_what_is_at_the_edge_of_the_noise_does_not_stand_out() -> None:
+    """Of eight values a deviation of 1 spreads some by sqrt(16) around the median."""
+    assert standing_out(np.diag([5.0, 4.5, 4.0, 0.0, 0.0, 0.0, 0.0, 0.0]), 1.0, 8) == 2
+    assert standing_out(np.diag([5.0, 4.5, 4.0, 0.0, 0.0, 0.0, 0.0, 0.0]), 1.0, 1) == 1
