@@ -365,6 +365,15 @@ def test_a_number_that_came_back_is_noticed(monkeypatch: pytest.MonkeyPatch) -> 
     assert watch.repeats
 
 
+def test_forks_are_watched_where_there_are_any(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[dict[str, Any]] = []
+    monkeypatch.setattr(_forks.os, "register_at_fork", lambda **calls: asked.append(calls), raising=False)
+    watch = _forks.ForkWatch()
+    monkeypatch.delattr(_forks.os, "register_at_fork")
+    assert not _forks.ForkWatch().repeats
+    assert asked == [{"before": watch._before, "after_in_child": watch._in_child}]
+
+
 # -- what is said -------------------------------------------------------------------------------------------------
 
 

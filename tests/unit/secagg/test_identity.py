@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import json
 import os
@@ -23,7 +24,7 @@ from flwr_dpkmeans.__main__ import main
 from flwr_dpkmeans.errors import ConfigurationError, IdentityError, ProtocolError
 from flwr_dpkmeans.node.identity import Identity
 from flwr_dpkmeans.secagg.party import RetrySession
-from flwr_dpkmeans.secagg.roster import Credential, Roster, name_of, require_pinned, verify
+from flwr_dpkmeans.secagg.roster import Credential, Roster, name_of, pin_mark, require_pinned, verify
 
 ALICE, BOB, CAROL = (Identity(letter * 32) for letter in (b"a", b"b", b"c"))
 PLAN = b"p" * 32
@@ -254,6 +255,13 @@ def test_a_roster_of_pinned_parties_is_accepted() -> None:
     others = {node: credential for node, credential in signed().items() if node != 2}
     assert check(others) == 2
     assert check(signed(), ROSTER.without(1, [4])) == 1
+
+
+@pytest.mark.parametrize("run_id", [0, 7, 2**64 - 1])
+def test_a_mark_hashes_label_run_and_identity(run_id: int) -> None:
+    number = bytes(run_id >> 8 * place & 255 for place in range(8))
+    expected = hashlib.sha256(b"flwr-dpkmeans pin" + number + ALICE.public_key).digest()
+    assert pin_mark(ALICE.public_key, run_id) == expected
 
 
 def test_credentials_of_strangers_to_the_roster_change_nothing() -> None:

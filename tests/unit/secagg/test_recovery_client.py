@@ -586,6 +586,17 @@ def test_an_older_state_that_shares_again_shares_other_keys() -> None:
     assert first.commitments != second.commitments
 
 
+def test_own_keys_follow_from_two_secrets_of_32_bytes() -> None:
+    """From an empty one everybody could make the keys; from a common one, of one kind those of the other."""
+    state = made().states[10]
+    selves, privates = state.masters[:32], state.masters[32:]
+    assert len(selves) == len(privates) == 32
+    for place in (0, 5):
+        bound = (RUN, 10, place)
+        expected = keys.derive_key(selves, "self seed", *bound), keys.derive_key(privates, "private key", *bound)
+        assert client._own_seed(state, place) == expected
+
+
 def test_secrets_are_not_printed() -> None:
     federation = made(authored=True)
     state = in_phase(federation, Phase.UNMASKED, node=ring_order(federation)[0])
