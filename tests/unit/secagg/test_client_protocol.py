@@ -304,6 +304,15 @@ def test_blinding_that_cannot_be_is_refused() -> None:
         authored.states[3].unblind(Release(1, 1, NOISE), blinded=True)
 
 
+@pytest.mark.parametrize("authored", [True, False])
+def test_what_a_client_reads_is_said_to_be_readable(authored: bool) -> None:
+    federation = Federation(NODES, authored=authored)
+    federation.run_round(1, plain_vectors(), NOISE)
+    federation.read_release()
+    assert federation.release is not None
+    assert not federation.states[3].unblind(federation.release, blinded=authored).blinded
+
+
 def test_no_roster_before_the_first_request() -> None:
     with pytest.raises(ProtocolError, match="no roster was announced"):
         _ = Federation(NODES).states[3].cohort

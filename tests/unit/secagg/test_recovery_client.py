@@ -253,7 +253,10 @@ def test_survivors_of_another_aggregation_are_refused(asked: tuple[int, int]) ->
 @pytest.mark.parametrize("asked", [(1, 1), (0, 0), (2, 0)])
 def test_the_end_of_another_aggregation_is_refused(asked: tuple[int, int]) -> None:
     state = in_phase(made(), Phase.UNMASKED)
-    refused(state, FinishRequest(Release(*asked, RELEASE.values)), "late, replayed or of another run")
+    late = (
+        f"is of round {asked[0]}, attempt {asked[1]}, but this client unmasked round 1, attempt 0: it is late, replayed"
+    )
+    refused(state, FinishRequest(Release(*asked, RELEASE.values)), late)
     refused(state, FinishRequest(RELEASE, boxes={11: b"box"}), "none are due")
 
 

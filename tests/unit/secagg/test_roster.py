@@ -83,6 +83,11 @@ def test_the_digest_covers_attempt_nodes_and_keys() -> None:
     assert Roster.of(0, dict(reversed(base.items()))).digest == rosters[0].digest
 
 
+def test_a_packed_roster_is_node_ids_of_8_bytes_and_keys() -> None:
+    roster = Roster.of(0, {2**64 - 1: key_of(1), 258: key_of(2)})
+    assert roster.packed == b"\x02\x01" + bytes(6) + key_of(2) + b"\xff" * 8 + key_of(1)
+
+
 def test_the_hashed_order_is_a_fresh_permutation_of_each_attempt() -> None:
     orders = [cohort(40, attempt).hashed_order for attempt in range(30)]
     assert all(sorted(order) == list(range(2, 42)) for order in orders)
