@@ -346,7 +346,7 @@ def test_sensitivity_checks_its_enumerations_and_its_reason() -> None:
         Sensitivity("l2", 1.0, PrivacyUnit.CLIENT)  # type: ignore[arg-type]
     with pytest.raises(LocalMisuseError, match="PrivacyUnit"):
         Sensitivity(Norm.L1, 1.0, "record")  # type: ignore[arg-type]
-    with pytest.raises(LocalMisuseError, match="because is 2, but .* half a sentence"):
+    with pytest.raises(LocalMisuseError, match=r"because is 2, but .* half a sentence"):
         Sensitivity(Norm.L1, 1.0, PrivacyUnit.RECORD, 2)  # type: ignore[arg-type]
 
 

@@ -289,7 +289,7 @@ def test_the_server_sees_whom_a_client_would_refuse() -> None:
             require_known_peers(credentials, {2: marks[2]}, 7)
         said = f"node 2 takes part with pinned identities only, but node 4 {lack}: have node 2 pin node 4's identity"
         assert str(caught.value).startswith(said)
-    with pytest.raises(IdentityError, match="node 3 takes part .* but node 2 has the identity"):
+    with pytest.raises(IdentityError, match=r"node 3 takes part .* but node 2 has the identity"):
         require_known_peers(present, {3: marks[3]}, 8)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import random
 
@@ -92,6 +93,13 @@ def test_the_hashed_order_is_a_fresh_permutation_of_each_attempt() -> None:
     orders = [cohort(40, attempt).hashed_order for attempt in range(30)]
     assert all(sorted(order) == list(range(2, 42)) for order in orders)
     assert len(set(orders)) == 30
+
+
+def test_the_hashed_order_is_of_digest_and_node_in_8_bytes() -> None:
+    roster = Roster.of(2, {node: key_of(place) for place, node in enumerate((0, 1, 256, 2**64 - 1))})
+    written = {0: bytes(8), 1: b"\x01" + bytes(7), 256: b"\x00\x01" + bytes(6), 2**64 - 1: b"\xff" * 8}
+    hashed = {hashlib.sha256(roster.digest + number).digest(): node for node, number in written.items()}
+    assert list(roster.hashed_order) == [hashed[found] for found in sorted(hashed)]
 
 
 def test_the_hashed_order_is_computed_once_for_equal_rosters() -> None:
