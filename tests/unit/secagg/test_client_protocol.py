@@ -52,6 +52,7 @@ def test_a_state_is_changed_in_its_own_fields_only() -> None:
     moved = client.changed(state, attempt=2)
     assert (moved, state.attempt) == (replace(state, attempt=2), -1)
     assert type(moved) is type(state)
+    assert client.changed(state, **vars(state)) == state
     with pytest.raises(LocalMisuseError, match=r"Retry lacks a field of \['atempt'\]: name those that it has"):
         client.changed(state, atempt=2)
 
@@ -588,6 +589,21 @@ def test_the_tag_key_mixes_all_authors_keys() -> None:
     context = (state.run_id, state.cohort.digest)
     assert state.tag_key == derive_key(b"".join(keys), "tag", *context)
     assert state.tag_key not in {derive_key(key, "tag", *context) for key in keys}
+
+
+def test_without_authors_the_key_of_tags_is_of_plan_run_and_roster() -> None:
+    """The server could make it too: such tags are against mistakes only, but from the first reply of each attempt on."""
+    federation, vectors = Federation(NODES, authored=False), plain_vectors()
+    federation.open(1, 2)
+    for repeated in (False, True):
+        federation.attempt(vectors, silent=() if repeated else (8,), repeated=repeated)
+        roster = federation.server.roster
+        key = derive_key(b"digest of the plan", "tag", 77, roster.digest)
+        expected = {keyed_tag(key, 77, 1, roster.attempt, b"state")}
+        assert {federation.states[node].tag_key for node in roster.node_ids} == {key}
+        assert {reply.tag for _, reply in federation.received if reply.attempt == roster.attempt} == expected
+        if not repeated:
+            federation.server.retry()
 
 
 def test_the_first_reply_has_no_tag_and_a_retry_keeps_the_old_key() -> None:
