@@ -139,6 +139,14 @@ def test_sparse_graphs_are_symmetric_and_regular(size: int, max_silent: int) -> 
     assert all(node in edges[other] for node, others in edges.items() for other in others)
 
 
+@pytest.mark.parametrize("max_silent", [36, 37])
+def test_a_bound_below_leaves_out_who_stands_opposite(max_silent: int) -> None:
+    roster = cohort(40)
+    order = roster.hashed_order
+    for place, node in enumerate(order):
+        assert set(roster.node_ids) - graph(roster, max_silent)[node] == {node, order[place - 20]}
+
+
 @pytest.mark.parametrize("max_silent", [38, 39, 40, 100])
 def test_a_bound_near_the_cohort_masks_all_pairs(max_silent: int) -> None:
     assert all(len(others) == 39 for others in graph(cohort(40), max_silent).values())
