@@ -552,6 +552,9 @@ def main() -> int:
     real = [mutant for mutant in everything if equivalent.isdisjoint(mutant.listed)]
     if options.quick:
         real = [mutant for mutant in real if changed_functions(mutant)]
+    if options.again:
+        known = re.findall(r"^SURVIVED (.*)  \(line \d+\)$", options.again.read_text(), re.MULTILINE)
+        real = [mutant for mutant in real if mutant.sentence in known]
     names = {name_of(path, ROOT) for path in sources()} - {name_of(path, ROOT) for path in wanted}
     for line in sorted(equivalent - {listed for mutant in everything for listed in mutant.listed}):
         if line.split(" :: ")[0] not in names:

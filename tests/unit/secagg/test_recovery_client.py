@@ -627,7 +627,7 @@ def test_a_new_plan_changes_the_masks() -> None:
 
 
 def test_a_final_plan_is_no_longer_than_there_are_keys() -> None:
-    state = made().states[10]
+    state = RecoveryFederation.make(8).states[10]
     assert state.with_plan(b"the final plan", 3).plan_digest == b"the final plan"
     with pytest.raises(ProtocolError, match="final plan has 4 rounds, but keys were shared for 3"):
         state.with_plan(b"the final plan", 4)

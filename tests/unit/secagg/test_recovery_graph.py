@@ -43,8 +43,9 @@ def test_quantiles_are_the_least_that_do(n_clients: int, marked: int, degree: in
 
 
 def test_a_quantile_may_be_exceeded_as_often_as_the_odds_say() -> None:
-    """One of two others is marked, and one is drawn: more than none are marked with a probability of a half."""
-    assert [graph_module._quantile(3, 1, 1, odds) for odds in (2, 3)] == [0, 1]
+    """One of the others is marked and half of them are drawn: more than none are marked with a probability of a half."""
+    for n_others in (2, 4, 10):
+        assert [graph_module._quantile(n_others + 1, 1, n_others // 2, odds) for odds in (2, 3)] == [0, 1]
     assert graph_module._quantile(3, 0, 1, 10**6) == 0
 
 
