@@ -138,6 +138,13 @@ def test_nobody_silent() -> None:
     assert recovery_graph(100, 0) == RecoveryGraph(2, 2, certain=False)
 
 
+def test_everybody_holds_shares_where_there_are_coordinates_for_all() -> None:
+    """(255 + 84) // 2 + 1 of 255 others."""
+    assert recovery_graph(256, 84) == RecoveryGraph(255, 170, certain=True)
+    with pytest.raises(PlanError, match="max_silent is 84 of 257"):
+        recovery_graph(257, 84)
+
+
 def test_neighbourhoods_grow_with_the_silent() -> None:
     degrees = [recovery_graph(500, t).degree for t in range(0, 100, 5)]
     assert degrees == sorted(degrees)
