@@ -43,7 +43,7 @@ def test_quantiles_are_the_least_that_do(n_clients: int, marked: int, degree: in
 
 
 def test_a_quantile_may_be_exceeded_as_often_as_the_odds_say() -> None:
-    """One of the others is marked and half of them are drawn: more than none are marked with a probability of a half."""
+    """One of the others is marked and half of them are drawn: it is among these with a probability of a half."""
     for n_others in (2, 4, 10):
         assert [graph_module._quantile(n_others + 1, 1, n_others // 2, odds) for odds in (2, 3)] == [0, 1]
     assert graph_module._quantile(3, 0, 1, 10**6) == 0
