@@ -69,7 +69,7 @@ class RecoveryGraph:
         # In units of 1 / scale, as all numbers are whole there.
         scale = 4 * max(1, half - 1)
         short = max(scale, half**2)
-        once = max(0, half**2 * scale - short * (2 * half - 1))
+        once = half**2 * scale - short * (2 * half - 1)
         found = n_clients * ((self.threshold + 1) * scale - short) - (self.degree + 1) * max_silent * scale - once
         return max(0, found) // ((self.degree + 1) * scale - short) + max_silent
 
@@ -113,7 +113,7 @@ def _quantile(n_clients: int, marked: int, degree: int, odds: int) -> int:
     """Least number that the marked nodes exceed among `degree` others with a probability of at most 1 / odds."""
     everything = comb(n_clients - 1, degree)
     tail = 0
-    for number in range(min(marked, degree), -1, -1):
+    for number in range(min(marked, degree), 0, -1):
         tail += comb(marked, number) * comb(n_clients - 1 - marked, degree - number)
         if tail * odds > everything:
             return number

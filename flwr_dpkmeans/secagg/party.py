@@ -259,8 +259,6 @@ class Party(ABC):
     def _agreed_keys(self, roster: Roster, peers: Iterable[int], known: Mapping[int, bytes]) -> dict[int, bytes]:
         """Pair keys with `peers`: those that are known, and newly agreed ones for the rest."""
         missing = {peer: roster.keys[peer] for peer in peers if peer not in known and peer != self.node_id}
-        if not missing:
-            return dict(known)
         return {**known, **keys.agree_pair_keys(self.private_key, missing, self.run_id, self.node_id)}
 
     def _box_context(self, purpose: str, author: int, recipient: int) -> bytes:
@@ -573,9 +571,11 @@ class RetrySession(Session):
         if missing:
             raise CohortError(f"nodes {list(missing)} have not answered round {self.round_index}: retry without them.")
         require_equal_tags(self._tags, self.round_index)
-        if self._first and self._authored:
+        if self._first:
+            # Looked through once, so that 10,000 clients are not held against each other.
+            sealed = {author: boxes for author, boxes in self._sealed.items() if boxes}
             self._boxes = {
-                node: {author: boxes[node] for author, boxes in self._sealed.items() if node in boxes}
+                node: {author: boxes[node] for author, boxes in sealed.items() if node in boxes}
                 for node in self.roster.node_ids
             }
         self._first = False

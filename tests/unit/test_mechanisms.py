@@ -39,6 +39,7 @@ from flwr_dpkmeans.privacy.release import (
     round_events,
     theorem,
     vector_length,
+    with_joint_pure_release,
 )
 from flwr_dpkmeans.secagg.keys import encode
 
@@ -274,6 +275,8 @@ def test_rates_of_releases_end_at_one() -> None:
     assert GaussianRelease("rows", 2.0, sampling_rate=1.0).sampling_rate == 1.0
     with pytest.raises(LocalMisuseError, match=r"sampling_rate is 1\.0000000000000002, but it must be at most 1"):
         GaussianRelease("rows", 2.0, sampling_rate=math.nextafter(1.0, 2.0))
+    with pytest.raises(LocalMisuseError, match=r"sampling_rate is 2\.0, but it must be at most 1"):
+        GaussianRelease("rows", 2.0, sampling_rate=2.0)
 
 
 def test_a_product_is_rounded_up() -> None:
@@ -299,6 +302,16 @@ def test_a_dominating_release_of_two_rounds_by_hand() -> None:
             dominating_release(rounds)
     with pytest.raises(LocalMisuseError, match=r"rounds have the sampling rates \[0\.5, 1\.0\]"):
         dominating_release([[strong[0]], [GaussianRelease("a", 3.0, sampling_rate=0.5)]])
+
+
+def test_pure_releases_become_one_of_their_total() -> None:
+    """0.5 + 0.25 + 0.125; a name stands once, and other releases stay as they are, before it."""
+    gaussian, exact = GaussianRelease("a", 3.0), ExactRelease("b")
+    pure = [PureRelease("sums", 0.5), PureRelease("counts", 0.25), PureRelease("sums", 0.125)]
+    joined = with_joint_pure_release([pure[0], gaussian, pure[1], exact, pure[2]])
+    assert joined == (gaussian, exact, PureRelease("sums and counts", 0.875))
+    assert with_joint_pure_release([gaussian, exact]) == (gaussian, exact)
+    assert with_joint_pure_release([]) == ()
 
 
 def test_seeded_noise_is_rounded_and_a_difference_of_two_waits() -> None:

@@ -342,11 +342,13 @@ def test_vanishing_noise_is_an_error_not_a_zero() -> None:
         compose_epsilon([PureRelease("sums", 1e308)] * 2, 1e-6)
 
 
-def test_sensitivity_checks_its_enumerations() -> None:
+def test_sensitivity_checks_its_enumerations_and_its_reason() -> None:
     with pytest.raises(LocalMisuseError, match="Norm"):
         Sensitivity("l2", 1.0, PrivacyUnit.CLIENT)  # type: ignore[arg-type]
     with pytest.raises(LocalMisuseError, match="PrivacyUnit"):
         Sensitivity(Norm.L1, 1.0, "record")  # type: ignore[arg-type]
+    with pytest.raises(LocalMisuseError, match=r"because is 2, but .* half a sentence"):
+        Sensitivity(Norm.L1, 1.0, PrivacyUnit.RECORD, 2)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("place", [0.1, 3.0, 5.5, 9.9])

@@ -145,13 +145,16 @@ def test_what_lies_behind_the_table_is_reached_and_ends_with_int64(monkeypatch: 
     assert asked == [(sampler._weights_of(16)[2][-1] / 2**1000, 1192 * blocks_of(2.0**63 / 40)[0])]
 
 
-def test_exact_comparisons_go_on_until_they_are_clear(monkeypatch: pytest.MonkeyPatch) -> None:
-    """U is put so close below or above that 40 digits do not tell."""
-    monkeypatch.setattr(sampler.os, "urandom", bytes)
-    for size in range(1, 40, 3):
+@pytest.mark.parametrize(("rest", "reached"), [(b"\0", 12345), (b"\xff", 12346)])
+def test_exact_comparisons_go_on_until_they_are_clear(
+    monkeypatch: pytest.MonkeyPatch, rest: bytes, reached: int
+) -> None:
+    """U, or what it comes to with bits of 1 alone, is put so close below or above that 40 digits do not tell."""
+    monkeypatch.setattr(sampler.os, "urandom", lambda size: rest * size)
+    for size in range(1, 160, 3):
         for side in (-1, 1):
             bound = Fraction(gaussian(size, 20.3)) * (1 + Fraction(side, 10**45))
-            assert sampler._is_below(12345, bound * 2**32 / 12345, size, 20.3) is (side < 0)
+            assert sampler._is_below(12345, bound * 2**32 / reached, size, 20.3) is (side < 0)
 
 
 def test_a_draw_without_doubles_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:

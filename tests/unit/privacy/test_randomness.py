@@ -365,6 +365,24 @@ def test_a_number_that_came_back_is_noticed(monkeypatch: pytest.MonkeyPatch) -> 
     assert watch.repeats
 
 
+def test_such_a_fork_draws_nothing_but_no_noise_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_forks.FORKS, "repeats", True)
+    assert OpenDPNoise().discrete_gaussian(4.0, 0).tolist() == SecureNoise().discrete_laplace(4.0, 0).tolist() == []
+    for draw in (OpenDPNoise().discrete_gaussian, SecureNoise().discrete_laplace):
+        with pytest.raises(LocalMisuseError, match="forked under the number of one before it"):
+            draw(4.0, 1)
+    assert SecureNoise().discrete_gaussian(4.0, 1).shape == (1,)  # of fresh bytes, which no fork repeats
+
+
+def test_forks_are_watched_where_there_are_any(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[dict[str, Any]] = []
+    monkeypatch.setattr(_forks.os, "register_at_fork", lambda **calls: asked.append(calls), raising=False)
+    watch = _forks.ForkWatch()
+    monkeypatch.delattr(_forks.os, "register_at_fork")
+    assert not _forks.ForkWatch().repeats
+    assert asked == [{"before": watch._before, "after_in_child": watch._in_child}]
+
+
 # -- what is said -------------------------------------------------------------------------------------------------
 
 

@@ -55,6 +55,36 @@ def test_largest_scale_fills_64_bits_without_wrapping(draw: str, reach: int) -> 
             getattr(source, draw)(math.nextafter(largest, math.inf), 1)
 
 
+@pytest.mark.parametrize(("draw", "reach"), [(DRAWS[0], 40), (DRAWS[1], 128)])
+def test_numbers_of_other_types_are_scales_up_to_the_same_end(draw: str, reach: int) -> None:
+    """Whole numbers and NumPy's doubles, which are a `float` but not exactly one."""
+    largest = np.float64(2.0**63 / reach)
+    for source in SOURCES:
+        assert all(getattr(source, draw)(scale, 2).shape == (2,) for scale in (1, 3, np.float64(1.0), largest))
+        for scale in (np.nextafter(largest, np.inf), 2**58):
+            with pytest.raises(LocalMisuseError, match="to fit 64 bits"):
+                getattr(source, draw)(scale, 1)
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=["secure", "opendp", "seeded"])
+@pytest.mark.parametrize("draw", DRAWS)
+def test_noise_lies_about_zero(source: NoiseSource, draw: str) -> None:
+    """The mean of a thousand draws of scale 1 has a deviation of .032 or .043: seven of these."""
+    assert abs(getattr(source, draw)(1.0, 1000).mean()) < 0.3
+
+
+def test_gaussians_alone_are_made_of_the_systems_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Laplace variables remain OpenDP's, which has a generator of its own."""
+    asked: list[int] = []
+    urandom = samplers.os.urandom
+    monkeypatch.setattr(samplers.os, "urandom", lambda size: asked.append(size) or urandom(size))
+    SecureNoise().discrete_laplace(4.0, 3)
+    OpenDPNoise().discrete_gaussian(4.0, 3)
+    assert asked == []
+    SecureNoise().discrete_gaussian(4.0, 3)
+    assert asked
+
+
 @pytest.mark.parametrize("draw", DRAWS)
 def test_no_seed_reaches_the_secure_source(draw: str) -> None:
     draws = []
@@ -98,6 +128,8 @@ def test_seeded_source_repeats_and_says_that_it_is_not_private() -> None:
 
 
 def test_kinds_and_seeds_are_checked() -> None:
+    made = {NoiseKind.SECURE: SecureNoise, NoiseKind.OPENDP: OpenDPNoise, NoiseKind.SEEDED: SeededNoise}
+    assert {kind: type(noise_source(kind, 0 if kind is NoiseKind.SEEDED else None)) for kind in NoiseKind} == made
     for seed in (None, -1, 1.5, True):
         with pytest.raises(LocalMisuseError, match="seed"):
             noise_source(NoiseKind.SEEDED, seed)  # type: ignore[arg-type]

@@ -388,6 +388,9 @@ def test_bounds_of_arguments_are_in_their_range() -> None:
         with pytest.raises(LocalMisuseError):
             Closeness(*values)
     assert Closeness(1, 0, 0).log_ratio == 1  # a whole number is a number
+    for value in ("0.1", True, None):
+        with pytest.raises(LocalMisuseError, match="log_ratio_below"):
+            Closeness(0.0, value, 0.0)  # type: ignore[arg-type]
     for std in (1.0, 0.5):
         assert (discrete_gaussian_closeness if std == 1.0 else partial(discrete_gaussian_sum_log_ratio, n_shares=2))(
             std, n_entries=1

@@ -52,6 +52,7 @@ def test_a_state_is_changed_in_its_own_fields_only() -> None:
     moved = client.changed(state, attempt=2)
     assert (moved, state.attempt) == (replace(state, attempt=2), -1)
     assert type(moved) is type(state)
+    assert client.changed(state, **vars(state)) == state
     with pytest.raises(LocalMisuseError, match=r"Retry lacks a field of \['atempt'\]: name those that it has"):
         client.changed(state, atempt=2)
 
@@ -302,6 +303,15 @@ def test_blinding_that_cannot_be_is_refused() -> None:
     authored.read_release()
     with pytest.raises(ProtocolError, match="group keys are not at hand"):
         authored.states[3].unblind(Release(1, 1, NOISE), blinded=True)
+
+
+@pytest.mark.parametrize("authored", [True, False])
+def test_what_a_client_reads_is_said_to_be_readable(authored: bool) -> None:
+    federation = Federation(NODES, authored=authored)
+    federation.run_round(1, plain_vectors(), NOISE)
+    federation.read_release()
+    assert federation.release is not None
+    assert not federation.states[3].unblind(federation.release, blinded=authored).blinded
 
 
 def test_no_roster_before_the_first_request() -> None:
@@ -579,6 +589,21 @@ def test_the_tag_key_mixes_all_authors_keys() -> None:
     context = (state.run_id, state.cohort.digest)
     assert state.tag_key == derive_key(b"".join(keys), "tag", *context)
     assert state.tag_key not in {derive_key(key, "tag", *context) for key in keys}
+
+
+def test_without_authors_the_key_of_tags_is_of_plan_run_and_roster() -> None:
+    """The server could make it too: such tags are against mistakes only, but from each attempt's first reply on."""
+    federation, vectors = Federation(NODES, authored=False), plain_vectors()
+    federation.open(1, 2)
+    for repeated in (False, True):
+        federation.attempt(vectors, silent=() if repeated else (8,), repeated=repeated)
+        roster = federation.server.roster
+        key = derive_key(b"digest of the plan", "tag", 77, roster.digest)
+        expected = {keyed_tag(key, 77, 1, roster.attempt, b"state")}
+        assert {federation.states[node].tag_key for node in roster.node_ids} == {key}
+        assert {reply.tag for _, reply in federation.received if reply.attempt == roster.attempt} == expected
+        if not repeated:
+            federation.server.retry()
 
 
 def test_the_first_reply_has_no_tag_and_a_retry_keeps_the_old_key() -> None:

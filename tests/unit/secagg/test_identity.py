@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import json
 import os
@@ -23,7 +24,16 @@ from flwr_dpkmeans.__main__ import main
 from flwr_dpkmeans.errors import ConfigurationError, IdentityError, ProtocolError
 from flwr_dpkmeans.node.identity import Identity
 from flwr_dpkmeans.secagg.party import RetrySession
-from flwr_dpkmeans.secagg.roster import Credential, Roster, name_of, require_pinned, verify
+from flwr_dpkmeans.secagg.roster import (
+    Credential,
+    Roster,
+    fingerprints,
+    name_of,
+    pin_mark,
+    require_known_peers,
+    require_pinned,
+    verify,
+)
 
 ALICE, BOB, CAROL = (Identity(letter * 32) for letter in (b"a", b"b", b"c"))
 PLAN = b"p" * 32
@@ -254,6 +264,39 @@ def test_a_roster_of_pinned_parties_is_accepted() -> None:
     others = {node: credential for node, credential in signed().items() if node != 2}
     assert check(others) == 2
     assert check(signed(), ROSTER.without(1, [4])) == 1
+
+
+@pytest.mark.parametrize("run_id", [0, 7, 2**64 - 1])
+def test_a_mark_hashes_label_run_and_identity(run_id: int) -> None:
+    number = bytes(run_id >> 8 * place & 255 for place in range(8))
+    expected = hashlib.sha256(b"flwr-dpkmeans pin" + number + ALICE.public_key).digest()
+    assert pin_mark(ALICE.public_key, run_id) == expected
+
+
+def test_the_server_sees_whom_a_client_would_refuse() -> None:
+    """Node 2 knows 3 and itself, node 3 all three; of node 4 the one does not know the identity, or there is none."""
+    alice, bob, carol = (pin_mark(who.public_key, 7) for who in (ALICE, BOB, CAROL))
+    marks = {3: {alice, bob, carol}, 2: {alice, bob}}
+    present: dict[int, Credential | None] = dict(signed())
+    require_known_peers(present, {3: marks[3]}, 7)
+    require_known_peers({node: present[node] for node in (2, 3)}, marks, 7)
+    require_known_peers({node: present[node] for node in (2, 3)}, {2: {bob}, 3: {alice}}, 7)
+    for credentials, lack in (
+        (present, f"has the identity {CAROL.public_key.hex()[:12]}..., not one of them"),
+        (present | {4: None}, "signed nothing"),
+    ):
+        with pytest.raises(IdentityError) as caught:
+            require_known_peers(credentials, {2: marks[2]}, 7)
+        said = f"node 2 takes part with pinned identities only, but node 4 {lack}: have node 2 pin node 4's identity"
+        assert str(caught.value).startswith(said)
+    with pytest.raises(IdentityError, match=r"node 3 takes part .* but node 2 has the identity"):
+        require_known_peers(present, {3: marks[3]}, 8)
+
+
+def test_a_fingerprint_is_of_an_identity_or_else_of_a_key() -> None:
+    identity = ALICE.public_key.hex()[:16]
+    shown = fingerprints(ROSTER, {2: signed()[2]})
+    assert shown == (f"2 identity {identity}", f"3 key {'03' * 8}", f"4 key {'04' * 8}")
 
 
 def test_credentials_of_strangers_to_the_roster_change_nothing() -> None:

@@ -8,6 +8,7 @@ from flwr_dpkmeans.secagg.agreement import (
     cohort_view,
     combine,
     lock,
+    pair_mask,
     self_mask,
     share,
     survivors_digest,
@@ -15,6 +16,7 @@ from flwr_dpkmeans.secagg.agreement import (
     ticket,
     unlock,
 )
+from flwr_dpkmeans.secagg.keys import digest, mask
 
 KEY = bytes(range(32))
 
@@ -35,6 +37,11 @@ def test_views_are_bound_to_everything_that_was_told() -> None:
     assert len(set(views)) == len(views)
     assert survivors_view((1, 0), b"transcript", (2, 1)) == views[4]
     assert survivors_digest((1, 256)) != survivors_digest((257, 0))
+
+
+def test_survivors_are_hashed_in_ascending_order_and_8_bytes() -> None:
+    expected = digest("survivors", b"\x02\x01" + bytes(6) + b"\xff" * 8)
+    assert survivors_digest((258, 2**64 - 1)) == survivors_digest((2**64 - 1, 258)) == expected
 
 
 def test_tickets_and_locks_serve_once() -> None:
@@ -72,6 +79,12 @@ def test_a_self_mask_is_bound_to_its_aggregation_and_transcript() -> None:
         )
     }
     assert len(masks) == 7
+
+
+def test_the_lower_node_adds_what_the_other_takes_away() -> None:
+    lower, higher = (pair_mask(KEY, *nodes, (3, 1), b"transcript", 4) for nodes in ((7, 8), (8, 7)))
+    assert lower.tolist() == mask(KEY, (3, 1), 4, "mask", b"transcript").tolist()
+    assert (lower + higher).tolist() == [0, 0, 0, 0]
 
 
 @pytest.mark.parametrize("n_agreeing", range(6))

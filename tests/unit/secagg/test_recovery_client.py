@@ -253,7 +253,10 @@ def test_survivors_of_another_aggregation_are_refused(asked: tuple[int, int]) ->
 @pytest.mark.parametrize("asked", [(1, 1), (0, 0), (2, 0)])
 def test_the_end_of_another_aggregation_is_refused(asked: tuple[int, int]) -> None:
     state = in_phase(made(), Phase.UNMASKED)
-    refused(state, FinishRequest(Release(*asked, RELEASE.values)), "late, replayed or of another run")
+    late = (
+        f"is of round {asked[0]}, attempt {asked[1]}, but this client unmasked round 1, attempt 0: it is late, replayed"
+    )
+    refused(state, FinishRequest(Release(*asked, RELEASE.values)), late)
     refused(state, FinishRequest(RELEASE, boxes={11: b"box"}), "none are due")
 
 
@@ -586,6 +589,17 @@ def test_an_older_state_that_shares_again_shares_other_keys() -> None:
     assert first.commitments != second.commitments
 
 
+def test_own_keys_follow_from_two_secrets_of_32_bytes() -> None:
+    """From an empty one everybody could make the keys; from a common one, of one kind those of the other."""
+    state = made().states[10]
+    selves, privates = state.masters[:32], state.masters[32:]
+    assert len(selves) == len(privates) == 32
+    for place in (0, 5):
+        bound = (RUN, 10, place)
+        expected = keys.derive_key(selves, "self seed", *bound), keys.derive_key(privates, "private key", *bound)
+        assert client._own_seed(state, place) == expected
+
+
 def test_secrets_are_not_printed() -> None:
     federation = made(authored=True)
     state = in_phase(federation, Phase.UNMASKED, node=ring_order(federation)[0])
@@ -610,6 +624,13 @@ def test_a_new_plan_changes_the_masks() -> None:
     ]
     assert not set(replies[0].masked.values.tolist()) & set(replies[1].masked.values.tolist())
     assert not set(replies[0].boxes.values()) & set(replies[1].boxes.values())
+
+
+def test_a_final_plan_is_no_longer_than_there_are_keys() -> None:
+    state = RecoveryFederation.make(8).states[10]
+    assert state.with_plan(b"the final plan", 3).plan_digest == b"the final plan"
+    with pytest.raises(ProtocolError, match="final plan has 4 rounds, but keys were shared for 3"):
+        state.with_plan(b"the final plan", 4)
 
 
 # Slots.

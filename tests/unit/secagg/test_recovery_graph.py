@@ -42,6 +42,42 @@ def test_quantiles_are_the_least_that_do(n_clients: int, marked: int, degree: in
     assert number == 0 or exceeding(n_clients - 1, marked, degree, number - 1) * odds > 1
 
 
+def test_a_quantile_may_be_exceeded_as_often_as_the_odds_say() -> None:
+    """One of the others is marked and half of them are drawn: it is among these with a probability of a half."""
+    for n_others in (2, 4, 10):
+        assert [graph_module._quantile(n_others + 1, 1, n_others // 2, odds) for odds in (2, 3)] == [0, 1]
+    assert graph_module._quantile(3, 0, 1, 10**6) == 0
+
+
+@pytest.mark.parametrize("n_clients", [33, 34, 38, 40, 44, 48, 256, 257])
+def test_neighbourhoods_are_the_first_that_keep_the_promises(n_clients: int) -> None:
+    """Of an even degree up to half the circle and 255 holders; else everybody, if there are no more than those."""
+    others = n_clients - 1
+
+    def promised(t: int) -> RecoveryGraph | None:
+        for degree in range(2, min(n_clients // 2, 255) + 1, 2):
+            ways = [comb(t, k) * comb(others - t, degree - k) for k in range(min(t, degree) + 1)]
+
+            def least(times: int, ways: list[int] = ways, degree: int = degree) -> int:
+                return next(k for k in range(len(ways)) if sum(ways[k + 1 :]) * times <= comb(others, degree))
+
+            colluding = least(n_clients * (n_clients + 1) // 2 * 2**40)
+            threshold = (degree + colluding) // 2 + 1
+            if degree - least(n_clients * 2**20) >= threshold:
+                return RecoveryGraph(degree, threshold, certain=False)
+        threshold = (others + t) // 2 + 1
+        fits = others <= 255 and others - t >= threshold
+        return RecoveryGraph(others, threshold, certain=True) if fits else None
+
+    for t in range(n_clients // 3 + 2) if n_clients < 100 else (0, 39, 84, 85):
+        expected = promised(t)
+        if expected is not None:
+            assert recovery_graph(n_clients, t) == expected
+        else:
+            with pytest.raises(PlanError, match=f"max_silent is {t} of {n_clients} clients"):
+                recovery_graph(n_clients, t)
+
+
 @pytest.mark.parametrize(("n_clients", "max_silent"), SPARSE)
 def test_large_cohorts_keep_every_promise(n_clients: int, max_silent: int) -> None:
     found = recovery_graph(n_clients, max_silent)
@@ -98,7 +134,15 @@ def test_too_many_silent_are_refused(n_clients: int, max_silent: int) -> None:
 
 def test_nobody_silent() -> None:
     assert recovery_graph(8, 0) == recovery_graph(8, -3) == RecoveryGraph(7, 4, certain=True)
+    assert recovery_graph(7, 0) == recovery_graph(7, -3) == RecoveryGraph(6, 4, certain=True)
     assert recovery_graph(100, 0) == RecoveryGraph(2, 2, certain=False)
+
+
+def test_everybody_holds_shares_where_there_are_coordinates_for_all() -> None:
+    """(255 + 84) // 2 + 1 of 255 others."""
+    assert recovery_graph(256, 84) == RecoveryGraph(255, 170, certain=True)
+    with pytest.raises(PlanError, match="max_silent is 84 of 257"):
+        recovery_graph(257, 84)
 
 
 def test_neighbourhoods_grow_with_the_silent() -> None:

@@ -51,6 +51,19 @@ def test_honest_shares_that_are_counted_on() -> None:
     assert recovery_graph(100, 12).fewest_open(100, 12) - 12 == 45
 
 
+@pytest.mark.parametrize(("degree", "threshold"), [(2, 2), (4, 3), (6, 5), (8, 6), (30, 21), (200, 130)])
+def test_the_fewest_are_what_the_proof_says(degree: int, threshold: int) -> None:
+    """(6): the least |A| with (k + 1) (|A| + t) >= n (threshold + 1) - w (n - |A|) - x, and t, in whole numbers."""
+    graph, h = RecoveryGraph(degree, threshold, certain=False), Fraction(degree, 2)
+    w = h**2 / (4 * (h - 1)) if h > 1 else Fraction(1)
+    x = h**2 - w * (2 * h - 1)
+    for n in range(2 * degree, 2 * degree + 40):
+        for t in (0, 1, 2, n // 8, n):
+            least = (n * (threshold + 1) - w * n - x - (degree + 1) * t) / (degree + 1 - w)
+            assert graph.fewest_open(n, t) == max(0, least // 1) + t
+    assert RecoveryGraph(degree, threshold, certain=True).fewest_open(50, 3) == 50
+
+
 def at_least(n: int, marked: int, drawn: int, number: int) -> Fraction:
     hits = sum(comb(marked, k) * comb(n - marked, drawn - k) for k in range(number, min(marked, drawn) + 1))
     return Fraction(hits, comb(n, drawn))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import random
 
@@ -83,10 +84,22 @@ def test_the_digest_covers_attempt_nodes_and_keys() -> None:
     assert Roster.of(0, dict(reversed(base.items()))).digest == rosters[0].digest
 
 
+def test_a_packed_roster_is_node_ids_of_8_bytes_and_keys() -> None:
+    roster = Roster.of(0, {2**64 - 1: key_of(1), 258: key_of(2)})
+    assert roster.packed == b"\x02\x01" + bytes(6) + key_of(2) + b"\xff" * 8 + key_of(1)
+
+
 def test_the_hashed_order_is_a_fresh_permutation_of_each_attempt() -> None:
     orders = [cohort(40, attempt).hashed_order for attempt in range(30)]
     assert all(sorted(order) == list(range(2, 42)) for order in orders)
     assert len(set(orders)) == 30
+
+
+def test_the_hashed_order_is_of_digest_and_node_in_8_bytes() -> None:
+    roster = Roster.of(2, {node: key_of(place) for place, node in enumerate((0, 1, 256, 2**64 - 1))})
+    written = {0: bytes(8), 1: b"\x01" + bytes(7), 256: b"\x00\x01" + bytes(6), 2**64 - 1: b"\xff" * 8}
+    hashed = {hashlib.sha256(roster.digest + number).digest(): node for node, number in written.items()}
+    assert list(roster.hashed_order) == [hashed[found] for found in sorted(hashed)]
 
 
 def test_the_hashed_order_is_computed_once_for_equal_rosters() -> None:
@@ -124,6 +137,14 @@ def test_sparse_graphs_are_symmetric_and_regular(size: int, max_silent: int) -> 
     degree = next(even for even in range(2, size + 2, 2) if even > max_silent)
     assert all(node not in others and len(others) == degree for node, others in edges.items())
     assert all(node in edges[other] for node, others in edges.items() for other in others)
+
+
+@pytest.mark.parametrize("max_silent", [36, 37])
+def test_a_bound_below_leaves_out_who_stands_opposite(max_silent: int) -> None:
+    roster = cohort(40)
+    order = roster.hashed_order
+    for place, node in enumerate(order):
+        assert set(roster.node_ids) - graph(roster, max_silent)[node] == {node, order[place - 20]}
 
 
 @pytest.mark.parametrize("max_silent", [38, 39, 40, 100])

@@ -409,8 +409,9 @@ def test_one_author_with_a_known_key_does_not_open_the_sum(monkeypatch: pytest.M
     assert federation.read_release()[weak].tolist() == (sum(VECTORS.values()) + NOISE).tolist()
 
 
-def test_a_roster_of_one_is_never_made() -> None:
-    federation = Federation((3, 8))
+@pytest.mark.parametrize("min_cohort", [0, 1, 2])
+def test_a_roster_of_one_is_never_made(min_cohort: int) -> None:
+    federation = Federation((3, 8), min_cohort=min_cohort)
     vectors = plain_vectors((3, 8))
     federation.open(1, 1)
     federation.attempt(vectors, silent=(8,))
