@@ -34,7 +34,8 @@ def test_bytes_of_key_shares_tickets_and_survivors() -> None:
 
 
 @pytest.mark.parametrize(
-    ("n_clients", "recovered", "repeated"), [(4, 1, 0), (16, 2, 0), (32, 4, 0), (40, 5, 4), (500, 62, 20)]
+    ("n_clients", "recovered", "repeated"),
+    [(4, 1, 0), (16, 2, 0), (32, 4, 0), (33, 4, 3), (39, 4, 3), (40, 5, 4), (199, 24, 19), (500, 62, 20)],
 )
 def test_usual_numbers_of_silent_clients(n_clients: int, recovered: int, repeated: int) -> None:
     """An eighth, at least one; and where each repetition costs budget none of up to 32, then a tenth, at most 20."""
