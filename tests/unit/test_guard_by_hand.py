@@ -222,7 +222,7 @@ def test_ranges_are_held_against_the_policy_in_the_order_of_the_own_table(own: A
 
 def test_a_table_without_names_is_matched_by_position(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, "flwr_dpkmeans"):
-        guard().require_names(plan(), ("a", "b"))
+        guard(ClientPolicy(allowed_bounds=((-1.0, 1.0),))).require_names(plan(), ("a", "b"))
         assert "has no column names" not in caplog.text
         guard().require_names(plan(), ())
         assert "has no column names: its columns are matched by position" in caplog.text
@@ -237,7 +237,8 @@ def test_a_node_that_pins_says_whom_in_marks_of_the_run() -> None:
     assert node.marks() == {pin_mark(own.public_key, RUN), pin_mark(peer.public_key, RUN)}
     assert guard(identity=own).marks() == guard().marks() == frozenset()
     asked = Request(Stage.SUM, body=SimpleNamespace(credentials={}))
-    contextvars.copy_context().run(node.name_peers, None, asked)  # before anything is remembered of the run
+    for one in (node, guard(identity=own)):
+        contextvars.copy_context().run(one.name_peers, None, asked)  # before anything is remembered of the run
 
 
 @pytest.mark.parametrize(
@@ -303,7 +304,7 @@ def test_a_ledger_that_fails_at_the_end_takes_no_result_away(caplog: pytest.LogC
             [(1, 0), (1, SHARES_GIVEN - 1), (1, SHARES_GIVEN), (2, RESULT_TAKEN)],
             Phase.FINISHED,
             2,
-            "stopped this run, of whose end this node had heard before, and what 2 release(s) cost here stays charged; ",
+            "stopped this run, of whose end this node had heard before, and what 2 release(s) cost here stays charged;",
         ),
     ],
 )
@@ -326,10 +327,7 @@ def test_a_stopped_run_is_logged_where_the_ledger_cannot_be_read(caplog: pytest.
 @pytest.mark.parametrize(
     ("values", "told"),
     [
-        (
-            {},
-            "2 rounds, 3 clients, unit record, epsilon 2 (at most {worst} with all 1 retries) at delta {delta}; plan ",
-        ),
+        ({}, "2 rounds, 3 clients, unit record, epsilon 2 (at most {worst} with all 1 retries) at delta {delta}; "),
         ({"algorithm": "lloyd"}, "epsilon inf (at most inf with all 1 retries) at delta {delta} (NOT PRIVATE); plan "),
         ({"n_examples": None, "delta": 1e-6}, "rounds still to be planned, 3 clients, unit record, epsilon 2 (at most"),
     ],
@@ -375,3 +373,15 @@ def test_keys_that_were_shared_are_counted(caplog: pytest.LogCaptureFixture) -> 
     counts = [vars(line)["details"]["n_clients"] for line in caplog.records]
     assert counts == [0, 3]
     assert "3 clients, 2 of them recognised; 5 neighbours hold shares, 4 give a key back" in caplog.text
+
+
+@pytest.mark.parametrize("simulated", [True, False])
+def test_what_a_report_says_against_its_result_is_a_warning_on_a_deployed_node(
+    simulated: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    report: Any = SimpleNamespace(warnings=("few rows", "much noise"), provenance="run 7")
+    with caplog.at_level(logging.INFO, "flwr_dpkmeans"):
+        guard(simulated=simulated).finished(memory((1, 0), (2, 0)), report)
+    warned = [line.getMessage() for line in caplog.records if line.levelno == logging.WARNING]
+    assert warned == ([] if simulated else ["few rows", "much noise"])
+    assert caplog.records[-1].getMessage() == "the result is here, after 2 releases; run 7"

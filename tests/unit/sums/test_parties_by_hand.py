@@ -1,0 +1,299 @@
+"""What a client and a server ask of each other in one run, where one step decides."""
+
+from __future__ import annotations
+
+import logging
+from functools import lru_cache
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+from flwr_dpkmeans.errors import CohortError, IdentityError, ProtocolError, RefusalError, VersionError
+from flwr_dpkmeans.options import parse_config
+from flwr_dpkmeans.secagg.messages import FinishReply, Release, Stage, SumRequest
+from flwr_dpkmeans.secagg.roster import Roster
+from flwr_dpkmeans.sums import client
+from flwr_dpkmeans.sums.client import Client, Guard
+from flwr_dpkmeans.sums.draft import draft_plan, initial_state
+from flwr_dpkmeans.sums.local import FIRST_NODE_ID, LocalRun, run_direct
+from flwr_dpkmeans.sums.plan import Plan
+from flwr_dpkmeans.sums.server import Server, _common_columns
+from flwr_dpkmeans.sums.wire import Failure, KeysReply, Request, Status, plan_digest
+
+
+@lru_cache(maxsize=8)
+def plan(**values: Any) -> Plan:
+    """Two rounds of three clients that go on without one."""
+    given: dict[str, Any] = {"n_clusters": 2, "bounds": ((-1.0,), (1.0,)), "algorithm": "fastlloyd", "max_iter": 2}
+    config = parse_config(**given | {"n_examples": 1_000, "max_retries": 1, "min_clients": 2} | values)
+    return draft_plan(config, run_id=7, n_clients=3, seed=0, n_features=2)
+
+
+def roster(n_members: int) -> Roster:
+    return Roster(0, tuple((node, bytes([node]) * 32) for node in range(n_members)))
+
+
+def memory(**values: Any) -> Any:
+    return cast(Any, SimpleNamespace(**{"plan": plan(), "clusters": initial_state(plan()), "attempts": ()} | values))
+
+
+# -- the client ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("attempt", "n_members", "sentence"),
+    [
+        (1, None, None),
+        (1, 3, None),
+        (2, None, "attempt 2 was asked for, but the plan that was agreed on has 1 retries"),
+        (0, 4, "the roster has 4 clients, but the plan that was agreed on has 3"),
+    ],
+)
+def test_no_more_is_asked_for_than_was_priced(attempt: int, n_members: int | None, sentence: str | None) -> None:
+    request = SumRequest(1, attempt, None if n_members is None else roster(n_members))
+    if sentence is None:
+        client._require_planned(plan(), request)
+    else:
+        with pytest.raises(ProtocolError, match=sentence):
+            client._require_planned(plan(), request)
+
+
+@pytest.mark.parametrize(("released", "asked", "fits"), [(1, 2, True), (1, 1, False), (1, 3, False), (2, 3, True)])
+def test_rounds_follow_each_other(released: int, asked: int, fits: bool) -> None:
+    if fits:
+        client._require_following(memory(), released, asked)
+    else:
+        with pytest.raises(ProtocolError, match=f"round {released + 1} follows \\(3: the end\\)"):
+            client._require_following(memory(), released, asked)
+
+
+@pytest.mark.parametrize(
+    ("blob", "repeated", "sentence"),
+    [(b"", False, "is missing"), (b"x", True, "came a second time for one round"), (b"", True, None)],
+)
+def test_a_servers_state_comes_once_for_each_round(blob: bytes, repeated: bool, sentence: str | None) -> None:
+    told = memory()
+    if sentence is None:
+        assert client._with_server_state(told, 1, blob, repeated=repeated) is told
+    else:
+        with pytest.raises(ProtocolError, match=sentence):
+            client._with_server_state(told, 1, blob, repeated=repeated)
+
+
+@pytest.mark.parametrize("more", [-1, 1])
+def test_a_release_of_another_length_is_not_read(more: int) -> None:
+    length = plan().round_at(1).length + more
+    with pytest.raises(ProtocolError, match=f"has {length} entries, but the plan has {length - more}"):
+        client._readable(memory(), Release(1, 0, np.zeros(length, dtype=np.uint64)))
+
+
+@pytest.mark.parametrize(
+    ("pins", "has_identity", "announced", "known", "found"),
+    [
+        (None, True, None, 0, 0),
+        ({}, False, None, 0, 0),
+        ({}, True, object(), 2, 2),
+        ({}, True, object(), 0, "since this run began"),
+        ({}, True, None, 0, "came without the run's roster"),
+    ],
+)
+def test_the_first_roster_is_held_against_the_pins(
+    pins: Any, has_identity: bool, announced: Any, known: int, found: Any
+) -> None:
+    guard = SimpleNamespace(pinned=pins, identity=object() if has_identity else None)
+    told = memory(n_recognised=known, protocol=SimpleNamespace(announced=announced))
+    asked = Client(cast(Any, guard), cast(Any, None), None)._recognised
+    if isinstance(found, int):
+        assert asked(told, SumRequest(1, 0)) == found
+    else:
+        with pytest.raises((ProtocolError, IdentityError), match=found):
+            asked(told, SumRequest(1, 0))
+
+
+@pytest.mark.parametrize("run_id", [None, 7, 8])
+@pytest.mark.parametrize("stage", [Stage.STOP, Stage.SUM, Stage.FINISH])
+def test_a_request_is_of_this_run_and_in_time_unless_it_ends_it(run_id: int | None, stage: Stage) -> None:
+    waits: list[float | None] = []
+
+    class Noted(Guard):
+        def require_in_time(self, wait: float | None) -> None:
+            waits.append(wait)
+
+    guard = Noted()
+    guard.run_id = 7
+    request = Request(stage, SimpleNamespace(sentence="why"), run_id=run_id, wait=5.0)
+    if run_id == 8:
+        with pytest.raises(ProtocolError, match="is of another run than 7"):
+            Client(guard, cast(Any, None), None).handle(request)
+    elif stage is Stage.STOP:
+        assert Client(guard, cast(Any, None), None).handle(request)[0] is None
+    else:
+        with pytest.raises(ProtocolError, match="run 7 is unknown to this client"):
+            Client(guard, cast(Any, None), None).handle(request)
+    assert waits == ([5.0] if stage is Stage.SUM and run_id != 8 else [])
+
+
+def test_without_a_next_plan_the_last_one_must_be_whole() -> None:
+    with_next = Client(Guard(), cast(Any, None), None)._with_next_plan
+    told = memory()
+    for released in (None, 1, -1):
+        assert with_next(told, None, released) is told
+    with pytest.raises(ProtocolError, match="the last preliminary sum was released, but no final plan"):
+        with_next(told, None, 0)
+    private = SimpleNamespace(settings=SimpleNamespace(private_bounds=True), n_features=None)
+    with pytest.raises(ProtocolError, match="the plan has no histograms yet"):
+        with_next(memory(plan=private), None, None)
+    private.n_features = 2
+    assert with_next(memory(plan=private), None, None).plan is private
+
+
+# -- the server ---------------------------------------------------------------------------------------------------
+
+
+def made(**values: Any) -> Server:
+    return Server(plan(**values), node_ids=(2, 3, 4))
+
+
+def keys(made: Server, *nodes: int, **values: Any) -> list[Any]:
+    """Answers to the plan."""
+    given = {"plan_digest": made.digest, "n_features": 2} | values
+    replies = {node: KeysReply(public_key=bytes([node]) * 32, **given) for node in nodes}
+    return [(node, lambda stage, to, reply=reply: reply) for node, reply in replies.items()]
+
+
+@pytest.mark.parametrize(
+    ("n_asked", "heard", "min_cohort", "stops"),
+    [(3, (2, 3, 4), 2, False), (3, (2, 3), 2, False), (3, (2,), 2, True), (3, (2, 3), 3, True), (3, (2,), 1, True)],
+)
+def test_a_run_stops_where_too_few_were_heard_for_a_sum(n_asked: int, heard: Any, min_cohort: int, stops: bool) -> None:
+    state: Any = SimpleNamespace(plan=SimpleNamespace(min_cohort=min_cohort), attempts=())
+    asked = range(2, 2 + n_asked)
+    for attempts, told in (((), "nobody has charged anything"), (((1, 0),), "what those that answered charged stays")):
+        state.attempts = attempts
+        if stops:
+            with pytest.raises(CohortError, match=f"{len(heard)} of {n_asked} nodes answered within 5 s .*{told}"):
+                Server.require_answers(state, asked, heard, 5.0, "round-timeout")
+        else:
+            Server.require_answers(state, asked, heard, 5.0, "round-timeout")
+
+
+@pytest.mark.parametrize(
+    ("columns", "allowed", "common"),
+    [
+        ({2: "a", 3: "a"}, False, "a"),
+        ({2: "", 3: ""}, False, ""),
+        ({2: "a", 3: ""}, True, "a"),
+        ({2: "a", 3: ""}, False, r"tables of nodes \[3\] have no column names"),
+        ({2: "a", 3: "b", 4: "a"}, False, r"\(nodes \[3\]; nodes \[2, 4\]\)"),
+        (dict.fromkeys(range(21), "") | {30: "a"}, False, r"nodes \[0, .*, 19\] have"),
+        (dict.fromkeys(range(21), "b") | {30: "a"}, True, r"\(nodes \[30\]; nodes \[0, .*, 19\]\)"),
+        ({node: str(node) for node in range(21)}, True, r"; nodes \[\d+\]\): use"),
+    ],
+)
+def test_all_tables_have_the_columns_of_one_digest(columns: dict[int, str], allowed: bool, common: str) -> None:
+    if len(common) < 2:
+        assert _common_columns(columns, allow_unnamed=allowed) == common
+    else:
+        with pytest.raises(RefusalError, match=common) as caught:
+            _common_columns(columns, allow_unnamed=allowed)
+        assert str(caught.value).count("nodes [") <= 20
+
+
+def test_keys_of_enough_clients_begin_the_first_round(caplog: pytest.LogCaptureFixture) -> None:
+    run = made()
+    assert (run.asked, run.due) == ((2, 3, 4), Stage.KEYS)
+    with pytest.raises(ProtocolError, match="no keys have been agreed on yet"):
+        _ = run.session
+    with pytest.raises(CohortError, match=r"1 of 3 clients answered the plan, but at least 2 are needed"):
+        run.take(keys(run, 3))
+    assert "nodes [2, 4] did not answer the plan and are left out" in caplog.text
+    with pytest.raises(ProtocolError, match="node 2 agreed to another plan"):
+        run.take(keys(run, 2, 3, plan_digest=b"0" * 32))
+    with pytest.raises(RefusalError, match="different numbers of features"):
+        run.take([*keys(run, 2), *keys(run, 3, n_features=3)])
+    caplog.clear()
+    with caplog.at_level(logging.INFO, "flwr_dpkmeans"):
+        run.take([*keys(run, 2, 3, 4), *keys(run, 3, plan_digest=b"0" * 32), *keys(run, 9)])
+    assert "did not answer" not in caplog.text
+    assert "columns are matched by position" in caplog.text
+    assert "node 9 was not asked" in caplog.text
+    assert (run.asked, run.due) == ((2, 3, 4), Stage.SUM)
+    requests = dict(run.requests())
+    assert run.attempts == ((1, 0),)
+    assert {(one.stage, one.run_id, one.plan) for one in requests.values()} == {(Stage.SUM, 7, None)}
+    list(run.requests())
+    assert run.attempts == ((1, 0), (1, 0))
+    assert run._is_repeated
+
+
+@pytest.mark.parametrize("agrees_besides", [True, False])
+@pytest.mark.parametrize("answer", [Failure(Status.REFUSED, "ProtocolError", "so"), VersionError("speaks another")])
+def test_who_refuses_the_plan_stops_the_run_unless_it_agreed_besides(answer: Any, agrees_besides: bool) -> None:
+    run = made()
+    answers = [*keys(run, 2, 3), (4, lambda *_: answer)]
+    if agrees_besides:
+        run.take([*answers, *keys(run, 4)])
+        assert run.due is Stage.SUM
+    else:
+        with pytest.raises((RefusalError, VersionError), match=r"refused \(ProtocolError\): so|speaks another"):
+            run.take(answers)
+
+
+@pytest.mark.parametrize("has_result", [True, False])
+def test_the_end_is_confirmed_by_tags(has_result: bool, caplog: pytest.LogCaptureFixture) -> None:
+    """One sort of answers after the other: a refusal, none that can be read, and equal tags."""
+    run = made(trust="central")
+    assert run.clusters is not None
+    run.take(keys(run, 2, 3, 4))
+    run.due, run.clusters = Stage.FINISH, run.clusters if has_result else None
+
+    def unread(*_: Any) -> None:
+        raise ProtocolError("rubbish")
+
+    refused = Failure(Status.FAILED, "DataError", "no room")
+    nobody = [(2, lambda *_: refused), (3, unread)]
+    if has_result:
+        run.take(nobody)
+        assert (run.confirmed, run.due) == ((), None)
+        run.due = Stage.FINISH
+    else:
+        with pytest.raises(CohortError, match="none of the 3 clients confirmed"):
+            run.take(nobody)
+    assert "nodes [2, 3, 4] did not confirm that they have the result" in caplog.text
+    run.take([*nobody, *[(node, lambda *_: FinishReply(b"t" * 32)) for node in (4, 2)]])
+    assert (run.confirmed, run.due) == ((2, 4), None)
+    assert list(run.requests()) == []
+
+
+# -- both in one process ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("trust", ["oblivious", "central", "distributed"])
+def test_a_run_of_three_clients(trust: str) -> None:
+    """Two steps; the server's result is there where it may read sums, and is the clients' result."""
+    parts = [np.array([[x, y]]) / 4.0 for x, y in ((1, 2), (-3, 1), (2, -2))]
+    run = run_direct(plan(trust=trust), parts)
+    assert [step.round_index for step in run.steps] == [1, 2]
+    assert run.attempts == ((1, 0), (2, 0))
+    assert run.confirmed == (2, 3, 4)
+    assert (run.clusters is None) is (trust == "oblivious")
+    assert run.state.digest == run.first.clusters.digest  # type: ignore[union-attr]
+    assert run.first is run.memories[FIRST_NODE_ID]
+    assert run.report.provenance is not None
+    assert plan_digest(run._plan_blob) == run.digest
+
+
+def test_a_local_run_keeps_no_tables_that_are_made_anew() -> None:
+    parts = [np.zeros((2, 2))] * 3
+    scaled: list[int] = []
+
+    def scale(_: Plan, points: Any) -> Any:
+        scaled.append(len(points))
+        return points
+
+    kept = LocalRun(plan(), parts, scale=scale).play()
+    assert (len(scaled), sorted(kept.scaled)) == (3, [0, 1, 2])
+    anew = LocalRun(plan(), tuple(parts), scale=scale).play()
+    assert (len(scaled), anew.scaled) == (9, {})
