@@ -385,3 +385,17 @@ def test_what_a_report_says_against_its_result_is_a_warning_on_a_deployed_node(
     warned = [line.getMessage() for line in caplog.records if line.levelno == logging.WARNING]
     assert warned == ([] if simulated else ["few rows", "much noise"])
     assert caplog.records[-1].getMessage() == "the result is here, after 2 releases; run 7"
+
+
+@pytest.mark.parametrize(("total", "spent", "said"), [(math.inf, 1.5, (1.5, "inf")), (5.0, 1.5, (1.5, 5.0))])
+def test_what_was_allowed_is_logged_in_numbers_that_json_has(
+    total: float, spent: float, said: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    node = guard(ClientPolicy(max_epsilon_total=total))
+    charged(node, (1, 0), run="6/3", epsilon=spent)
+    with caplog.at_level(logging.INFO, "flwr_dpkmeans"):
+        node.require_approved(plan(), b"digest")
+    details = vars(caplog.records[-1])["details"]
+    assert (details["spent"], details["limit"]) == said
+    of = "" if math.isinf(total) else f" of {total:.4g}"
+    assert f"epsilon 1.5{of} on data set 'rows' was spent in other runs" in caplog.text
