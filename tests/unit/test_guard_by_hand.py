@@ -6,6 +6,7 @@ import contextvars
 import logging
 import math
 import time
+from dataclasses import replace
 from functools import lru_cache
 from types import SimpleNamespace
 from typing import Any, cast
@@ -254,9 +255,12 @@ def test_the_report_says_what_is_known_of_the_others(n_recognised: int, simulate
 # -- what is written down -----------------------------------------------------------------------------------------
 
 
-def test_a_release_is_charged_with_what_the_whole_run_can_cost() -> None:
+def test_a_release_is_charged_with_what_the_whole_run_can_cost(caplog: pytest.LogCaptureFixture) -> None:
     node = guard()
-    node.charge(memory(), 1, 0, 3)
+    with caplog.at_level(logging.INFO, "flwr_dpkmeans"):
+        node.charge(memory(), 1, 0, 3)
+    cost = f"{worst_case(plan()):.4g}"
+    assert f"gave: lloyd-1, masked, in a sum of 3 clients; ledger: epsilon {cost} for all of this run" in caplog.text
     node.charge(memory((1, 0)), 2, 1, 3)
     first, second = node.settings.ledger.entries()
     assert (first.run_id, first.plan_digest, first.unit) == ("7/3", "abcd", "record")
@@ -338,6 +342,13 @@ def test_a_plan_is_logged_when_it_comes(values: Any, told: str, caplog: pytest.L
     (line,) = [record.getMessage() for record in caplog.records]
     assert told.format(worst=f"{worst_case(plan()):.4g}", delta=f"{plan().delta:.3g}") in line
     assert line.endswith("plan " + "ab" * 8)
+
+
+def test_a_plan_without_a_price_is_logged_as_well(caplog: pytest.LogCaptureFixture) -> None:
+    """It is looked at before anything of it is checked."""
+    with caplog.at_level(logging.INFO, "flwr_dpkmeans"):
+        plan_came(replace(plan(), delta=2.0), b"")
+    assert "epsilon nan (at most nan with all 1 retries) at delta 2; plan" in caplog.text
 
 
 @pytest.mark.parametrize(("n_recognised", "pinned"), [(0, ""), (2, ", 2 of them recognised by pinned identities")])
