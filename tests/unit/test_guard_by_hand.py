@@ -61,13 +61,6 @@ class Broken(MemoryLedger):
         raise BudgetError("the disk is gone")
 
 
-class Full(MemoryLedger):
-    """One on a disk that has no room left."""
-
-    def require_usable(self) -> None:
-        raise BudgetError("the disk is full")
-
-
 # -- what is refused ----------------------------------------------------------------------------------------------
 
 
@@ -143,14 +136,6 @@ def test_shares_of_a_sum_are_given_once() -> None:
         node.give_shares(memory((1, 0), (2, 0)), UnmaskRequest(2, 0, (2, 3)))
 
 
-def test_a_damaged_ledger_is_told_without_its_words(caplog: pytest.LogCaptureFixture) -> None:
-    node = guard(ledger=Full())
-    with pytest.raises(RefusalError, match="budget ledger is damaged or cannot be written") as caught:
-        node.require_new_run()
-    assert "disk" not in str(caught.value)
-    assert "cannot answer: the disk is full" in caplog.text
-
-
 @pytest.mark.parametrize(("last", "told"), [((2, 1), True), ((2, RESULT_TAKEN), False)])
 def test_a_run_without_a_result_is_spoken_of_before_the_next(
     last: tuple[int, int], told: bool, caplog: pytest.LogCaptureFixture
@@ -161,44 +146,10 @@ def test_a_run_without_a_result_is_spoken_of_before_the_next(
     assert ("run 5/3 gave its last release" in caplog.text) is told
 
 
-@pytest.mark.parametrize(
-    ("values", "simulated", "sentence"),
-    [
-        ({}, False, None),
-        ({"masking": False}, True, "turns masks off"),
-        ({"evaluation": "exact"}, False, "releases sums without noise"),
-        ({"evaluation": "exact"}, True, None),
-        ({"evaluation": "private"}, False, None),
-    ],
-)
-def test_what_no_deployed_node_takes_part_in(values: Any, simulated: bool, sentence: str | None) -> None:
-    node, asked = guard(simulated=simulated), plan(**values)
-    if sentence is None:
-        node.require_approved(asked, b"digest")
-    else:
-        with pytest.raises(RefusalError, match=sentence):
-            node.require_approved(asked, b"digest")
-
-
 def test_a_plan_is_allowed_by_the_digest_of_its_terms() -> None:
     guard(ClientPolicy(approved_plan_digests=(terms_digest(plan()),))).require_allowed(plan())
     with pytest.raises(RefusalError, match=f"have the digest '{terms_digest(plan())}'"):
         guard(ClientPolicy(approved_plan_digests=("0" * 64,))).require_allowed(plan())
-
-
-def test_other_runs_are_paid_from_the_same_total_and_the_own_is_not() -> None:
-    """The plan may cost what one round with its retry costs more than 2; what was paid for it is not counted twice."""
-    cost = worst_case(plan())
-    for total, fits in ((cost + 1.5, True), (cost + 1.4, False)):
-        node = guard(ClientPolicy(max_epsilon_total=total))
-        charged(node, (1, 0), epsilon=cost)
-        charged(node, (1, 0), run="6/3")
-        charged(node, (1, 0), run="5/3", data_id="other rows", epsilon=99.0)
-        if fits:
-            assert node.require_allowed(plan()).epsilon == 1.5
-        else:
-            with pytest.raises(RefusalError, match="max_epsilon_total"):
-                node.require_allowed(plan())
 
 
 @pytest.mark.parametrize(
@@ -271,15 +222,6 @@ def test_a_release_is_charged_with_what_the_whole_run_can_cost(caplog: pytest.Lo
     assert first.epsilon == second.epsilon == worst_case(plan())
     assert first.delta == plan().delta
     assert cost_of(plan(algorithm="lloyd")) == cost_of(plan(noise="seeded", random_state=1)) == math.inf
-
-
-def test_a_release_that_no_longer_fits_is_not_charged() -> None:
-    """Another run may have been charged since this one was allowed."""
-    node = guard(ClientPolicy(max_epsilon_total=worst_case(plan()) + 1.0))
-    charged(node, (1, 0), run="6/3")
-    with pytest.raises(RefusalError, match="max_epsilon_total"):
-        node.charge(memory(), 1, 0, 3)
-    assert len(node.settings.ledger.entries()) == 1
 
 
 @pytest.mark.parametrize(("simulated", "attempts", "n"), [(False, [(1, 0)], 1), (True, [(1, 0)], 0), (False, [], 0)])

@@ -103,6 +103,12 @@ def test_each_sum_gets_noise_once(name: str) -> None:
         model.read(AggregateVector(broadcast.values, blinded=True), (block,), bits)
 
 
+def test_a_sum_that_the_server_could_read_gets_no_noise_that_it_knows() -> None:
+    readable = AggregateVector(np.zeros(1, dtype=np.uint64), blinded=False)
+    with pytest.raises(PlanError, match="a readable sum reached the server under 'oblivious'"):
+        trust_model("oblivious").broadcast(readable, (), 16, SeededNoise(np.random.default_rng(5)))
+
+
 @pytest.mark.parametrize("blinded", [True, False])
 def test_a_release_of_clients_without_masks_can_be_read(blinded: bool) -> None:
     party = Plain(1, 2, bytes(32), 2, 0, True, b"plan")
