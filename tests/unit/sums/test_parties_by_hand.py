@@ -10,14 +10,14 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from flwr_dpkmeans.errors import CohortError, IdentityError, ProtocolError, RefusalError, VersionError
+from flwr_dpkmeans.errors import CohortError, IdentityError, PlanError, ProtocolError, RefusalError, VersionError
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.secagg.messages import FinishReply, Release, Stage, SumRequest
 from flwr_dpkmeans.secagg.roster import Roster
 from flwr_dpkmeans.sums import client
 from flwr_dpkmeans.sums.client import Client, Guard
 from flwr_dpkmeans.sums.draft import draft_plan, initial_state
-from flwr_dpkmeans.sums.local import FIRST_NODE_ID, LocalRun, run_direct
+from flwr_dpkmeans.sums.local import FIRST_NODE_ID, LocalRun, Virtual, run_direct
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.server import Server, _common_columns
 from flwr_dpkmeans.sums.wire import Failure, KeysReply, Request, Status, plan_digest
@@ -297,3 +297,34 @@ def test_a_local_run_keeps_no_tables_that_are_made_anew() -> None:
     assert (len(scaled), sorted(kept.scaled)) == (3, [0, 1, 2])
     anew = LocalRun(plan(), tuple(parts), scale=scale).play()
     assert (len(scaled), anew.scaled) == (9, {})
+
+
+@pytest.mark.parametrize(
+    ("is_final", "preliminary", "n_features", "n_parts", "sentence"),
+    [
+        (True, (5,), 2, 3, "the plan waits for the tables' width, or knows what it is still to find"),
+        (False, (), 2, 3, "the plan waits"),
+        (False, (5,), None, 3, "the plan waits"),
+        (True, (), None, 3, "the plan waits"),
+        (True, (), 2, 2, "the plan is for 3 clients, but there are 2"),
+        (False, (5,), 2, 4, "the plan is for 3 clients, but there are 4"),
+    ],
+)
+def test_a_local_run_takes_a_plan_for_its_tables(
+    is_final: bool, preliminary: Any, n_features: int | None, n_parts: int, sentence: str
+) -> None:
+    odd: Any = SimpleNamespace(is_final=is_final, preliminary=preliminary, n_features=n_features, n_clients=3)
+    with pytest.raises(PlanError, match=sentence):
+        LocalRun(odd, [np.zeros((1, 2))] * n_parts)
+
+
+@pytest.mark.parametrize(("widths", "n_points"), [((), 5), ((1,), 4), ((2, 1), 2)])
+def test_the_columns_of_a_profile_stand_behind_the_points(widths: tuple[int, ...], n_points: int) -> None:
+    table = np.arange(10.0).reshape(2, 5)
+    run: Any = SimpleNamespace(parts=[table * 2.0, table], labels=[None, np.array([7, 8])])
+    run.plan = SimpleNamespace(run_id=7, settings=SimpleNamespace(profile_widths=widths))
+    one = Virtual(run, FIRST_NODE_ID + 1)
+    points, beside = one._table()
+    assert points.tolist() == table[:, :n_points].tolist()
+    assert beside.tolist() == table[:, n_points:].tolist()
+    assert one._labels.tolist() == [7, 8]  # type: ignore[union-attr]
