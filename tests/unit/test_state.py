@@ -10,7 +10,7 @@ import pytest
 from support.states import with_extras
 
 from flwr_dpkmeans.algorithms.kmeans_task import cluster_state
-from flwr_dpkmeans.errors import ProtocolError
+from flwr_dpkmeans.errors import PlanError, ProtocolError
 from flwr_dpkmeans.sums.round import PrivateSum, State, _size, unpack_state
 
 
@@ -60,6 +60,8 @@ def test_a_state_needs_no_centroids() -> None:
     state = State({"histogram": np.array([1.0, 2.0])})
     again = unpack_state(state.packed)
     assert again["histogram"].tolist() == [1.0, 2.0]
+    with pytest.raises(PlanError, match="the state has no main axis: run the step that makes it first"):
+        again["main_axis"]
     assert again.digest == state.digest != State({"histogram": np.array([1.0, 3.0])}).digest
     assert state.changed(histogram=np.zeros(2), means=np.zeros(1)).view(("means",)).arrays.keys() == {"means"}
 
@@ -96,6 +98,7 @@ def header(**changes: object) -> bytes:
         header(arrays=[1]) + bytes(8 * 8),
         header() + np.full(8, np.nan).tobytes(),
         header() + np.full(8, np.inf).tobytes(),
+        b"\n" + example().packed,
         example().packed[:-1],
         example().packed + b"\0",
     ],

@@ -293,7 +293,9 @@ def test_a_local_run_keeps_no_tables_that_are_made_anew() -> None:
         scaled.append(len(points))
         return points
 
-    kept = LocalRun(plan(), parts, scale=scale).play()
+    kept = LocalRun(plan(), parts, scale=scale)
+    assert kept.unmasked_vector.size == 0
+    kept.play()
     assert (len(scaled), sorted(kept.scaled)) == (3, [0, 1, 2])
     anew = LocalRun(plan(), tuple(parts), scale=scale).play()
     assert (len(scaled), anew.scaled) == (9, {})
