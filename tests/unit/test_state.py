@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -126,6 +128,8 @@ def test_a_states_header_ends_within_ten_thousand_bytes(end: int, fits: bool) ->
     else:
         with pytest.raises(ProtocolError, match="header is missing or too long"):
             unpack_state(blob)
+    with pytest.raises(ProtocolError, match="header is malformed"):
+        unpack_state(b"\n")
 
 
 def test_sizes_are_whole_numbers_up_to_two_to_the_31() -> None:
@@ -161,3 +165,7 @@ def test_a_round_is_given_what_it_asks_for(
     assert rows.tolist() == ([[1.0, 7.0], [2.0, 8.0]] if in_blocks and profiles else [[1.0], [2.0]])
     assert [one.tolist() for one in found] == ([[4, 5]] if has_labelled and labels is not None else [])
     assert step.arrays_of(points, State({}), labels)[0].tolist() == [[1.0], [2.0]]
+    if in_blocks:
+        blocks: Any = SimpleNamespace(beside=lambda columns: columns * 2.0)
+        assert step.arrays_of(blocks, State({}), labels, beside)[0] is blocks or profiles
+        assert not profiles or step.arrays_of(blocks, State({}), labels, beside)[0].tolist() == [[14.0], [16.0]]

@@ -105,6 +105,7 @@ def test_a_failure_has_a_code_and_a_bounded_sentence(code: str, read: str) -> No
     assert (failure.status, failure.code) == (Status.REFUSED, read)
     assert failure.sentence == "x" * 1000 + "..."
     assert packet(status="ok", code=code).failure is None
+    assert packet(status="failed", code=5, sentence=5).failure == Failure(Status.FAILED, "unknown", "")
     sent = json.loads(wire.encode_failure(Failure(Status.FAILED, "DataError", "y" * 2000)).fields["header"])
     assert (sent["status"], sent["code"]) == ("failed", "DataError")
     assert sent["sentence"] == "y" * 800 + "..."
@@ -212,10 +213,12 @@ def test_bodies_are_read_as_they_were_written() -> None:
                 assert (*found.asked, found.values.tolist()) == (1, 4, [0, 1, 2])
             else:
                 assert getattr(again, name) == value
+        assert "protocol" not in packet.header
         assert (packet.vector is None) is (getattr(body, "release", None) is None)
     with pytest.raises(ProtocolError, match="a message carries no release, but must have one"):
         wire.decode_request(replace(wire.encode_request(Request(*bodies[3])), vector=None))
     reply = wire.encode_reply(Stage.SUM, SumReply(2, 6, MaskedVector(np.arange(2, dtype=np.uint64)), b"tag", {}))
+    assert set(reply.header) == {"status", "round", "attempt"}
     assert reply.opened(Stage.SUM, 3).masked.values.tolist() == [0, 1]
     with pytest.raises(ProtocolError, match="a message carries no vector, but must have one"):
         replace(reply, vector=None).opened(Stage.SUM, 3)
@@ -263,6 +266,6 @@ def test_a_malformed_plan_is_told_with_its_place_or_with_many() -> None:
     said = json.loads(wire.dump_plan(drafted()))
     with pytest.raises(ProtocolError, match="malformed at 'seed'"):
         wire.load_plan(json.dumps(said | {"seed": "0"}).encode())
-    for n_wrong, place in ((100, "rounds"), (101, "many places")):
+    for n_wrong, place in ((100, "rounds.0"), (101, "many places")):
         with pytest.raises(ProtocolError, match=f"malformed at '{place}"):
             wire.load_plan(json.dumps(said | {"rounds": [0] * n_wrong}).encode())
