@@ -215,6 +215,8 @@ def test_bodies_are_read_as_they_were_written() -> None:
                 assert getattr(again, name) == value
         assert "protocol" not in packet.header
         assert (packet.vector is None) is (getattr(body, "release", None) is None)
+    with pytest.raises(ProtocolError, match="came with a roster of 0 clients"):
+        wire.decode_request(wire.encode_request(Request(Stage.SUM, SumRequest(2, 0, credentials=signed))))
     with pytest.raises(ProtocolError, match="a message carries no release, but must have one"):
         wire.decode_request(replace(wire.encode_request(Request(*bodies[3])), vector=None))
     reply = wire.encode_reply(Stage.SUM, SumReply(2, 6, MaskedVector(np.arange(2, dtype=np.uint64)), b"tag", {}))
