@@ -220,6 +220,7 @@ def test_bodies_are_read_as_they_were_written() -> None:
     with pytest.raises(ProtocolError, match="a message carries no release, but must have one"):
         wire.decode_request(replace(wire.encode_request(Request(*bodies[3])), vector=None))
     reply = wire.encode_reply(Stage.SUM, SumReply(2, 6, MaskedVector(np.arange(2, dtype=np.uint64)), b"tag", {}))
+    assert set(reply.fields) == {"header", "tag"}  # nothing that is empty
     assert set(reply.header) == {"status", "round", "attempt"}
     assert reply.opened(Stage.SUM, 3).masked.values.tolist() == [0, 1]
     with pytest.raises(ProtocolError, match="a message carries no vector, but must have one"):
@@ -258,10 +259,24 @@ def test_what_a_client_keeps_of_a_run_is_read_again(attempt: int) -> None:
         assert wire.restored(Retry, wire.kept(party, "run_id"), run_id=7) == party
 
 
-@pytest.mark.parametrize(("n_commas", "limit"), [(200_000, "malformed"), (200_001, "200001 commas, but at most")])
-def test_a_plan_with_more_entries_is_not_parsed(n_commas: int, limit: str) -> None:
-    with pytest.raises(ProtocolError, match=limit):
-        wire.load_plan(b"," * n_commas)
+@pytest.mark.parametrize(
+    ("sign", "number", "sentence"),
+    [
+        (b",", 200_000, "malformed"),
+        (b",", 200_001, "200001 commas, but at most"),
+        (b" ", 2**26, "malformed"),
+        (b" ", 2**26 + 1, "has 67108865 bytes and 0 commas, but at most"),
+    ],
+)
+def test_a_plan_with_more_bytes_or_entries_is_not_parsed(sign: bytes, number: int, sentence: str) -> None:
+    with pytest.raises(ProtocolError, match=sentence):
+        wire.load_plan(sign * number)
+
+
+@pytest.mark.parametrize("wait", [0, -0.5, 1e300, float("nan"), True, "1"])
+def test_a_wait_that_no_server_has_is_refused(wait: Any) -> None:
+    with pytest.raises(ProtocolError, match="not a positive, finite number"):
+        _ = Packet({"wait": wait}).wait
 
 
 def test_a_malformed_plan_is_told_with_its_place_or_with_many() -> None:
