@@ -538,6 +538,15 @@ def test_every_torn_tail_is_dropped_by_the_next_charge(filled: Path, caplog: pyt
         assert ledger.past("ward-7", "record").epsilon == 1.25
 
 
+def test_only_a_line_that_is_dropped_is_spoken_of(filled: Path, caplog: pytest.LogCaptureFixture) -> None:
+    ledger = FileLedger(filled)
+    ledger.charge(entry("run-8"))
+    assert "unfinished" not in caplog.text
+    filled.write_bytes(filled.read_bytes() + b'{"run_id": "run-9')
+    ledger.charge(entry("run-9"))
+    assert caplog.text.count("dropped an unfinished last line, never released") == 1
+
+
 def test_last_line_that_lacks_only_its_end_counts(filled: Path) -> None:
     filled.write_bytes(filled.read_bytes()[:-1])
     ledger = FileLedger(filled)
