@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from functools import lru_cache
 from types import SimpleNamespace
 from typing import Any, cast
@@ -10,8 +11,17 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from flwr_dpkmeans.errors import CohortError, IdentityError, PlanError, ProtocolError, RefusalError, VersionError
+from flwr_dpkmeans.errors import (
+    CohortError,
+    DisagreementError,
+    IdentityError,
+    PlanError,
+    ProtocolError,
+    RefusalError,
+    VersionError,
+)
 from flwr_dpkmeans.options import parse_config
+from flwr_dpkmeans.privacy.report import told
 from flwr_dpkmeans.secagg.messages import FinishReply, Release, Stage, SumRequest
 from flwr_dpkmeans.secagg.roster import Roster
 from flwr_dpkmeans.sums import client
@@ -149,6 +159,44 @@ def test_without_a_next_plan_the_last_one_must_be_whole() -> None:
     assert with_next(memory(plan=private), None, None).plan is private
 
 
+@pytest.mark.parametrize(("n_announced", "asked"), [(3, (2, 3)), (0, (2, 2))])
+def test_shares_of_noise_are_for_those_that_shared_keys(n_announced: int, asked: tuple[int, int]) -> None:
+    """Those that are asked now may be fewer; as if they had been all, each would draw too little."""
+
+    def shares_of(*numbers: int) -> None:
+        raise ProtocolError(f"shares of {numbers}")
+
+    odd = SimpleNamespace(round_at=plan().round_at, shares_of=shares_of)
+    party = SimpleNamespace(announced=roster(n_announced) if n_announced else None, cohort=roster(2))
+    with pytest.raises(ProtocolError, match=re.escape(f"shares of {asked}")):
+        Client(Guard(), cast(Any, None), None)._contribute(memory(plan=odd, protocol=party), SumRequest(1, 0), None)
+
+
+@pytest.mark.parametrize(("rate", "coin", "factor"), [(1.0, 0, 1), (0.999, 0, 0), (0.001, 1, 1)])
+def test_who_does_not_take_part_sends_zeros(
+    rate: float, coin: int, factor: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "takes_part", lambda *_: coin)
+    guard, statistic = Guard(), SimpleNamespace(compute=lambda *_: [np.full((2, 2), 0.5), np.ones(2)])
+    guard.stream = 0
+    odd: Any = SimpleNamespace(settings=SimpleNamespace(client_sampling_rate=rate), fraction_bits=4)
+    made = Client(guard, cast(Any, statistic), None)
+    vector = made._vector(memory(plan=odd), plan().round_at(1), (1, 0))
+    assert vector.values.tolist() == [8 * factor] * 4 + [16 * factor] * 2
+    statistic.compute = lambda *_: [np.ones(5)]
+    with pytest.raises(ProtocolError, match="did not return the 6 entries of the plan's round 1"):
+        made._vector(memory(plan=odd), plan().round_at(1), (1, 0))
+
+
+@pytest.mark.parametrize(("pins", "identity", "asks"), [({}, 1, True), (None, 1, False), ({}, None, False)])
+def test_neighbours_that_are_pinned_must_have_signed_the_survivors(pins: Any, identity: Any, asks: bool) -> None:
+    asked: list[Any] = []
+    told = memory(protocol=SimpleNamespace(require_confirmed=lambda *said: asked.append(said)), identities=((3, b"i"),))
+    guard = SimpleNamespace(pinned=pins, identity=identity)
+    Client(cast(Any, guard), cast(Any, None), None)._require_confirmed(told, {3: b"c"})
+    assert asked == ([({3: b"i"}, {3: b"c"})] if asks else [])
+
+
 # -- the server ---------------------------------------------------------------------------------------------------
 
 
@@ -170,10 +218,10 @@ def keys(made: Server, *nodes: int, **values: Any) -> list[Any]:
 def test_a_run_stops_where_too_few_were_heard_for_a_sum(n_asked: int, heard: Any, min_cohort: int, stops: bool) -> None:
     state: Any = SimpleNamespace(plan=SimpleNamespace(min_cohort=min_cohort), attempts=())
     asked = range(2, 2 + n_asked)
-    for attempts, told in (((), "nobody has charged anything"), (((1, 0),), "what those that answered charged stays")):
+    for attempts, words in (((), "nobody has charged anything"), (((1, 0),), "what those that answered charged stays")):
         state.attempts = attempts
         if stops:
-            with pytest.raises(CohortError, match=f"{len(heard)} of {n_asked} nodes answered within 5 s .*{told}"):
+            with pytest.raises(CohortError, match=f"{len(heard)} of {n_asked} nodes answered within 5 s .*{words}"):
                 Server.require_answers(state, asked, heard, 5.0, "round-timeout")
         else:
             Server.require_answers(state, asked, heard, 5.0, "round-timeout")
@@ -265,24 +313,41 @@ def test_the_end_is_confirmed_by_tags(has_result: bool, caplog: pytest.LogCaptur
     run.take([*nobody, *[(node, lambda *_: FinishReply(b"t" * 32)) for node in (4, 2)]])
     assert (run.confirmed, run.due) == ((2, 4), None)
     assert list(run.requests()) == []
+    run.due = Stage.FINISH
+    with pytest.raises(DisagreementError, match=r"node\(s\) \[3\] differs from the others' in round 3"):
+        run.take([(node, lambda _, to: FinishReply(bytes([to == 3]) * 32)) for node in (2, 3, 4)])
+
+
+def test_the_servers_report_counts_who_signed() -> None:
+    run = made()
+    assert any(line.startswith("No client signed its key.") for line in run.report.assumptions)
+    run._credentials = {2: cast(Any, None), 4: cast(Any, None)}
+    assert any(told("signed", n=2, n_clients=3) == line for line in run.report.assumptions)
 
 
 # -- both in one process ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("trust", ["oblivious", "central", "distributed"])
-def test_a_run_of_three_clients(trust: str) -> None:
-    """Two steps; the server's result is there where it may read sums, and is the clients' result."""
-    parts = [np.array([[x, y]]) / 4.0 for x, y in ((1, 2), (-3, 1), (2, -2))]
-    run = run_direct(plan(trust=trust), parts)
-    assert [step.round_index for step in run.steps] == [1, 2]
-    assert run.attempts == ((1, 0), (2, 0))
-    assert run.confirmed == (2, 3, 4)
+@pytest.mark.parametrize("counts", [False, True])
+@pytest.mark.parametrize("dropout", ["retry", "recover"])
+def test_a_run_of_six_clients(trust: str, counts: bool, dropout: str) -> None:
+    """Two steps, perhaps after a count; the server's result is there where it may read sums, and is the clients'."""
+    given = {"n_clusters": 2, "bounds": ((-1.0,), (1.0,)), "algorithm": "fastlloyd", "max_iter": 2, "epsilon": 50.0}
+    given |= {"trust": trust, "dropout": dropout, "delta": 1e-6} | ({} if counts else {"n_examples": 240})
+    six = draft_plan(parse_config(**given), run_id=7, n_clients=6, seed=0, n_features=2)
+    run = run_direct(six, [np.full((40, 2), (node - 3) / 4.0) for node in range(6)])
+    indices = [0, 1, 2] if counts else [1, 2]
+    assert [step.round_index for step in run.steps] == indices
+    assert run.attempts == tuple((index, 0) for index in indices)
+    assert run.confirmed == (2, 3, 4, 5, 6, 7)
     assert (run.clusters is None) is (trust == "oblivious")
     assert run.state.digest == run.first.clusters.digest  # type: ignore[union-attr]
     assert run.first is run.memories[FIRST_NODE_ID]
-    assert run.report.provenance is not None
     assert plan_digest(run._plan_blob) == run.digest
+    # The noise is of a few rows; without one of the tables there would be 200.
+    assert 220 <= run.plan.n_examples <= 260  # type: ignore[operator]
+    assert run.first.plan == run.plan
 
 
 def test_a_local_run_keeps_no_tables_that_are_made_anew() -> None:
