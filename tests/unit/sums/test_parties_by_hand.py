@@ -11,6 +11,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
+from flwr_dpkmeans.algorithms.server_points import hold_points
 from flwr_dpkmeans.errors import (
     CohortError,
     DisagreementError,
@@ -30,7 +31,8 @@ from flwr_dpkmeans.sums.draft import draft_plan, initial_state
 from flwr_dpkmeans.sums.local import FIRST_NODE_ID, LocalRun, Virtual, run_direct
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.server import Server, _common_columns
-from flwr_dpkmeans.sums.wire import Failure, KeysReply, Request, Status, plan_digest
+from flwr_dpkmeans.sums.task import Found
+from flwr_dpkmeans.sums.wire import Failure, KeysReply, Request, Status, dump_plan, plan_digest
 
 
 @lru_cache(maxsize=8)
@@ -197,6 +199,32 @@ def test_neighbours_that_are_pinned_must_have_signed_the_survivors(pins: Any, id
     assert asked == ([({3: b"i"}, {3: b"c"})] if asks else [])
 
 
+@pytest.mark.parametrize(("is_final", "server_advances"), [(False, False), (False, True), (True, True)])
+def test_a_client_begins_by_itself_where_the_plan_is_final_and_its_own(is_final: bool, server_advances: bool) -> None:
+    odd: Any = type("Odd", (), {"is_final": is_final, "server_advances": server_advances})()
+    assert client._initial_clusters(odd) is None
+    assert client._initial_clusters(plan()).digest == initial_state(plan()).digest  # type: ignore[union-attr]
+
+
+def test_a_result_that_is_mostly_noise_is_warned_of() -> None:
+    """By whoever may see it, and by the server only once the run is over."""
+    faint = told("faint", n=2, n_clusters=2, listed="0, 1")
+    state = initial_state(plan(trust="central")).changed(counts=np.zeros(2))
+    guard = Guard()
+    guard.node_id = 3
+    given = {"found": Found(), "n_recognised": 0, "agreed_digest": bytes(32), "started": "", "cohort": ()}
+    for clusters, warns in ((state, True), (None, False)):
+        report = Client(guard, cast(Any, None), None)._report(
+            memory(clusters=clusters, attempts=((1, 0), (2, 0)), **given)
+        )
+        assert (faint in report.warnings) is warns
+    run = made(trust="central")
+    run.clusters, run.attempts = state, ((1, 0), (2, 0))
+    for due, warns in ((Stage.SUM, False), (Stage.FINISH, True), (None, True)):
+        run.due = due
+        assert (faint in run.report.warnings) is warns
+
+
 # -- the server ---------------------------------------------------------------------------------------------------
 
 
@@ -318,6 +346,30 @@ def test_the_end_is_confirmed_by_tags(has_result: bool, caplog: pytest.LogCaptur
         run.take([(node, lambda _, to: FinishReply(bytes([to == 3]) * 32)) for node in (2, 3, 4)])
 
 
+@pytest.mark.parametrize(
+    ("values", "n_features", "columns", "announced", "final"),
+    [
+        ({}, 2, "", False, True),
+        ({}, None, "", True, True),
+        ({}, 2, "ab" * 32, True, True),
+        ({"n_examples": None, "delta": 1e-6}, None, "", False, False),
+        ({"n_examples": None, "delta": 1e-6, "private_bounds": True}, None, "", True, False),
+    ],
+)
+def test_what_tables_have_in_common_joins_the_plan(
+    values: Any, n_features: int | None, columns: str, announced: bool, final: bool
+) -> None:
+    """And is sent with the first request, unless a count is still to come and nothing else depends on the width."""
+    first = plan(**values)
+    first = first if n_features else draft_plan(first.config, run_id=7, n_clients=3, seed=0, n_features=None)
+    run = Server(first, node_ids=(2, 3, 4))
+    run.take(keys(run, 2, 3, 4, columns=columns))
+    assert (run.plan.n_features, run.plan.columns_digest, run.plan.is_final) == (2, columns, final)
+    sent = {request.plan for _, request in run.requests()}
+    assert sent == ({dump_plan(run.plan)} if announced else {None})
+    assert run._plan_in_force == (plan_digest(dump_plan(run.plan)) if announced else run.digest)
+
+
 def test_the_servers_report_counts_who_signed() -> None:
     run = made()
     assert any(line.startswith("No client signed its key.") for line in run.report.assumptions)
@@ -395,3 +447,27 @@ def test_the_columns_of_a_profile_stand_behind_the_points(widths: tuple[int, ...
     assert points.tolist() == table[:, :n_points].tolist()
     assert beside.tolist() == table[:, n_points:].tolist()
     assert one._labels.tolist() == [7, 8]  # type: ignore[union-attr]
+
+
+def test_a_server_that_goes_on_alone_sends_its_state_and_no_release() -> None:
+    given = {"n_clusters": 2, "bounds": ((-1.0,), (1.0,)), "algorithm": "feddp_kmeans", "trust": "central"}
+    config = parse_config(**given, max_iter=1, epsilon=50.0, delta=1e-6)
+    points = np.rint(np.random.default_rng(3).uniform(-(2.0**10), 2.0**10, (4, 40, 3))) / 2.0**10
+    held = hold_points(config, points[3])
+    alone = draft_plan(
+        config, run_id=7, n_clients=3, seed=0, n_features=3, server=held.facts, public_points=held.public
+    )
+    sent: list[tuple[Stage, bool, int]] = []
+
+    class Noted(LocalRun):
+        def ask(self, node: int, request: Request) -> Any:
+            body = request.body
+            if node == FIRST_NODE_ID and body is not None:
+                release = None if body.release is None else body.release.values.size
+                sent.append((request.stage, bool(body.state), release))  # type: ignore[arg-type]
+            return super().ask(node, request)
+
+    run = Noted(alone, list(points[:3]), server_points=held.kept).play()
+    last = len(alone.rounds)
+    assert sent == [(Stage.SUM, True, None)] + [(Stage.SUM, True, 0)] * (last - 1) + [(Stage.FINISH, True, 0)]
+    assert np.array_equal(run.first.clusters.centroids, run.clusters.centroids)  # type: ignore[union-attr]
