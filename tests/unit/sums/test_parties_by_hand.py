@@ -199,6 +199,22 @@ def test_neighbours_that_are_pinned_must_have_signed_the_survivors(pins: Any, id
     assert asked == ([({3: b"i"}, {3: b"c"})] if asks else [])
 
 
+@pytest.mark.parametrize(
+    ("release", "step"), [(Release(1, 0, np.zeros(6, dtype=np.uint64)), "confirmed"), (None, "in")]
+)
+def test_a_release_is_taken_in_once_its_survivors_are_confirmed(release: Release | None, step: str) -> None:
+    class Noted(Client):
+        def _require_confirmed(self, *_: Any) -> None:
+            raise ProtocolError("confirmed")
+
+    def admit(*_: Any) -> None:
+        raise ProtocolError("in")
+
+    told = memory(n_recognised=0, cohort=("3",), protocol=SimpleNamespace(round_index=1, admit=admit))
+    with pytest.raises(ProtocolError, match=step):
+        Noted(Guard(), cast(Any, None), None)._sum(told, Request(Stage.SUM, SumRequest(2, 0, release=release)))
+
+
 @pytest.mark.parametrize(("is_final", "server_advances"), [(False, False), (False, True), (True, True)])
 def test_a_client_begins_by_itself_where_the_plan_is_final_and_its_own(is_final: bool, server_advances: bool) -> None:
     odd: Any = type("Odd", (), {"is_final": is_final, "server_advances": server_advances})()
@@ -394,6 +410,8 @@ def test_a_run_of_six_clients(trust: str, counts: bool, dropout: str) -> None:
     assert run.attempts == tuple((index, 0) for index in indices)
     assert run.confirmed == (2, 3, 4, 5, 6, 7)
     assert (run.clusters is None) is (trust == "oblivious")
+    moved = () if run.clusters is None else run.clusters.movements
+    assert [step.movement for step in run.steps][-2:] == list(moved or (None, None))
     assert run.state.digest == run.first.clusters.digest  # type: ignore[union-attr]
     assert run.first is run.memories[FIRST_NODE_ID]
     assert plan_digest(run._plan_blob) == run.digest
@@ -450,7 +468,7 @@ def test_the_columns_of_a_profile_stand_behind_the_points(widths: tuple[int, ...
 
 
 def test_a_server_that_goes_on_alone_sends_its_state_and_no_release() -> None:
-    given = {"n_clusters": 2, "bounds": ((-1.0,), (1.0,)), "algorithm": "feddp_kmeans", "trust": "central"}
+    given = {"n_clusters": 2, "bounds": ((-1.0,), (1.0,)), "algorithm": "server_lloyd", "trust": "central"}
     config = parse_config(**given, max_iter=1, epsilon=50.0, delta=1e-6)
     points = np.rint(np.random.default_rng(3).uniform(-(2.0**10), 2.0**10, (4, 40, 3))) / 2.0**10
     held = hold_points(config, points[3])
