@@ -423,6 +423,7 @@ def test_bounds_belong_to_names_where_there_are_several_of_both(names: Any, lowe
     ("limits", "fitting", "refused", "words"),
     [
         ({"min_cohort": 3}, {"min_clients": 3}, {"min_clients": 2}, "goes on with 2 clients"),
+        ({}, {"min_clients": 5}, {"min_clients": 6}, "must lie between 1 and its n_clients of 5"),
         ({"min_max_silent": 2}, {"max_silent": 2}, {"max_silent": 1}, "the plan's max_silent is 1"),
         ({"allow_server_data": False}, {"server": None}, {"server": 5}, "starts from the server's own points"),
         ({"allow_server_data": True}, {"server": 5}, None, ""),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+from dataclasses import replace
 from functools import lru_cache
 from types import SimpleNamespace
 from typing import Any, cast
@@ -23,16 +24,17 @@ from flwr_dpkmeans.errors import (
 )
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.report import told
-from flwr_dpkmeans.secagg.messages import FinishReply, Release, Stage, SumRequest
+from flwr_dpkmeans.secagg.messages import FinishReply, FinishRequest, Release, Stage, SumRequest
 from flwr_dpkmeans.secagg.roster import Roster
 from flwr_dpkmeans.sums import client
 from flwr_dpkmeans.sums.client import Client, Guard
 from flwr_dpkmeans.sums.draft import draft_plan, initial_state
 from flwr_dpkmeans.sums.local import FIRST_NODE_ID, LocalRun, Virtual, run_direct
 from flwr_dpkmeans.sums.plan import Plan
+from flwr_dpkmeans.sums.round import unpack_state
 from flwr_dpkmeans.sums.server import Server, _common_columns
 from flwr_dpkmeans.sums.task import Found
-from flwr_dpkmeans.sums.wire import Failure, KeysReply, Request, Status, dump_plan, plan_digest
+from flwr_dpkmeans.sums.wire import Failure, KeysReply, Request, Status, dump_plan, own_versions, plan_digest
 
 
 @lru_cache(maxsize=8)
@@ -48,7 +50,9 @@ def roster(n_members: int) -> Roster:
 
 
 def memory(**values: Any) -> Any:
-    return cast(Any, SimpleNamespace(**{"plan": plan(), "clusters": initial_state(plan()), "attempts": ()} | values))
+    told = type("Told", (), {})()
+    vars(told).update({"plan": plan(), "clusters": initial_state(plan()), "attempts": ()} | values)
+    return told
 
 
 # -- the client ---------------------------------------------------------------------------------------------------
@@ -104,7 +108,7 @@ def test_a_release_of_another_length_is_not_read(more: int) -> None:
 @pytest.mark.parametrize(
     ("pins", "has_identity", "announced", "known", "found"),
     [
-        (None, True, None, 0, 0),
+        (None, True, None, 2, 2),
         ({}, False, None, 0, 0),
         ({}, True, object(), 2, 2),
         ({}, True, object(), 0, "since this run began"),
@@ -181,13 +185,15 @@ def test_who_does_not_take_part_sends_zeros(
     monkeypatch.setattr(client, "takes_part", lambda *_: coin)
     guard, statistic = Guard(), SimpleNamespace(compute=lambda *_: [np.full((2, 2), 0.5), np.ones(2)])
     guard.stream = 0
+    assert Client(guard, cast(Any, None), None).unmasked_vector.size == 0
     odd: Any = SimpleNamespace(settings=SimpleNamespace(client_sampling_rate=rate), fraction_bits=4)
     made = Client(guard, cast(Any, statistic), None)
     vector = made._vector(memory(plan=odd), plan().round_at(1), (1, 0))
     assert vector.values.tolist() == [8 * factor] * 4 + [16 * factor] * 2
-    statistic.compute = lambda *_: [np.ones(5)]
-    with pytest.raises(ProtocolError, match="did not return the 6 entries of the plan's round 1"):
-        made._vector(memory(plan=odd), plan().round_at(1), (1, 0))
+    for rubbish in ([], [np.ones(5)]):
+        statistic.compute = lambda *_, rubbish=rubbish: rubbish
+        with pytest.raises(ProtocolError, match="did not return the 6 entries of the plan's round 1"):
+            made._vector(memory(plan=odd), plan().round_at(1), (1, 0))
 
 
 @pytest.mark.parametrize(("pins", "identity", "asks"), [({}, 1, True), (None, 1, False), ({}, None, False)])
@@ -213,6 +219,26 @@ def test_a_release_is_taken_in_once_its_survivors_are_confirmed(release: Release
     told = memory(n_recognised=0, cohort=("3",), protocol=SimpleNamespace(round_index=1, admit=admit))
     with pytest.raises(ProtocolError, match=step):
         Noted(Guard(), cast(Any, None), None)._sum(told, Request(Stage.SUM, SumRequest(2, 0, release=release)))
+
+
+@pytest.mark.parametrize("known", [{"rounds": True}, {"box": ((-1.0, -1.0), (1.0, 1.0))}])
+def test_a_plan_that_knows_what_it_is_to_find_is_refused(known: dict[str, Any]) -> None:
+    counting = plan(n_examples=None, delta=1e-6)
+    assert counting.preliminary
+    odd = replace(counting, **known | ({"rounds": plan().rounds} if "rounds" in known else {}))
+    guard = Guard()
+    guard.run_id, guard.node_id = 7, 3
+    with pytest.raises(ProtocolError, match="the plan fixes what its preliminary sums are still to find"):
+        Client(guard, cast(Any, None), None).handle(Request(Stage.KEYS, plan=dump_plan(odd), versions=own_versions()))
+
+
+@pytest.mark.parametrize("index", [0, 1])
+def test_a_run_ends_after_its_last_round(index: int) -> None:
+    """Or before, where its task may stop early, which this one does not."""
+    last = Request(Stage.FINISH, FinishRequest(Release(index, 0, np.zeros(6, dtype=np.uint64))))
+    told = memory(protocol=SimpleNamespace(finish=lambda _: None))
+    with pytest.raises(ProtocolError, match=f"the run was finished after round {index}, but the plan has 2"):
+        Client(Guard(), cast(Any, None), None)._finish(told, last)
 
 
 @pytest.mark.parametrize(("is_final", "server_advances"), [(False, False), (False, True), (True, True)])
@@ -318,6 +344,14 @@ def test_keys_of_enough_clients_begin_the_first_round(caplog: pytest.LogCaptureF
     list(run.requests())
     assert run.attempts == ((1, 0), (1, 0))
     assert run._is_repeated
+    caplog.clear()
+    with pytest.raises(CohortError, match="0 clients are left, but at least 2 are needed"):
+        run.take([(2, lambda *_: Failure(Status.FAILED, "OddError", "so"))])
+    kinds = [vars(line)["details"]["kind"] for line in caplog.records if vars(line).get("event") == "refused"]
+    assert kinds == ["OddError"]
+    few = made()
+    few.take(keys(few, 2, 4))
+    assert few.asked == (2, 4)
 
 
 @pytest.mark.parametrize("agrees_besides", [True, False])
@@ -357,6 +391,10 @@ def test_the_end_is_confirmed_by_tags(has_result: bool, caplog: pytest.LogCaptur
     run.take([*nobody, *[(node, lambda *_: FinishReply(b"t" * 32)) for node in (4, 2)]])
     assert (run.confirmed, run.due) == ((2, 4), None)
     assert list(run.requests()) == []
+    run.due = Stage.FINISH
+    caplog.clear()
+    run.take([(node, lambda *_: FinishReply(b"t" * 32)) for node in (2, 3, 4)])
+    assert (run.confirmed, caplog.text) == ((2, 3, 4), "")
     run.due = Stage.FINISH
     with pytest.raises(DisagreementError, match=r"node\(s\) \[3\] differs from the others' in round 3"):
         run.take([(node, lambda _, to: FinishReply(bytes([to == 3]) * 32)) for node in (2, 3, 4)])
@@ -467,25 +505,23 @@ def test_the_columns_of_a_profile_stand_behind_the_points(widths: tuple[int, ...
     assert one._labels.tolist() == [7, 8]  # type: ignore[union-attr]
 
 
-def test_a_server_that_goes_on_alone_sends_its_state_and_no_release() -> None:
-    given = {"n_clusters": 2, "bounds": ((-1.0,), (1.0,)), "algorithm": "server_lloyd", "trust": "central"}
+def test_a_server_that_goes_on_alone_sends_what_is_read_of_its_state_and_no_release() -> None:
+    given = {"n_clusters": 2, "bounds": ((-1.0,), (1.0,)), "algorithm": "feddp_kmeans", "trust": "central"}
     config = parse_config(**given, max_iter=1, epsilon=50.0, delta=1e-6)
     points = np.rint(np.random.default_rng(3).uniform(-(2.0**10), 2.0**10, (4, 40, 3))) / 2.0**10
     held = hold_points(config, points[3])
     alone = draft_plan(
         config, run_id=7, n_clients=3, seed=0, n_features=3, server=held.facts, public_points=held.public
     )
-    sent: list[tuple[Stage, bool, int]] = []
+    sent: list[tuple[list[str], Any]] = []
 
     class Noted(LocalRun):
         def ask(self, node: int, request: Request) -> Any:
-            body = request.body
-            if node == FIRST_NODE_ID and body is not None:
-                release = None if body.release is None else body.release.values.size
-                sent.append((request.stage, bool(body.state), release))  # type: ignore[arg-type]
+            if node == FIRST_NODE_ID and (body := request.body) is not None:
+                sent.append((sorted(unpack_state(body.state).extras), body.release and body.release.values.size))
             return super().ask(node, request)
 
     run = Noted(alone, list(points[:3]), server_points=held.kept).play()
-    last = len(alone.rounds)
-    assert sent == [(Stage.SUM, True, None)] + [(Stage.SUM, True, 0)] * (last - 1) + [(Stage.FINISH, True, 0)]
+    reads = [[], ["projected_points", "projection"], ["projected_centers", "projection"], [], []]
+    assert sent == list(zip(reads, (None, 0, 0, 0, 0), strict=True))
     assert np.array_equal(run.first.clusters.centroids, run.clusters.centroids)  # type: ignore[union-attr]
