@@ -24,7 +24,8 @@ from flwr_dpkmeans.errors import (
 )
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.report import told
-from flwr_dpkmeans.secagg.messages import FinishReply, FinishRequest, Release, Stage, SumRequest
+from flwr_dpkmeans.secagg.keys import MaskedVector
+from flwr_dpkmeans.secagg.messages import FinishReply, FinishRequest, Release, Stage, SumReply, SumRequest
 from flwr_dpkmeans.secagg.roster import Roster
 from flwr_dpkmeans.sums import client
 from flwr_dpkmeans.sums.client import Client, Guard
@@ -228,6 +229,8 @@ def test_a_plan_that_knows_what_it_is_to_find_is_refused(known: dict[str, Any]) 
     odd = replace(counting, **known | ({"rounds": plan().rounds} if "rounds" in known else {}))
     guard = Guard()
     guard.run_id, guard.node_id = 7, 3
+    with pytest.raises(ProtocolError, match="the key phase carries no plan"):
+        Client(guard, cast(Any, None), None).handle(Request(Stage.KEYS, versions=own_versions()))
     with pytest.raises(ProtocolError, match="the plan fixes what its preliminary sums are still to find"):
         Client(guard, cast(Any, None), None).handle(Request(Stage.KEYS, plan=dump_plan(odd), versions=own_versions()))
 
@@ -265,6 +268,22 @@ def test_a_result_that_is_mostly_noise_is_warned_of() -> None:
     for due, warns in ((Stage.SUM, False), (Stage.FINISH, True), (None, True)):
         run.due = due
         assert (faint in run.report.warnings) is warns
+
+
+@pytest.mark.parametrize(
+    ("released", "attempts", "begun"), [(None, (), False), (None, ((1, 0),), True), (0, (), True), (0, ((0, 0),), True)]
+)
+def test_a_run_has_begun_with_its_first_release(
+    released: int | None, attempts: Any, begun: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a run that has begun no plan may change but for what was found."""
+
+    def require_next(*_: Any, **known: Any) -> None:
+        raise ProtocolError(str(known))
+
+    monkeypatch.setattr(client.draft, "require_next", require_next)
+    with pytest.raises(ProtocolError, match=re.escape(str({"begun": begun, "released": released}))):
+        Client(Guard(), cast(Any, None), None)._with_next_plan(memory(attempts=attempts), dump_plan(plan()), released)
 
 
 # -- the server ---------------------------------------------------------------------------------------------------
@@ -352,6 +371,42 @@ def test_keys_of_enough_clients_begin_the_first_round(caplog: pytest.LogCaptureF
     few = made()
     few.take(keys(few, 2, 4))
     assert few.asked == (2, 4)
+
+
+def vectors(index: int, attempt: int, value: int, *nodes: int) -> list[Any]:
+    """Answers to a request for sums, without masks and tags."""
+    values = np.full(plan().round_at(index).length, value, dtype=np.int64).view(np.uint64)
+    reply = SumReply(index, attempt, MaskedVector(values), b"")
+    return [(node, lambda *_: reply) for node in nodes]
+
+
+def test_a_sum_is_asked_for_again_without_the_silent_and_only_once(caplog: pytest.LogCaptureFixture) -> None:
+    run = made(trust="central", masking=False)
+    run.take(keys(run, 2, 3, 4))
+    assert [node for node, _ in run.requests()] == [2, 3, 4]
+    assert run.take(vectors(1, 0, 5 << 16, 2, 4)) is None
+    assert (run.due, run.asked, run.confirmed) == (Stage.SUM, (2, 4), ())
+    assert "nodes [3] did not answer: attempt 1 without them, with the 2 that did" in caplog.text
+    requests = dict(run.requests())
+    assert sorted(requests) == [2, 4]
+    assert requests[2].body.asked == (1, 1)
+    step = run.take(vectors(1, 1, 5 << 16, 2, 4))
+    assert step is not None
+    assert (step.round_index, step.attempt, step.n_clients) == (1, 1, 2)
+    request = dict(run.requests())[4]
+    assert request.body.asked == (2, 1)
+    assert request.body.release.asked == (1, 1)
+    with pytest.raises(CohortError):  # this run had one retry
+        run.take(vectors(2, 1, 0, 2))
+
+
+def test_a_sum_that_no_rows_have_stops_the_run() -> None:
+    """Three clients of a thousand rows do not have a million in each cluster."""
+    run = made(trust="central", masking=False)
+    run.take(keys(run, 2, 3, 4))
+    list(run.requests())
+    with pytest.raises(ProtocolError, match="in round 1 lie outside .*; nothing was sent on"):
+        run.take(vectors(1, 0, 10**6 << 16, 2, 3, 4))
 
 
 @pytest.mark.parametrize("agrees_besides", [True, False])
