@@ -283,7 +283,9 @@ def test_a_run_has_begun_with_its_first_release(
 
     monkeypatch.setattr(client.draft, "require_next", require_next)
     with pytest.raises(ProtocolError, match=re.escape(str({"begun": begun, "released": released}))):
-        Client(Guard(), cast(Any, None), None)._with_next_plan(memory(attempts=attempts), dump_plan(plan()), released)
+        Client(Guard(), cast(Any, None), None)._with_next_plan(
+            memory(attempts=attempts, found=None), dump_plan(plan()), released
+        )
 
 
 # -- the server ---------------------------------------------------------------------------------------------------
@@ -405,7 +407,7 @@ def test_a_sum_that_no_rows_have_stops_the_run() -> None:
     run = made(trust="central", masking=False)
     run.take(keys(run, 2, 3, 4))
     list(run.requests())
-    with pytest.raises(ProtocolError, match="in round 1 lie outside .*; nothing was sent on"):
+    with pytest.raises(ProtocolError, match=r"in round 1 lie outside .*; nothing was sent on"):
         run.take(vectors(1, 0, 10**6 << 16, 2, 3, 4))
 
 
