@@ -538,6 +538,23 @@ def test_every_torn_tail_is_dropped_by_the_next_charge(filled: Path, caplog: pyt
         assert ledger.past("ward-7", "record").epsilon == 1.25
 
 
+def test_heads_are_written_while_nobody_else_reads(filled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[bool] = []
+    write = ledger_module.append_head
+
+    def noted(path: Path, checksums: Any) -> None:
+        descriptor = os.open(path, os.O_RDONLY)
+        taken.append(ledger_module.lock(descriptor, exclusive=False, wait=False))
+        os.close(descriptor)
+        write(path, checksums)
+
+    monkeypatch.setattr(ledger_module, "append_head", noted)
+    ledger = FileLedger(filled)
+    ledger.accept()
+    ledger.charge(entry("run-2"))
+    assert taken == [False, False]
+
+
 def test_only_a_line_that_is_dropped_is_spoken_of(filled: Path, caplog: pytest.LogCaptureFixture) -> None:
     ledger = FileLedger(filled)
     ledger.charge(entry("run-8"))

@@ -476,6 +476,11 @@ def test_a_node_takes_part_once_its_policy_states_what_it_must(mapping: Any, uns
     assert {"max_epsilon_per_run", "max_epsilon_total", "max_delta", "min_cohort"} < set(REQUIRED)
 
 
+def test_what_is_refused_whatever_it_costs_is_said_first() -> None:
+    with pytest.raises(RefusalError, match="the plan's privacy unit is 'record'"):
+        ClientPolicy(max_epsilon_per_run=0.1, allowed_units=("client",)).check(asked(PLAN))
+
+
 def test_names_are_repeated_up_to_sixty_characters() -> None:
     for length, repeated in ((58, "'" + "x" * 58 + "'"), (59, "'" + "x" * 59 + "...")):
         with pytest.raises(RefusalError, match=f"algorithm is {repeated}, but"):
