@@ -400,6 +400,13 @@ def test_a_sum_is_asked_for_again_without_the_silent_and_only_once(caplog: pytes
     assert request.body.release.asked == (1, 1)
     with pytest.raises(CohortError):  # this run had one retry
         run.take(vectors(2, 1, 0, 2))
+    run = made(trust="central", masking=False)
+    run.take(keys(run, 2, 3, 4))
+    list(run.requests())
+    run.take(vectors(1, 0, 0, 2, 3, 4))
+    assert [request.body.release is None for _, request in run.requests()] == [False] * 3
+    run.take(vectors(2, 0, 0, 2, 3))
+    assert [request.body.release is None for _, request in run.requests()] == [True] * 2
 
 
 def test_a_sum_that_no_rows_have_stops_the_run() -> None:
