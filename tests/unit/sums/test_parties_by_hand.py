@@ -520,6 +520,8 @@ def test_a_run_of_six_clients(trust: str, counts: bool, dropout: str) -> None:
     # The noise is of a few rows; without one of the tables there would be 200.
     assert 220 <= run.plan.n_examples <= 260  # type: ignore[operator]
     assert run.first.plan == run.plan
+    # By its own reading of the sum a client holds the plan that came against what was found.
+    assert run.first.found.n_examples == (run.plan.n_examples if counts else None)
 
 
 def test_a_local_run_keeps_no_tables_that_are_made_anew() -> None:
