@@ -146,6 +146,13 @@ def test_a_run_without_a_result_is_spoken_of_before_the_next(
     assert ("run 5/3 gave its last release" in caplog.text) is told
 
 
+def test_sums_without_noise_are_released_in_simulation_only() -> None:
+    exact = plan(evaluation="exact")
+    guard(simulated=True).require_approved(exact, b"digest")
+    with pytest.raises(RefusalError, match="which releases sums without noise and exists in simulation only"):
+        guard().require_approved(exact, b"digest")
+
+
 def test_a_plan_is_allowed_by_the_digest_of_its_terms() -> None:
     guard(ClientPolicy(approved_plan_digests=(terms_digest(plan()),))).require_allowed(plan())
     with pytest.raises(RefusalError, match=f"have the digest '{terms_digest(plan())}'"):
