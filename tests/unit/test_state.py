@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 from support.states import with_extras
 
 from flwr_dpkmeans.algorithms.kmeans_task import cluster_state
-from flwr_dpkmeans.errors import ProtocolError
-from flwr_dpkmeans.sums.round import State, unpack_state
+from flwr_dpkmeans.errors import PlanError, ProtocolError
+from flwr_dpkmeans.sums.round import PrivateSum, State, _size, unpack_state
 
 
 def example() -> State:
@@ -60,6 +62,8 @@ def test_a_state_needs_no_centroids() -> None:
     state = State({"histogram": np.array([1.0, 2.0])})
     again = unpack_state(state.packed)
     assert again["histogram"].tolist() == [1.0, 2.0]
+    with pytest.raises(PlanError, match="the state has no main axis: run the step that makes it first"):
+        again["main_axis"]
     assert again.digest == state.digest != State({"histogram": np.array([1.0, 3.0])}).digest
     assert state.changed(histogram=np.zeros(2), means=np.zeros(1)).view(("means",)).arrays.keys() == {"means"}
 
@@ -96,6 +100,7 @@ def header(**changes: object) -> bytes:
         header(arrays=[1]) + bytes(8 * 8),
         header() + np.full(8, np.nan).tobytes(),
         header() + np.full(8, np.inf).tobytes(),
+        b"\n" + example().packed,
         example().packed[:-1],
         example().packed + b"\0",
     ],
@@ -103,3 +108,64 @@ def header(**changes: object) -> bytes:
 def test_anything_else_is_a_protocol_error(blob: bytes) -> None:
     with pytest.raises(ProtocolError):
         unpack_state(blob)
+
+
+@pytest.mark.parametrize(("most", "fits"), [(None, True), (2, True), (1, False)])
+def test_a_state_has_no_more_movements_than_there_are_rounds(most: int | None, fits: bool) -> None:
+    if fits:
+        assert unpack_state(example().packed, most).movements == (0.5, 0.25)
+    else:
+        with pytest.raises(ProtocolError, match="has 2 movements, but there are 1 rounds at most"):
+            unpack_state(example().packed, most)
+
+
+@pytest.mark.parametrize(("end", "fits"), [(9_999, True), (10_000, False)])
+def test_a_states_header_ends_within_ten_thousand_bytes(end: int, fits: bool) -> None:
+    blob = header(arrays={"p": [1]})[:-1].ljust(end) + b"\n" + bytes(8)
+    assert blob.index(b"\n") == end
+    if fits:
+        assert unpack_state(blob)["p"].tolist() == [0.0]
+    else:
+        with pytest.raises(ProtocolError, match="header is missing or too long"):
+            unpack_state(blob)
+    with pytest.raises(ProtocolError, match="header is malformed"):
+        unpack_state(b"\n")
+
+
+def test_sizes_are_whole_numbers_up_to_two_to_the_31() -> None:
+    for size in (0, 2**31):
+        assert _size(size) == size
+    for wrong in (-1, 2**31 + 1, 1.0, True, "1"):
+        with pytest.raises(ValueError, match="is no size"):
+            _size(wrong)
+    assert unpack_state(header(arrays={"p": [0, 3], "q": [1]}) + bytes(8))["p"].shape == (0, 3)
+    with pytest.raises(ProtocolError, match="do not have the sizes"):
+        unpack_state(header(arrays={"p": []}) + bytes(8))
+
+
+@pytest.mark.parametrize("in_blocks", [True, False])
+@pytest.mark.parametrize("profiles", [True, False])
+@pytest.mark.parametrize("labels", [None, np.array([4, 5])])
+@pytest.mark.parametrize("has_labelled", [True, False])
+def test_a_round_is_given_what_it_asks_for(
+    in_blocks: bool, profiles: bool, labels: np.ndarray | None, has_labelled: bool
+) -> None:
+    """The columns of a profile only where it has blocks and profiles; labels only where it has a use for them."""
+    points, beside = np.array([[1.0], [2.0]]), np.array([[7.0], [8.0]])
+    step = PrivateSum(
+        "step",
+        (),
+        lambda rows, _: [rows],
+        lambda state, _: state,
+        labelled=(lambda rows, _, found: [rows, found]) if has_labelled else None,
+        in_blocks=in_blocks,
+        profiles=profiles,
+    )
+    rows, *found = step.arrays_of(points, State({}), labels, beside)
+    assert rows.tolist() == ([[1.0, 7.0], [2.0, 8.0]] if in_blocks and profiles else [[1.0], [2.0]])
+    assert [one.tolist() for one in found] == ([[4, 5]] if has_labelled and labels is not None else [])
+    assert step.arrays_of(points, State({}), labels)[0].tolist() == [[1.0], [2.0]]
+    if in_blocks:
+        blocks: Any = SimpleNamespace(beside=lambda columns: columns * 2.0)
+        assert step.arrays_of(blocks, State({}), labels, beside)[0] is blocks or profiles
+        assert not profiles or step.arrays_of(blocks, State({}), labels, beside)[0].tolist() == [[14.0], [16.0]]

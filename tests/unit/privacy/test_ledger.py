@@ -142,6 +142,64 @@ def test_a_price_that_differs_in_its_last_digits_is_no_other_price(ledger: AnyLe
     assert ledger.past("ward-7", "record").epsilon == 0.5
 
 
+@pytest.mark.parametrize(("more", "fits"), [(0.9e-8, True), (1.1e-8, False), (-0.5, True)])
+def test_a_later_release_costs_no_more_than_the_first_said_but_for_last_digits(
+    ledger: AnyLedger, more: float, fits: bool
+) -> None:
+    ledger.charge(entry(round_index=0, epsilon=0.5))
+    if fits:
+        ledger.charge(entry(round_index=1, epsilon=0.5 * (1 + more)))
+    else:
+        with pytest.raises(ProtocolError, match=r"was charged epsilon 0\.5 at its first release and can now cost"):
+            ledger.charge(entry(round_index=1, epsilon=0.5 * (1 + more)))
+
+
+@pytest.mark.parametrize(
+    ("runs", "own", "total"),
+    [
+        ((), "", 0.0),
+        ((("7/1", 0.5, 1e-6), ("8/1", 0.25, 1e-5)), "", 1.1e-5),
+        # A second part has exp of what was spent before it; where the own part comes first, the other one does.
+        ((("7/1", 0.5, 1e-6), ("7/2", 0.25, 1e-5)), "", 1e-6 + 1e-5 * math.exp(0.5)),
+        (
+            (("7/1", 0.5, 1e-6), ("7/2", 0.25, 1e-5), ("7/3", 9.0, 1e-6)),
+            "",
+            1e-6 + 1e-5 * math.exp(0.5) + 1e-6 * math.exp(0.75),
+        ),
+        ((("7/1", 0.5, 1e-6), ("8/1", 3.0, 1e-6)), "7", 1e-6 * math.exp(0.5) + 1e-6),
+        ((("7/1", 20.0, 1e-6), ("7/2", 1.0, 1e-6)), "", 1e-6 + 1.0),
+        ((("7/1", 1e4, 1e-300), ("7/2", 1.0, 1e-306)), "", 1e-300 + 1e-306 * math.exp(700.0)),
+        ((("7/1", math.inf, 0.0), ("7/2", 1.0, 0.5)), "", 1.0),
+    ],
+)
+def test_deltas_of_the_parts_of_one_run_grow_with_what_was_spent_before(runs: Any, own: str, total: float) -> None:
+    entries = [entry(run, epsilon=epsilon, delta=delta) for run, epsilon, delta in runs]
+    assert ledger_module.total_delta(entries, own) == pytest.approx(total, rel=1e-12, abs=0.0)
+
+
+def test_what_is_only_noted_is_no_release() -> None:
+    assert [entry(attempt=n).is_release for n in (0, 10**6 - 1, 10**6, 2 * 10**6)] == [True, True, False, False]
+
+
+def test_the_last_run_of_a_data_set_is_unfinished_until_its_result_has_come(ledger: AnyLedger) -> None:
+    assert ledger_module.unfinished(ledger, "ward-7") is None
+    ledger.charge(entry("run-1", 0))
+    ledger.charge(entry("run-2", 0, data_id="ward-8"))
+    assert ledger_module.unfinished(ledger, "ward-7").run_id == "run-1"  # type: ignore[union-attr]
+    ledger.charge(entry("run-1", 0, attempt=2 * 10**6))
+    assert ledger_module.unfinished(ledger, "ward-7") is None
+    assert ledger_module.unfinished(ledger, "ward-8").run_id == "run-2"  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    "change", [{"round_index": -9}, {"delta": 0.0}, {"delta": 1.0}, {"epsilon": 0}, {"attempt": 0}]
+)
+def test_an_entry_may_have_the_ends_of_its_ranges(change: dict[str, Any]) -> None:
+    (name, value), kept = next(iter(change.items())), entry(**change)
+    assert getattr(kept, name) == value
+    assert type(kept.epsilon) is float
+
+
 def test_total_is_kept_without_telling_what_was_spent(ledger: AnyLedger) -> None:
     charge(ledger, entry("run-1", 0, 0.734521), 1.0)
     with pytest.raises(BudgetError) as caught:
@@ -243,6 +301,8 @@ def test_threads_racing_for_one_attempt(ledger: AnyLedger) -> None:
         {"plan_digest": "ab\n"},
         {"round_index": -10},
         {"round_index": 0.5},
+        {"attempt": -1},
+        {"delta": -1e-9},
         {"attempt": True},
         {"epsilon": -0.1},
         {"epsilon": math.nan},
@@ -476,6 +536,32 @@ def test_every_torn_tail_is_dropped_by_the_next_charge(filled: Path, caplog: pyt
         assert verify_ledger(filled) == []
         assert len(FileLedger(filled).entries()) == 5
         assert ledger.past("ward-7", "record").epsilon == 1.25
+
+
+def test_heads_are_written_while_nobody_else_reads(filled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[bool] = []
+    write = ledger_module.append_head
+
+    def noted(path: Path, checksums: Any) -> None:
+        descriptor = os.open(path, os.O_RDONLY)
+        taken.append(ledger_module.lock(descriptor, exclusive=False, wait=False))
+        os.close(descriptor)
+        write(path, checksums)
+
+    monkeypatch.setattr(ledger_module, "append_head", noted)
+    ledger = FileLedger(filled)
+    ledger.accept()
+    ledger.charge(entry("run-2"))
+    assert taken == [False, False]
+
+
+def test_only_a_line_that_is_dropped_is_spoken_of(filled: Path, caplog: pytest.LogCaptureFixture) -> None:
+    ledger = FileLedger(filled)
+    ledger.charge(entry("run-8"))
+    assert "unfinished" not in caplog.text
+    filled.write_bytes(filled.read_bytes() + b'{"run_id": "run-9')
+    ledger.charge(entry("run-9"))
+    assert caplog.text.count("dropped an unfinished last line, never released") == 1
 
 
 def test_last_line_that_lacks_only_its_end_counts(filled: Path) -> None:

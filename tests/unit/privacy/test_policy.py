@@ -6,6 +6,7 @@ import math
 import re
 import tomllib
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,6 +16,7 @@ from support.asked_plans import PlanValues, asked
 
 from flwr_dpkmeans.errors import BudgetError, ConfigurationError, DPKMeansError, ProtocolError, RefusalError
 from flwr_dpkmeans.node import policy as policy_module
+from flwr_dpkmeans.node.ledger import Past
 from flwr_dpkmeans.node.policy import LIMITS, REQUIRED, ClientPolicy, has_bounds_by_name
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.sums.draft import draft_plan, verify_plan
@@ -260,6 +262,9 @@ def test_spent_costs_that_are_no_numbers_fit_into_no_limit() -> None:
         {"min_cohort": 0},
         {"min_cohort": 2.5},
         {"min_cohort": True},
+        {"min_cohort": None},
+        {"min_max_silent": -1},
+        {"runs_per_day": 0},
         {"require_secure_noise": "no"},
         {"allow_non_private": 0},
         {"allowed_trust": "local"},
@@ -409,3 +414,75 @@ def test_bounds_belong_to_names_where_there_are_several_of_both(names: Any, lowe
     """One pair of bounds is that of every column, in whatever order they come."""
     plan: Any = SimpleNamespace(settings=SimpleNamespace(feature_names=names, bounds=(lower, lower)))
     assert has_bounds_by_name(plan) is expected
+
+
+# -- limits from both sides ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("limits", "fitting", "refused", "words"),
+    [
+        ({"min_cohort": 3}, {"min_clients": 3}, {"min_clients": 2}, "goes on with 2 clients"),
+        ({}, {"min_clients": 5}, {"min_clients": 6}, "must lie between 1 and its n_clients of 5"),
+        ({"min_max_silent": 2}, {"max_silent": 2}, {"max_silent": 1}, "the plan's max_silent is 1"),
+        ({"allow_server_data": False}, {"server": None}, {"server": 5}, "starts from the server's own points"),
+        ({"allow_server_data": True}, {"server": 5}, None, ""),
+        ({"max_delta": 1e-6}, {"delta": 1e-6 * (1 + 0.9e-9)}, {"delta": 1e-6 * (1 + 1.1e-9)}, "the plan's delta is"),
+    ],
+)
+def test_a_limit_lets_pass_what_it_says(limits: Any, fitting: Any, refused: Any, words: str) -> None:
+    for values, refuses in ((fitting, False), (refused, True)):
+        question = asked(PLAN)
+        vars(question.plan.settings).update(values or {})
+        vars(question.plan).update(values or {})
+        if refuses and values:
+            with pytest.raises(DPKMeansError, match=re.escape(words)):
+                ClientPolicy(**limits).check(question)
+        else:
+            ClientPolicy(**limits).check(question)
+
+
+@pytest.mark.parametrize(("hours", "refuses"), [((), False), ((23.9,), False), ((23.9, 0.1), True), ((24.1, 1), False)])
+def test_so_many_runs_may_begin_within_24_hours(hours: tuple[float, ...], refuses: bool) -> None:
+    begun = tuple((datetime.now(UTC) - timedelta(hours=one)).isoformat() for one in hours)
+    question, policy = replace(asked(PLAN), past=Past(begun=begun)), ClientPolicy(runs_per_day=2)
+    ClientPolicy().check(question)
+    if refuses:
+        with pytest.raises(RefusalError, match="runs_per_day is 2, and as many others have begun within 24 hours"):
+            policy.check(question)
+    else:
+        policy.check(question)
+
+
+@pytest.mark.parametrize(
+    ("mapping", "unstated"),
+    [
+        ({}, ("max_delta", "allowed_trust")),
+        ({"max-delta": 0.1}, ("allowed_trust",)),
+        ({"allowed-trust": []}, ("max_delta", "allowed_trust")),  # an empty list allows all
+        ({"allowed-trust": ["secure-aggregation"], "max-delta": 0.1}, ()),
+        ({"allow-anything": True}, ("max_delta", "allowed_trust")),
+    ],
+)
+def test_a_node_takes_part_once_its_policy_states_what_it_must(mapping: Any, unstated: tuple[str, ...]) -> None:
+    policy = ClientPolicy.from_mapping(mapping, base=ClientPolicy(unstated=("max_delta", "allowed_trust")))
+    assert policy.unstated == unstated
+    if unstated and not policy.allow_anything:
+        names = ", ".join(name.replace("_", "-") for name in unstated)
+        with pytest.raises(RefusalError, match=f"does not limit {names}, and without that"):
+            policy.check(asked(PLAN))
+    else:
+        policy.check(asked(PLAN))
+    assert {"max_epsilon_per_run", "max_epsilon_total", "max_delta", "min_cohort"} < set(REQUIRED)
+
+
+def test_what_is_refused_whatever_it_costs_is_said_first() -> None:
+    with pytest.raises(RefusalError, match="the plan's privacy unit is 'record'"):
+        ClientPolicy(max_epsilon_per_run=0.1, allowed_units=("client",)).check(asked(PLAN))
+
+
+def test_names_are_repeated_up_to_sixty_characters() -> None:
+    for length, repeated in ((58, "'" + "x" * 58 + "'"), (59, "'" + "x" * 59 + "...")):
+        with pytest.raises(RefusalError, match=f"algorithm is {repeated}, but"):
+            ClientPolicy(allowed_algorithms=("a",)).check(asked(replace(PLAN, algorithm="x" * length)))
+    assert ClientPolicy(pinned_peers=(("x" * 60, KEY_A),)).pinned_peers == (("x" * 60, KEY_A),)

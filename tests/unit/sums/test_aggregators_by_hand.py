@@ -34,7 +34,8 @@ def test_bytes_of_key_shares_tickets_and_survivors() -> None:
 
 
 @pytest.mark.parametrize(
-    ("n_clients", "recovered", "repeated"), [(4, 1, 0), (16, 2, 0), (32, 4, 0), (40, 5, 4), (500, 62, 20)]
+    ("n_clients", "recovered", "repeated"),
+    [(4, 1, 0), (16, 2, 0), (32, 4, 0), (33, 4, 3), (39, 4, 3), (40, 5, 4), (199, 24, 19), (500, 62, 20)],
 )
 def test_usual_numbers_of_silent_clients(n_clients: int, recovered: int, repeated: int) -> None:
     """An eighth, at least one; and where each repetition costs budget none of up to 32, then a tenth, at most 20."""
@@ -49,3 +50,15 @@ def test_recovery_takes_masks() -> None:
     assert parse_config(**given | {"masking": True}).settings.dropout_of(101) is Dropout.RECOVER
     with pytest.raises(ConfigurationError, match="masking is False, but dropout is 'recover'"):
         parse_config(**given, dropout="recover")
+
+
+@pytest.mark.parametrize(("n_clients", "max_silent", "chance"), [(6, 1, False), (200, 25, True)])
+def test_where_not_everybody_holds_shares_the_report_says_what_is_left_to_chance(
+    n_clients: int, max_silent: int, chance: bool
+) -> None:
+    """Of two hundred 117 are the fewest whose sum can be opened, of whom 25 may work with the server."""
+    plan: Any = SimpleNamespace(n_clients=n_clients, max_silent=max_silent)
+    (said,) = RECOVERED.assumptions(plan)
+    assert ("a chance of at most 2^-40" in said) is chance
+    assert (" 92 " in said) is chance
+    assert AGGREGATORS["retry"].assumptions(plan) == ()

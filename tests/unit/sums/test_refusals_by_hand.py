@@ -133,6 +133,68 @@ def test_a_change_of_a_single_grid_step_counts(change: list[int], share: float) 
     assert _share_of_bound(Block("sums", (2,), bound, NoiseShape.LAPLACE, 9.0, 1.0), np.array(change)) == share
 
 
+@pytest.mark.parametrize(
+    ("norm", "change", "share"),
+    [
+        (Norm.L1, [2, 2], 1.0),
+        (Norm.L1, [3, 2], None),
+        (Norm.L1, [5, 0], None),  # within what a client's rounding may add to an entry, but not within the bound
+        (Norm.L2, [0, -4], 1.0),
+        (Norm.L2, [2, 3], pytest.approx(13**0.5 / 4)),
+        (Norm.L2, [4, 1], None),
+        (Norm.L2, [3, -3], None),
+    ],
+)
+def test_a_change_is_measured_in_the_declared_norm(norm: Norm, change: list[int], share: Any) -> None:
+    """Of four steps."""
+    bound = Sensitivity(norm, 4.0 / 2**16, PrivacyUnit.RECORD, "four steps")
+    noise = NoiseShape.LAPLACE if norm is Norm.L1 else NoiseShape.GAUSSIAN
+    block = Block("sums", (2,), bound, noise, 9.0, 4.0 / 2**16)
+    if share is None:
+        with pytest.raises(PlanError, match="but its sensitivity is declared as"):
+            _share_of_bound(block, np.array(change))
+    else:
+        assert _share_of_bound(block, np.array(change)) == share
+
+
+@pytest.mark.parametrize(("change", "fits"), [([1, 3], True), ([3, 1], True), ([1, -4], False), ([-4, 1], False)])
+def test_one_entry_moves_by_no_more_than_its_bound_and_a_rounding(change: list[int], fits: bool) -> None:
+    """Of two steps, in an array that may move by a hundred."""
+    bound = Sensitivity(Norm.L2, 100.0 / 2**16, PrivacyUnit.RECORD, "a hundred steps")
+    block = Block("sums", (2,), bound, NoiseShape.GAUSSIAN, 9.0, 2.0 / 2**16)
+    if fits:
+        assert _share_of_bound(block, np.array(change)) == pytest.approx(10**0.5 / 100)
+    else:
+        with pytest.raises(PlanError, match="for one entry: clip the statistic or declare the bound that holds"):
+            _share_of_bound(block, np.array(change))
+
+
+@pytest.mark.parametrize(("unit", "largest"), [(PrivacyUnit.RECORD, 1.0 / 40), (PrivacyUnit.CLIENT, 1.0)])
+def test_the_largest_change_of_all_tables_is_told(unit: PrivacyUnit, largest: float) -> None:
+    """Of a count that may move by forty: by one where a row comes along, by all 40 of the largest table."""
+    counted = Block("rows", (1,), Sensitivity(Norm.L2, 40.0, unit, "so"), NoiseShape.GAUSSIAN, 9.0, 40.0)
+    still = Block("still", (1,), Sensitivity(Norm.L2, 1.0, unit, "so"), NoiseShape.GAUSSIAN, 9.0, 1.0)
+    found = check_sensitivity([counted, still], lambda rows: [np.array([float(len(rows))]), np.zeros(1)], 2, n_tables=1)
+    assert found == {"rows": largest, "still": 0.0}
+
+
+@pytest.mark.parametrize(
+    ("array", "sentence"),
+    [
+        ([0.0], "has shape (1,)"),
+        ([0.0, 2.0**-17], "or entries between multiples of 2^-16"),
+        ([0.0, -(2.0**-16)], "has an entry below 0, but it is declared nonnegative"),
+    ],
+)
+def test_what_is_not_as_it_was_declared_is_refused(array: list[float], sentence: str) -> None:
+    sensitivity = Sensitivity(Norm.L2, 1.0, PrivacyUnit.RECORD, "so", nonnegative=True)
+    block = Block("sums", (2,), sensitivity, NoiseShape.GAUSSIAN, 9.0, 1.0)
+    with pytest.raises(PlanError, match=re.escape(sentence)):
+        check_sensitivity([block], lambda _: [np.array(array)], 2)
+    signed = replace(block, sensitivity=replace(sensitivity, nonnegative=False))
+    assert check_sensitivity([signed], lambda _: [np.array([0.0, -(2.0**-16)])], 2, n_tables=1) == {"sums": 0.0}
+
+
 def final_plan(**values: Any) -> Plan:
     config = parse_config(n_clusters=2, bounds=((-1.0,), (1.0,)), algorithm="glloyd", n_examples=1_000, **values)
     return draft.draft_plan(config, run_id=1, n_clients=3, seed=0, n_features=2)
