@@ -77,7 +77,7 @@ def test_missing_values(tmp_path: Path) -> None:
 def test_what_is_no_number(tmp_path: Path) -> None:
     assert "the points have dtype <U1, but they must be real numbers" in failure([["x"]])
     assert "the points have 1 dimensions, but they must have 2" in failure([1.0, 2.0])
-    assert "the points have 0 dimensions" in failure(None)
+    assert "the points are a NoneType, but they must be a table" in failure(None)
     path = tmp_path / "server.csv"
     path.write_text("a,b\n1,x\n2,3\n")
     assert "that is not a number among numbers" in failure(path)
