@@ -257,6 +257,20 @@ def test_one_round_that_looks_for_the_location_by_hand(noise: float) -> None:
     assert found[SPREAD].item() == pytest.approx(math.sqrt(2 * variance), abs=4 / GRID)
 
 
+@pytest.mark.parametrize(("square", "part"), [(0.8, 0.0), (0.9, 0.5), (1.0, 1.0), (1.2, 1.0)])
+def test_rows_that_are_nearly_all_clipped_still_have_a_spread(square: float, part: float) -> None:
+    """A quarter of the prior's variance, 0.2, by how far their mean square is from 0.8 to 1 clip bounds."""
+    public, options = public_of(2, 3, N), ProxyOptions()
+    parts, planned = location_round(Setting(public, derive_plan(public, options), options))
+    sensitivity = Sensitivity(Norm.L2, 1.0, PrivacyUnit.RECORD)
+    blocks = tuple(Block(part.name, part.shape, sensitivity, NoiseShape.GAUSSIAN, 2.0, 1.0) for part in parts)
+    # All of the mean square is of the centre, so that nothing is left of it for a variance.
+    values = np.concatenate([np.full(2, N * math.sqrt(square / 2.0)), [square * N]])
+    words = np.rint(values * GRID).astype(np.int64).view(np.uint64)
+    found = replace(planned, blocks=blocks).advance(first_state(), as_released(words, blocks, 16)).extras
+    assert found[SPREAD].item() == pytest.approx(math.sqrt(2.0 * part * 0.2 * 0.25), abs=0.005)
+
+
 @pytest.mark.parametrize("given", [False, True])
 def test_a_servers_points_say_something_of_the_shape_too(given: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """In residuals from the centre over the clip bound, the longest of length 1."""
