@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -157,6 +158,7 @@ HOLES: dict[str, Any] = {
     "whole numbers": pd.DataFrame({"a": pd.array([1, None, None, 2], dtype="Int64"), "b": [1.0, 2.0, 3.0, 4.0]}),
     "objects": np.array([[1.0, 2], [None, 3], ["rare", 1.0], [0.5, np.bool_(True)]], dtype=object),
     "a mask": np.ma.masked_array(np.ones((4, 2)), mask=np.eye(4, 2, -1) > 0),
+    "largest": [[sys.float_info.max, 2.0], [None, 1.0], [0.5, -sys.float_info.max]],
     "too large": [[1.0, 2.0], [10**400, 3], [-(10**400), 1], [0.5, 1.0]],
 }
 

@@ -19,10 +19,11 @@ from support.protocol_federation import Federation, make_federation, small_confi
 from test_hostile_server import VICTIM, Hostile, changed, fields_of, release_of, with_release
 
 from flwr_dpkmeans import FederatedKMeans
-from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError, PlanError, RefusalError
+from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError, PlanError, ProtocolError, RefusalError
+from flwr_dpkmeans.flower.kmeans_client import STATISTIC, KMeansClient
 from flwr_dpkmeans.flower.server_app import strategy_from_run_config
 from flwr_dpkmeans.node.policy import ClientPolicy
-from flwr_dpkmeans.sums.draft import redraft_plan
+from flwr_dpkmeans.sums.draft import draft_plan, redraft_plan
 from flwr_dpkmeans.sums.plan import Plan
 
 DOMAIN = ((-(2.0**40),), (2.0**40,))
@@ -288,6 +289,16 @@ def test_a_final_plan_before_the_ranges_is_refused() -> None:
         server.require_refused(changed(second[VICTIM], plan=dump_plan(wider)), "the one in force says the same")
         server.complete(second)
         go_on(server, 1)
+
+
+@pytest.mark.parametrize("parameters", [[], [np.zeros(0), np.zeros(0)]], ids=["none", "empty"])
+def test_ranges_are_not_counted_before_the_coarse_ones_are_there(parameters: list[NDArray[np.float64]]) -> None:
+    plan = draft_plan(private_config(n_features=2), run_id=1, n_clients=2, seed=0, n_features=2)
+    client = KMeansClient(parts_in_raw_units()[0])
+    config: dict[str, Any] = {"task": STATISTIC, "plan": dump_plan(plan)}
+    client.fit(parameters, config | {"round": -1})
+    with pytest.raises(ProtocolError, match=r"^the ranges were asked for before the magnitudes"):
+        client.fit(parameters, config | {"round": 0})
 
 
 def test_a_plan_that_knows_the_box_before_the_release_is_refused() -> None:

@@ -118,6 +118,22 @@ def test_a_sum_that_is_rounded_at_its_end_is_rounded_once(algorithm: str, name: 
 
 
 @pytest.mark.usefixtures("elsewhere")
+@pytest.mark.parametrize("n_fine", [0, 6])
+def test_a_block_that_cannot_be_summed_ends_the_sum_without_a_cell(n_fine: int) -> None:
+    client: Any = engines.KMeansClient(np.full((20, 2), 0.25))
+
+    def work(one: KMeansClient) -> Any:
+        if len(one._points) > n_fine:
+            raise ValueError("a cell is 0.25")
+        return np.ones(2)
+
+    with pytest.raises(DataError, match=r"^a block of the table on a Ray cluster cannot be summed: ") as caught:
+        client._summed(work)
+    assert "0.25" not in str(caught.value)
+    assert client._summed(lambda one: one._points.sum(axis=0)).tolist() == [5.0, 5.0]
+
+
+@pytest.mark.usefixtures("elsewhere")
 def test_a_sum_at_client_level_is_refused_before_anything_is_sent() -> None:
     run = next(run for run in RUNS if run[0][2] == "client" and run[1] == "inprocess")
     with pytest.raises(Exception, match="could not answer") as caught:

@@ -29,7 +29,7 @@ from flwr_dpkmeans.estimator import warn_once
 from flwr_dpkmeans.flower.client_app import SecureAggregation, client_app
 from flwr_dpkmeans.flower.engines import InProcessGrid, Node
 from flwr_dpkmeans.flower.server_app import report_result
-from flwr_dpkmeans.flower.strategy import FastLloyd
+from flwr_dpkmeans.flower.strategy import FastLloyd, PrivateKMeans
 from flwr_dpkmeans.node.guard import NodeSettings
 from flwr_dpkmeans.node.ledger import MemoryLedger
 from flwr_dpkmeans.node.policy import ClientPolicy
@@ -260,12 +260,46 @@ def test_the_server_hears_of_released_sums_only_where_it_may(
     assert clients[0].privacy_ is not None
 
 
+def test_what_the_last_release_says_is_told_at_once_and_what_was_known_before_the_first_only_then() -> None:
+    told: list[Any] = []
+    options: dict[str, Any] = {"n_features": 2, "n_examples": 900, "max_iter": 3, "epsilon": 0.01}
+    run = parse_run(n_clusters=3, bounds=((-1.0,), (1.0,)), algorithm="fastlloyd", trust="central", **options)
+    strategy = PrivateKMeans.from_config(
+        run, on_step=lambda step: told.append(step.round_index), on_warning=told.append
+    )
+    grid = InProcessGrid([own_node(KMeansClient(part)) for part in uniform_parts()], run_id=5)
+    with grid.running():
+        n_steps = len(strategy.start(grid).steps)
+    steps = [place for place, one in enumerate(told) if isinstance(one, int)]
+    assert len(steps) == n_steps > 1
+    assert all("mostly noise (number" not in one for one in told[: steps[0]])
+    assert steps == [*range(steps[0], steps[-1] + 1)]
+    [last] = told[steps[-1] + 1 :]
+    assert "mostly noise (number" in last
+
+
+@pytest.mark.parametrize(("files", "n_elsewhere"), [("first", 0), ("all", 2), (None, 2)])
+def test_clients_without_files_here_are_named_unless_the_first_alone_writes_some(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, files: str | None, n_elsewhere: int
+) -> None:
+    strategy, result, _ = run_in_process(tmp_path, uniform_parts(), epsilon=5.0)
+    page = tmp_path / f"client-{result.node_ids[0]}" / "report.html"
+    page.parent.mkdir(exist_ok=True)
+    page.touch()
+    caplog.set_level(logging.INFO)
+    report_result(strategy, result, tmp_path, {} if files is None else {"output-files": files})
+    said = [record.getMessage() for record in caplog.records]
+    assert f"page of client {result.node_ids[0]}, with all files beside it: {page}" in said
+    assert sum("has its files in its own output folder" in one for one in said) == n_elsewhere
+
+
 def test_the_server_says_what_an_evaluation_found(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     strategy, result, _ = run_in_process(tmp_path, uniform_parts(), trust="central", evaluation="private")
     report_result(strategy, result, tmp_path, {})
     said = [r.getMessage() for r in caplog.records if r.name == "flwr_dpkmeans.server"]
     assert str(result.evaluation) in "\n".join(said)
+    assert not any("was chosen, of at most" in one for one in said)  # k was given
 
 
 @pytest.mark.drawn

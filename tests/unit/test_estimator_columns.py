@@ -42,8 +42,13 @@ def test_frames_in_another_order_are_put_in_the_first_ones(tmp_path: Path, optio
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"bounds": "private", "bounds_domain": ([0.0] * 3, WIDTHS)}, {"algorithm": "optimal"}],
-    ids=["bounds", "domain", "in one place"],
+    [
+        {},
+        {"bounds": ([0.0] * 3, [100.0, 1e5, 1e5])},
+        {"bounds": "private", "bounds_domain": ([0.0] * 3, WIDTHS)},
+        {"algorithm": "optimal"},
+    ],
+    ids=["bounds", "two alike", "domain", "in one place"],
 )
 def test_bounds_by_position_take_one_order_only(options: dict[str, Any]) -> None:
     """They would be matched by the first table's order, which the others' owners need not know."""

@@ -20,8 +20,10 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler
 
 from flwr_dpkmeans import Evaluation, FederatedKMeans, FederatedNaiveBayes, estimator
+from flwr_dpkmeans.data.schema import Column, Schema
 from flwr_dpkmeans.errors import ConfigurationError, DataError, PrivacyWarning
 from flwr_dpkmeans.estimator import warn_once
+from flwr_dpkmeans.flower.engines import Tables
 from flwr_dpkmeans.sums.statement import Step
 
 SIZES = {"ward 7": 120, "ward 9": 80, "out-patients": 100}
@@ -88,6 +90,14 @@ def test_labels_follow_their_tables() -> None:
     bayes = FederatedNaiveBayes(3, bounds=(0, 1), epsilon=50.0, noise="seeded", random_state=1, engine="direct")
     expected = bayes.fit(parts, [labels[groups == name] for name in SIZES]).theta_
     np.testing.assert_array_equal(bayes.fit(dict(zip(SIZES, parts, strict=True)), named).theta_, expected)
+
+
+def test_labels_of_rows_that_a_schema_leaves_out_go_with_them() -> None:
+    schema = Schema(columns=(Column(name="age", kind="number", bounds=(0, 1), missing="drop"),))
+    table = pd.DataFrame({"age": [0.1, np.nan, 0.3, 0.4, np.nan, 0.6]})
+    grouped = Tables.of(table, groups=["a", "b", "b", "a", "a", "b"], schema=schema)
+    assert [own.tolist() for own in grouped.labels([0, 1, 2, 3, 4, 5], 6)] == [[0, 3], [2, 5]]
+    assert [own.tolist() for own in Tables.alone(table, schema).labels([0, 1, 2, 3, 4, 5], 6)] == [[0, 2, 3, 5], []]
 
 
 @pytest.mark.parametrize(

@@ -195,6 +195,15 @@ def test_columns_of_an_array_have_numbers_unless_they_are_named(tmp_path: Path) 
     assert named.to_dict("list") == {"a": [4.0, 0.0], "b": [5.0, 1.0]}
 
 
+def test_a_client_tells_the_mod_which_of_its_columns_the_schema_uses(tmp_path: Path) -> None:
+    (tmp_path / "schema.toml").write_text(SCHEMA + 'sex = { kind = "category", values = ["f", "m"] }\n')
+    schema = Schema.load(tmp_path / "schema.toml")
+    *_, known = KMeansClient(np.zeros((2, 4)), schema=schema).fit([], {"task": "describe"})
+    assert json.loads(known["used"]) == ["bmi", "age", "sex=f", "sex=m"]
+    *_, known = KMeansClient(np.zeros((2, 4))).fit([], {"task": "describe"})
+    assert known == {"n_features": 4}
+
+
 def test_rows_that_an_own_app_has_encoded_are_profiled_as_they_are(tmp_path: Path) -> None:
     (tmp_path / "schema.toml").write_text(SCHEMA)
     schema = Schema.load(tmp_path / "schema.toml")

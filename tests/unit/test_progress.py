@@ -57,6 +57,20 @@ def test_a_run_can_be_watched(tmp_path: Path) -> None:
     assert os.stat(tmp_path / "run-1" / PROGRESS_FILE).st_mode & 0o077 == 0
 
 
+@pytest.mark.parametrize(
+    ("options", "left"),
+    [({}, [6, 5, 4, 3, 2, 1]), ({"tolerance": 1e9}, [6, 1])],
+    ids=["all of its rounds", "ended by its first movement"],
+)
+def test_round_trips_left_are_one_for_each_round_and_the_last_release(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, options: dict[str, Any], left: list[int]
+) -> None:
+    caplog.set_level(logging.INFO)
+    watched(tmp_path, make_federation(grid_parts((20, 20, 20))), max_iter=5, trust="central", **options)
+    lines = map(json.loads, (tmp_path / LOG_FILE).read_text().splitlines())
+    assert [line["round_trips_left"] for line in lines if line.get("event") == "progress"] == left
+
+
 def test_the_servers_lines_are_in_the_folder_as_json_and_in_no_other(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

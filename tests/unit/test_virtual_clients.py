@@ -13,8 +13,9 @@ from flwr.app import Context, RecordDict
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.flower import client_app as node
 from flwr_dpkmeans.flower import server_app as run_config
-from flwr_dpkmeans.flower.client_app import is_simulation, node_settings, result_folder, stream_number
+from flwr_dpkmeans.flower.client_app import is_simulation, look_for_guard, node_settings, result_folder, stream_number
 from flwr_dpkmeans.flower.server_app import strategy_from_run_config
+from flwr_dpkmeans.node.policy import DEPLOYED, ClientPolicy
 from flwr_dpkmeans.sums.local import FIRST_NODE_ID
 
 
@@ -65,7 +66,21 @@ def test_a_deployed_node_that_uses_ray_itself_is_no_virtual_one(
     settings = node_settings(context({"ledger": str(tmp_path / "ledger")}))
     assert not settings.simulated
     assert settings.policy.require_secure_noise
+    assert settings.policy == DEPLOYED
     assert node_settings(virtual).simulated
+    assert node_settings(virtual).policy == ClientPolicy()
+
+
+@pytest.mark.parametrize(
+    ("program", "is_unguarded"),
+    [("/usr/bin/flwr-clientapp", True), ("flwr-clientapp", True), ("/flwr-clientapp/guard", False), ("flwr", False)],
+)
+def test_a_node_that_flowers_own_program_runs_is_warned_that_it_has_no_guard(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, program: str, is_unguarded: bool
+) -> None:
+    monkeypatch.setattr(sys, "argv", [program, "--insecure"])
+    look_for_guard()
+    assert [record.__dict__["event"] for record in caplog.records] == ["unguarded"] * is_unguarded
 
 
 def test_another_choice_of_files_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
