@@ -500,7 +500,7 @@ def load_client(context: Context) -> KMeansClient:
         table = load_stated(source, layout, agreed, store)
         whole = partial(whole_frame, source, layout.header, layout.columns, layout.query)
     elif simulated and source == MIXTURE:
-        table = Table(mixture_of(run).client_points(int(node.get("partition-id", 0))))
+        table = Table(mixture_of(run).client_points(int(node["partition-id"])))
     elif simulated or described is not None:
         table = simulated_part(source, run, node)
         if described is None:
