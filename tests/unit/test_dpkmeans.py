@@ -59,6 +59,15 @@ def test_without_noise_it_is_lloyds_algorithm() -> None:
     assert not alone.privacy_.is_private
 
 
+@pytest.mark.parametrize("algorithm", ["max_cover", "optimal"])
+def test_what_takes_all_rows_together_takes_one_table_as_well(algorithm: str) -> None:
+    alone = model(algorithm=algorithm, noise="seeded").fit(table())
+    options = {"algorithm": algorithm, "noise": "seeded", "random_state": 1, "epsilon": 4.0}
+    together = FederatedKMeans(3, bounds=(0, 1), **options).fit([table()[:250], table()[250:]])
+    np.testing.assert_array_equal(alone.cluster_centers_, together.cluster_centers_)
+    assert (alone.privacy_.trust, alone.privacy_.unit) == ("central", "record")
+
+
 def test_what_comes_before_round_one_has_one_noise_too() -> None:
     """A private count's errors have the deviation that its line says; of two parties' shares it is 1.41 times that."""
     counting = model(algorithm="glloyd", max_iter=1, n_examples="private", random_state=None)

@@ -29,7 +29,7 @@ from flwr_dpkmeans.estimator import FederatedKMeans
 from flwr_dpkmeans.kmeans.lloyd import cost_per_point
 from flwr_dpkmeans.options import parse_run
 from flwr_dpkmeans.privacy.accounting import compose_epsilon
-from flwr_dpkmeans.results.writer import METRICS_FILE, RunResult, result_files, write_folder
+from flwr_dpkmeans.results.writer import METRICS_FILE, ClusterChoice, RunResult, result_files, write_folder
 from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.plan import Plan
 from simulations.planner import PlanningRequest
@@ -507,6 +507,23 @@ def test_choose_k_spends_everything_on_the_choice() -> None:
     km = estimator(algorithm="feddp_kmeans", server_data=MIDDLES.repeat(5, axis=0), n_init=2)
     releases = km.choose_k(parts, 4).privacy.releases
     assert {line.round_name for line in releases} == {"outer-product", "weights"}
+
+
+@pytest.mark.parametrize(("scale", "squared"), [([1.0, 1.0], 1.0), ([64.0, 64.0], 4096.0), ([64.0, 1.0], 1.0)])
+def test_a_choice_tells_costs_in_squared_units_where_all_columns_have_one_width(
+    scale: list[float], squared: float
+) -> None:
+    generator = np.random.default_rng(0)
+    parts = [np.clip(MIDDLES[generator.integers(0, 3, 50)] + 0.05, -1, 1) for _ in range(3)]
+
+    def chosen(scale: list[float]) -> ClusterChoice:
+        bounds, server = ([-one for one in scale], scale), MIDDLES.repeat(5, axis=0) * scale
+        km = estimator(algorithm="feddp_kmeans", server_data=server, n_init=1, bounds=bounds, engine="direct")
+        return km.choose_k([part * scale for part in parts], 3)
+
+    plain, found = chosen([1.0, 1.0]), chosen(scale)
+    assert plain.costs[0] > 0.0
+    assert (found.n_clusters, found.costs.tolist()) == (plain.n_clusters, (squared * plain.costs).tolist())
 
 
 def test_every_algorithm_has_a_theorem_for_it() -> None:

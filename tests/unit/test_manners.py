@@ -6,8 +6,10 @@ import io
 import logging
 import sys
 import time
+import warnings
 from dataclasses import replace
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -230,6 +232,28 @@ def test_what_a_report_says_against_a_run_points_at_the_caller_of_fit() -> None:
     assert {one.filename for one in caught} == {__file__}
 
 
+@pytest.mark.parametrize(
+    ("rule", "cells", "times"),
+    [("default", (), 2), ("always", (), 3), ("default", (1, 1, 1), 2), ("default", (1, 2, 3), 3)],
+)
+def test_a_sentence_is_said_once_for_each_line_with_a_fit_and_run_of_a_cell(
+    monkeypatch: pytest.MonkeyPatch, rule: Any, cells: tuple[int, ...], times: int
+) -> None:
+    """Two fits on one line and a third on another; in a notebook each has its cell's number."""
+    warn_once.cache_clear()
+    numbers = iter(cells)
+    shell = SimpleNamespace(get_ipython=lambda: SimpleNamespace(execution_count=next(numbers)))
+    if cells:
+        monkeypatch.setitem(sys.modules, "IPython", cast(Any, shell))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter(rule)
+        for _ in range(2):
+            globals().pop("__warningregistry__", None)  # as IPython and scikit-learn do
+            model().fit(tables())
+        model().fit(tables())
+    assert sum("seeded generator" in str(one.message) for one in caught) == times
+
+
 # -- what a person looks at ---------------------------------------------------------------------------------------
 
 
@@ -254,6 +278,8 @@ def test_a_bar_is_shown_in_a_terminal_when_it_takes_long(
         on_step(STEP)
         time.sleep(0.3)
     assert "30%" in screen.getvalue() if shown else screen.getvalue() == ""
+    # What hid the cursor shows it again, and nothing draws on.
+    assert screen.getvalue().count("\x1b[?25l") == screen.getvalue().count("\x1b[?25h") == shown
 
 
 def test_a_notebook_shows_small_tables_and_a_line_is_short() -> None:

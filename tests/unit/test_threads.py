@@ -102,6 +102,15 @@ def test_limits_nest_and_end_with_an_error() -> None:
     assert blas_threads() == {3}
 
 
+def test_what_is_put_back_is_the_limit_that_was_met() -> None:
+    """And not one that somebody met before."""
+    for own in (3, 2, 3):
+        with threadpool_limits(own):
+            with one_thread():
+                assert blas_threads() == {1}
+            assert blas_threads() == {own}
+
+
 def test_the_last_thread_to_leave_puts_the_limit_back() -> None:
     both, left = Barrier(2), Barrier(2)
 

@@ -79,3 +79,7 @@ def test_a_range_reaches_to_the_last_bin_of_two_that_stand_out_together_only() -
     far, between = as_integers(np.array([0.0, 0.0, 9.0, 0.0, 9.0, 0.0, 2.0, 0.0, 2.0, 0.0])), (2, 4)
     assert _with_tails(far, between, 1.0) == (2, 8)
     assert _with_tails(as_integers(np.zeros(10)), between, 1.0) == (2, 4)
+
+
+def test_sums_of_rows_without_columns_have_none() -> None:
+    assert lloyd.sum_by_label(np.zeros((3, 0)), np.array([0, 1, 1], dtype=np.int32), 2).shape == (2, 0)

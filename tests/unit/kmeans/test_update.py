@@ -163,6 +163,18 @@ def test_steps_so_short_that_squares_vanish_are_clipped_as_well() -> None:
         pytest.approx([6e-201, 8e-201], rel=1e-12, abs=0.0),
     ]
     assert clip_steps([[3e200, 4e200]], 1e200)[0] == pytest.approx([6e199, 8e199], rel=1e-12)
+    # Radii that are infinite beside a step leave it as it is.
+    assert clip_steps([[2.0**-1000, -(2.0**-1001)]], 1e300).tolist() == [[2.0**-1000, -(2.0**-1001)]]
     # Radii below 2^-1000 leave nothing.
     assert clip_steps([[3.0, 4.0]], 2.0**-1000).tolist() == [[0.0, 0.0]]
     assert clip_steps([[3.0, 4.0]], 2.0**-999)[0] == pytest.approx([0.6 * 2.0**-999, 0.8 * 2.0**-999])
+
+
+@pytest.mark.parametrize(("count", "moved"), [(-2.0, 0.0), (-1.0, -0.25), (0.0, 0.25), (1.0, 0.75), (2.0, 0.5)])
+def test_a_count_of_either_sign_divides_and_a_count_of_zero_moves_no_centre(count: float, moved: float) -> None:
+    """A centre at 0.25 and a sum of 0.5; the plain quotients are 0.25 less."""
+    how = PostProcessing.NONE
+    found = relative_update([[0.25]], [[0.5]], [count], clip_radius=None, post_processing=how)
+    assert found.tolist() == [[moved]]
+    found = absolute_update([[0.25]], [[0.5]], [count], post_processing=how)
+    assert found.tolist() == [[moved - 0.25 if count else 0.25]]
