@@ -113,6 +113,7 @@ def test_for_features() -> None:
         np.array([[0, 0], [1, 5]]),
         (np.zeros(2), np.array([1.0, 5.0])),
         (0, [1, 5]),
+        [(0, 0), [1, 5]],
     ],
 )
 def test_forms_of_one_range_per_feature(value: object) -> None:

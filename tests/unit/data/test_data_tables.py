@@ -341,6 +341,9 @@ def test_parquet_round_trip(tmp_path: Path, caplog: pytest.LogCaptureFixture) ->
     assert table.points.tolist() == [[1.0, 0.25, 1.0, 1.5], [2.0, 0.5, 0.0, 2.25]]
     # The stored type decides: text stays text although all its cells happen to be digits.
     assert "left out 'town', 'digits'" in caplog.text
+    labels = load_table(tmp_path / "a.parquet", label_column="digits").labels
+    assert labels is not None
+    assert np.isnan(labels).tolist() == [True, True]
 
 
 @pytest.mark.parametrize("index", ["__null_dask_index__", "__index_level_0__"])

@@ -232,3 +232,28 @@ def test_a_column_of_several_blocks_has_their_numbers_and_no_text_is_read() -> N
     whole = joined_column(parts)
     assert (whole.numbers().tolist(), whole.n_unparsable) == ([1.0, 2.0, 3.0], 2)
     assert joined_column([parts[0], RawColumn("a", None, 0, lambda: ["x"])]).values is None
+
+
+@pytest.mark.parametrize(
+    ("shape", "between", "cuts"),
+    [
+        ((0, 3), (), []),
+        ((3, 2**17), (), [(0, 1), (1, 2), (2, 3)]),
+        ((2, 2**15 + 1), (), [(0, 1), (1, 2)]),
+        ((5, 2**15), (), [(0, 2), (2, 4), (4, 5)]),
+        ((5, 2**15), (1, 4), [(1, 3), (3, 4)]),
+        ((5, 2**14, 2), (4,), [(4, 5)]),
+        ((2**16 + 1,), (), [(0, 2**16), (2**16, 2**16 + 1)]),
+        ((2**16, 0), (), [(0, 2**16)]),
+    ],
+)
+def test_a_window_has_as_many_whole_rows_as_65536_numbers_are_and_at_least_one(
+    shape: tuple[int, ...], between: tuple[int, ...], cuts: list[tuple[int, int]]
+) -> None:
+    assert [(one.start, one.stop) for one in rows.windows(shape, *between)] == cuts
+
+
+@pytest.mark.parametrize(("n_numbers", "large"), [(2**21, False), (2**21 + 1, True)])
+def test_a_table_of_over_16_mebibytes_is_large(n_numbers: int, large: bool) -> None:
+    assert rows.is_large((n_numbers,)) is large
+    assert rows.is_large((n_numbers, 1)) is large

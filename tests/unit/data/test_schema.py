@@ -53,6 +53,13 @@ def table(tmp_path: Path) -> Path:
     return tmp_path / "rows.csv"
 
 
+def test_shares_are_shown_at_the_nearer_end_and_numbers_as_they_are(schema: Schema) -> None:
+    shown = schema.decode([[-30, -0.5, 0.25, 2.5, share, 15708, 0, 1] for share in (-0.5, 0.0, 0.25, 1.0, 1.5)])
+    assert shown["late"] == [0.0, 0.0, 0.25, 1.0, 1.0]
+    assert shown["delay"] == [-30.0] * 5
+    assert shown["origin"] == [{"EWR": 0.0, "JFK": 0.25, "LGA": 1.0}] * 5
+
+
 def test_a_table_becomes_the_points_that_are_computed_by_hand(schema: Schema, table: Path) -> None:
     found = load_by_schema(table, schema, Layout(label_column="month"))
     assert found.points.tolist() == POINTS
