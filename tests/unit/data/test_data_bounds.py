@@ -257,6 +257,11 @@ def test_single_range_for_all_names_of_a_file(tmp_path: Path) -> None:
     assert bounds_of(path) == Bounds((0.0, 0.0), (16.0, 16.0))
 
 
+def test_a_file_of_one_feature_may_call_it_by_a_number(tmp_path: Path) -> None:
+    path = write(tmp_path, "bounds.json", '{"feature": 2020, "lower": 0, "upper": 16}')
+    assert bounds_of(path, feature_names=["2020"]) == Bounds((0.0,), (16.0,))
+
+
 def test_relative_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path, "bounds.csv", "lower,upper\n0,1\n")
     monkeypatch.chdir(tmp_path)

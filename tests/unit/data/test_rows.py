@@ -160,6 +160,7 @@ def test_a_client_gives_columns_in_the_agreed_order_and_deletes_its_rows(tmp_pat
     np.testing.assert_array_equal(np.asarray(client._points[:, [2, 0]]), table[:, [2, 0]])
     assert store_of_all.kept() is not None
     kept[:, :2].then(np.square).forget()
+    kept.forget()
     assert store_of_all.kept() is None
     assert np.asarray(kept).tolist() == table.tolist()  # whoever reads goes on
 
@@ -257,3 +258,50 @@ def test_a_window_has_as_many_whole_rows_as_65536_numbers_are_and_at_least_one(
 def test_a_table_of_over_16_mebibytes_is_large(n_numbers: int, large: bool) -> None:
     assert rows.is_large((n_numbers,)) is large
     assert rows.is_large((n_numbers, 1)) is large
+
+
+@pytest.mark.parametrize(
+    ("width", "n_rows"),
+    [(0, 65536), (1, 65536), (4, 65536), (5, 52428), (2**17, 2), (2**17 + 1, 1), (2**18, 1), (2**18 + 1, 1)],
+)
+def test_a_block_has_65536_rows_or_262144_cells_and_at_least_one_row(width: int, n_rows: int) -> None:
+    assert readers.block_rows(width) == n_rows
+
+
+def test_rows_that_are_kept_are_for_their_user_alone_in_a_folder_that_was_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rows, "IN_MEMORY", 64)  # eight numbers
+    folder = tmp_path / "rows"
+    folder.mkdir(mode=0o755)
+    table = np.arange(10.0).reshape(5, 2)
+    assert isinstance(Store(folder, "few").keep([table[:2], table[2:4]], "t"), np.ndarray)
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o755
+    kept = Store(folder, "run").keep([table[:2], table[2:]], "t")
+    assert [kept.shape, kept[1:3].tolist(), kept[5:].shape] == [(5, 2), table[1:3].tolist(), (0, 2)]
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    (file,) = folder.glob("run-2.rows")
+    assert (stat.S_IMODE(file.stat().st_mode), file.stat().st_size) == (0o600, 80)
+    assert Store(folder, "run", keeps=False).kept() is None
+
+
+def strict(table: np.ndarray) -> Rows:
+    """Rows that are read within their table, as `Rows.read` promises."""
+
+    def read(asked: slice) -> np.ndarray:
+        assert asked.step is None
+        assert 0 <= asked.start <= asked.stop <= len(table)
+        return table[asked]
+
+    return Rows(table.shape, read)
+
+
+@pytest.mark.parametrize("index", [[], [0], [4], [0, 4], [0, 1, 2, 3, 4], [1, 3]])
+def test_no_row_is_read_that_is_not_there(index: list[int]) -> None:
+    table = np.arange(10.0).reshape(5, 2)
+    assert strict(table)[np.array(index, dtype=np.int64)].tolist() == table[index].tolist()
+    assert strict(table)[-2:].tolist() == table[-2:].tolist()
+    empty = strict(np.zeros((0, 3))).then(lambda block: block[:, :1])
+    assert (empty.shape, empty[:].shape) == ((0, 1), (0, 1))
+    both = strict(table).beside(table[:, :1])
+    assert (both.shape, both[3:].tolist()) == ((5, 3), [[6.0, 7.0, 6.0], [8.0, 9.0, 8.0]])

@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 
 from flwr_dpkmeans.__main__ import main
-from flwr_dpkmeans.data.schema import Schema, schema_of
+from flwr_dpkmeans.data.schema import Schema, Seen, iso_date, schema_of
 from flwr_dpkmeans.data.tables import Layout, load_by_schema
 from flwr_dpkmeans.errors import ColumnError, ConfigurationError, DataError
 from simulations.own_table import open_table
@@ -388,3 +388,56 @@ def test_a_code_that_begins_with_zero_is_no_number() -> None:
         1,
         1,
     ]
+
+
+def test_each_cell_is_counted_as_read_missing_unknown_or_outside() -> None:
+    """Cells at a bound are inside; of numbers, what is not finite is missing; a row is left out by its first gap."""
+    number, word = {"kind": "number", "bounds": (0, 10)}, {"kind": "category", "values": ["a"]}
+    table = {"n": [0.0, 10.0, -0.5, 10.5, math.inf, math.nan, 5.0], "w": ["a", "a", "a", "a", "b", "a", "c"]}
+    found = Schema(columns={"n": number, "w": word}).encode(table)
+    assert found.seen == (Seen("n", 5, 2, 0, 2, ()), Seen("w", 5, 0, 2, 0, ("b", "c")))
+    assert found.left_out_by.tolist() == [-1, -1, -1, -1, 0, 0, 1]
+    assert found.points[:, 0].tolist() == [0.0, 10.0, 0.0, 10.0]
+    assert found.spread(np.array([4, 5, 6, 7])).tolist() == [4, 5, 6, 7, -1, -1, -1]
+
+
+@pytest.mark.parametrize(("n_outside", "foreign"), [(0, False), (1, False), (2, True)])
+def test_over_a_quarter_of_the_cells_outside_are_of_another_unit(n_outside: int, foreign: bool) -> None:
+    cells = [200.0] * n_outside + [50.0] * (4 - n_outside) + [math.nan]
+    found = Schema(columns={"n": {"kind": "number", "bounds": (0, 100)}}).encode({"n": cells})
+    assert (found.seen[0].looks_foreign, found.foreign) == (foreign, ("n",) * foreign)
+
+
+@pytest.mark.parametrize(
+    ("days", "shown"),
+    [
+        (0.0, "1970-01-01"),
+        (0.99, "1970-01-01"),
+        (-0.01, "1969-12-31"),
+        (-699_999.0, "0053-06-20"),
+        (-700_000.0, "0053-06-19"),
+        (-700_001.0, "0053-06-19"),
+        (-1e300, "0053-06-19"),
+        (2_899_999.0, "9909-12-06"),
+        (2_900_000.0, "9909-12-07"),
+        (2_900_001.0, "9909-12-07"),
+    ],
+)
+def test_a_date_is_shown_as_far_as_there_is_one(days: float, shown: str) -> None:
+    assert iso_date(days) == shown
+
+
+def test_rows_are_split_by_a_column_beside_the_schema(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("age,town\n1,x\n,y\n3,z\n")
+    schema = Schema(columns={"age": {"kind": "number", "bounds": (0, 9)}})
+    found = load_by_schema(tmp_path / "t.csv", schema, partition_column="town")
+    assert found.partition_values is not None
+    assert (found.points.tolist(), found.partition_values.tolist()) == ([[1.0], [3.0]], ["x", "z"])
+    assert load_by_schema(tmp_path / "t.csv", schema).partition_values is None
+
+
+def test_a_file_of_bounds_is_no_schema(schema: Schema, tmp_path: Path) -> None:
+    (tmp_path / "bounds.toml").write_text("lower = 0\nupper = 1\n")
+    assert schema_of(tmp_path / "bounds.toml") is None
+    assert schema_of(str(tmp_path / "schema.toml")) == schema_of(schema) == schema
+    assert schema_of("0,1") is None
