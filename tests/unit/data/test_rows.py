@@ -268,6 +268,46 @@ def test_a_block_has_65536_rows_or_262144_cells_and_at_least_one_row(width: int,
     assert readers.block_rows(width) == n_rows
 
 
+@pytest.mark.parametrize("label", ["", "class"])
+def test_rows_that_are_kept_have_labels_only_where_a_column_of_them_is_named(
+    label: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rows, "IN_MEMORY", 64)
+    path = tmp_path / "t.csv"
+    path.write_text("a,b,class\n" + "".join(f"{row},{row + 0.5},{row % 3}\n" for row in range(6)))
+    schema = Schema(columns={name: {"kind": "number", "bounds": (0, 9)} for name in "ab"})
+    for place in (0, 1):
+        store = Store(tmp_path / "rows", f"run{place}")
+        for source in (path, tmp_path / "gone.csv"):
+            own = Layout(("a", "b") * (not place), label)
+            table = load_by_schema(source, schema, own, store) if place else load_declared(source, own, store)
+            assert np.asarray(table.points).tolist() == [[row, row + 0.5] for row in range(6)]
+            assert (None if table.labels is None else list(table.labels[:])) == ([0, 1, 2, 0, 1, 2] if label else None)
+
+
+@pytest.mark.parametrize(
+    ("column", "values"),
+    [
+        (RawColumn("c", np.array([1.0, 2.0])), [1.0, 2.0]),
+        (RawColumn("c", None, text=lambda: ["1", "2.0"]), [1.0, 2.0]),
+        (RawColumn("c", None, text=lambda: ["1", "x"]), ["1", "x"]),
+        (RawColumn("c", np.array([1.0, np.nan]), 1, lambda: ["1", "x"]), ["1", "x"]),
+        (RawColumn("c", np.array([1.0, np.nan])), "has 1 rows with a value that is missing or infinite"),
+        (RawColumn("c", np.array([-np.inf, np.nan])), "has 2 rows with a value that is missing or infinite"),
+        (RawColumn("c", None, text=lambda: [None, "x"]), "has 1 rows with a value that is missing or infinite"),
+        (RawColumn("c", np.array([1.0])), "that is not 2 numbers or texts"),
+    ],
+)
+def test_rows_are_split_by_numbers_where_there_is_nothing_else(column: RawColumn, values: Any) -> None:
+    if isinstance(values, str):
+        with pytest.raises(DataError, match=values):
+            readers.values_of([column], "c", 2, "t.csv")
+    else:
+        found = readers.values_of([column], "c", 2, "t.csv")
+        assert found is not None
+        assert found.tolist() == values
+
+
 def test_rows_that_are_kept_are_for_their_user_alone_in_a_folder_that_was_open(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
