@@ -260,9 +260,8 @@ def test_single_range_for_all_names_of_a_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize("pair", [(1,), (0, 1, 2), "01", 5, None, {0, 1}])
 def test_a_mapping_has_a_pair_for_each_feature(pair: object) -> None:
     assert bounds_of({"a": (0, 1), "b": np.array([2, 3])}) == Bounds((0.0, 2.0), (1.0, 3.0))
-    assert (
-        failure({"a": (0, 1), "b": pair}) == f"the bounds of 'b' are {pair!r}, but they must be a pair: give (0, 100)."
-    )
+    told = f"the bounds of 'b' are {pair!r}, but they must be a pair: give (0, 100)."
+    assert failure({"a": (0, 1), "b": pair}) == told
 
 
 def test_a_file_of_one_feature_may_call_it_by_a_number(tmp_path: Path) -> None:

@@ -277,7 +277,7 @@ def test_rows_that_are_kept_have_labels_only_where_a_column_of_them_is_named(
     path.write_text("a,b,class\n" + "".join(f"{row},{row + 0.5},{row % 3}\n" for row in range(6)))
     schema = Schema(columns={name: {"kind": "number", "bounds": (0, 9)} for name in "ab"})
     for place in (0, 1):
-        store = Store(tmp_path / "rows", f"run{place}")
+        store = Store(tmp_path / "new" / "rows", f"run{place}")
         for source in (path, tmp_path / "gone.csv"):
             own = Layout(("a", "b") * (not place), label)
             table = load_by_schema(source, schema, own, store) if place else load_declared(source, own, store)
