@@ -93,14 +93,6 @@ def test_an_index_beside_a_single_column_is_no_column(tmp_path: Path) -> None:
     assert (table.names, table.points.tolist()) == (("age",), [[31.0], [40.0]])
 
 
-def test_a_column_is_text_or_not_as_a_whole(tmp_path: Path) -> None:
-    """Read in pieces, the first truth values would be numbers beside the text that comes much later."""
-    path = tmp_path / "a.csv"
-    path.write_text("age,member\n" + "1,true\n" * 80_000 + "2,x\n")
-    table = load_table(path)
-    assert (table.names, len(table.points)) == (("age",), 80_001)
-
-
 def test_two_numbered_cells_are_data(tmp_path: Path) -> None:
     assert load_table(write(tmp_path, "0,1\n1,0\n")).points.shape == (2, 2)
 

@@ -408,23 +408,10 @@ def test_over_a_quarter_of_the_cells_outside_are_of_another_unit(n_outside: int,
     assert (found.seen[0].looks_foreign, found.foreign) == (foreign, ("n",) * foreign)
 
 
-@pytest.mark.parametrize(
-    ("days", "shown"),
-    [
-        (0.0, "1970-01-01"),
-        (0.99, "1970-01-01"),
-        (-0.01, "1969-12-31"),
-        (-699_999.0, "0053-06-20"),
-        (-700_000.0, "0053-06-19"),
-        (-700_001.0, "0053-06-19"),
-        (-1e300, "0053-06-19"),
-        (2_899_999.0, "9909-12-06"),
-        (2_900_000.0, "9909-12-07"),
-        (2_900_001.0, "9909-12-07"),
-    ],
-)
-def test_a_date_is_shown_as_far_as_there_is_one(days: float, shown: str) -> None:
-    assert iso_date(days) == shown
+def test_a_date_is_shown_as_far_as_there_is_one() -> None:
+    days = [0.0, 0.99, -0.01, -699_999.0, -700_000.0, -700_001.0, -1e300, 2_899_999.0, 2_900_000.0, 2_900_001.0]
+    shown = ["1970-01-01"] * 2 + ["1969-12-31", "0053-06-20"] + ["0053-06-19"] * 3 + ["9909-12-06"] + ["9909-12-07"] * 2
+    assert list(map(iso_date, days)) == shown
 
 
 def test_rows_are_split_by_a_column_beside_the_schema(tmp_path: Path) -> None:
