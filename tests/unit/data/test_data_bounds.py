@@ -113,6 +113,7 @@ def test_for_features() -> None:
         np.array([[0, 0], [1, 5]]),
         (np.zeros(2), np.array([1.0, 5.0])),
         (0, [1, 5]),
+        [(0, 0), [1, 5]],
     ],
 )
 def test_forms_of_one_range_per_feature(value: object) -> None:
@@ -254,6 +255,18 @@ def test_single_range_for_all_names_of_a_file(tmp_path: Path) -> None:
     path = write(tmp_path, "bounds.toml", 'feature = ["a", "b"]\nlower = 0\nupper = 16\n')
     assert bounds_of(path, feature_names=["b"]) == Bounds((0.0,), (16.0,))
     assert bounds_of(path) == Bounds((0.0, 0.0), (16.0, 16.0))
+
+
+@pytest.mark.parametrize("pair", [(1,), (0, 1, 2), "01", 5, None, {0, 1}])
+def test_a_mapping_has_a_pair_for_each_feature(pair: object) -> None:
+    assert bounds_of({"a": (0, 1), "b": np.array([2, 3])}) == Bounds((0.0, 2.0), (1.0, 3.0))
+    told = f"the bounds of 'b' are {pair!r}, but they must be a pair: give (0, 100)."
+    assert failure({"a": (0, 1), "b": pair}) == told
+
+
+def test_a_file_of_one_feature_may_call_it_by_a_number(tmp_path: Path) -> None:
+    path = write(tmp_path, "bounds.json", '{"feature": 2020, "lower": 0, "upper": 16}')
+    assert bounds_of(path, feature_names=["2020"]) == Bounds((0.0,), (16.0,))
 
 
 def test_relative_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -200,3 +200,10 @@ def test_alpha_is_one_half_unless_it_is_given() -> None:
         split(1000, 3, seed=3, kind="dirichlet", column_values=labels, **alpha) for alpha in ({"alpha": 0.5}, {})
     )
     assert [part.tolist() for part in usual] == [part.tolist() for part in given]
+
+
+def test_a_dirichlet_share_of_less_than_a_row_is_none() -> None:
+    """So small a concentration gives all rows of a label to one part."""
+    given: dict[str, Any] = {"kind": "dirichlet", "column_values": [5] * 9, "alpha": 1e-4}
+    sizes = {tuple(len(partition_indices(9, 2, part, seed=seed, **given)) for part in (0, 1)) for seed in range(9)}
+    assert sizes == {(0, 9), (9, 0)}

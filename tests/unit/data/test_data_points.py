@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -137,3 +138,33 @@ def test_names_are_those_of_a_frame_and_put_its_columns_in_order() -> None:
 
 def test_whole_floats_are_labels() -> None:
     assert validate_labels([1.0, 0.0], 2).tolist() == [1, 0]
+
+
+@pytest.mark.parametrize(
+    ("labels", "n_classes", "told"),
+    [
+        ([0, 0], 1, ""),
+        ([0, 1], 2, ""),
+        ([7, 7], None, ""),
+        ([0, 2], 2, "labels go from 0 to 2, but they must be from 0 to 1"),
+        ([1, 1], 1, "labels go from 0 to 1, but they must be from 0 to 0"),
+        ([-1, 1], 2, "labels go from -1 to 1, but they must be from 0 to 1"),
+        ([-1, 0], None, "labels go from -1 to 0, but they must be at least 0"),
+        ([], 1, ""),
+        ([0.5, 1], None, "labels must be whole numbers"),
+        (["0", "1"], None, "labels must be whole numbers"),
+        ([[0], [1]], None, r"labels have shape \(2, 1\), but the table has 2 rows"),
+        ([[0], [1, 2]], None, r"labels have shape \(2, 0\), but the table has 2 rows"),
+    ],
+)
+def test_labels_are_whole_numbers_below_the_number_of_classes(labels: Any, n_classes: int | None, told: str) -> None:
+    if told:
+        with pytest.raises(DataError, match=told):
+            validate_labels(labels, len(labels), n_classes)
+    else:
+        assert validate_labels(labels, len(labels), n_classes).tolist() == labels
+
+
+def test_complex_numbers_are_named_as_such() -> None:
+    assert failure(np.array([[1j]])).startswith("Complex data not supported: the points have dtype complex128, but")
+    assert failure(np.array([["1"]])).startswith("the points have dtype <U1, but")

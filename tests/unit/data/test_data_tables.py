@@ -86,6 +86,13 @@ def test_what_pandas_writes_is_read_back(tmp_path: Path, index: bool, columns: l
     assert table.names == tuple(columns or ["0", "1", "2"])
 
 
+def test_an_index_beside_a_single_column_is_no_column(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text(",age\n0,31\n1,40\n")
+    table = load_table(path)
+    assert (table.names, table.points.tolist()) == (("age",), [[31.0], [40.0]])
+
+
 def test_two_numbered_cells_are_data(tmp_path: Path) -> None:
     assert load_table(write(tmp_path, "0,1\n1,0\n")).points.shape == (2, 2)
 
@@ -341,6 +348,9 @@ def test_parquet_round_trip(tmp_path: Path, caplog: pytest.LogCaptureFixture) ->
     assert table.points.tolist() == [[1.0, 0.25, 1.0, 1.5], [2.0, 0.5, 0.0, 2.25]]
     # The stored type decides: text stays text although all its cells happen to be digits.
     assert "left out 'town', 'digits'" in caplog.text
+    labels = load_table(tmp_path / "a.parquet", label_column="digits").labels
+    assert labels is not None
+    assert np.isnan(labels).tolist() == [True, True]
 
 
 @pytest.mark.parametrize("index", ["__null_dask_index__", "__index_level_0__"])

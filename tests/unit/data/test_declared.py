@@ -83,6 +83,15 @@ def test_a_column_of_text_costs_all_rows_and_says_so_on_the_node_alone(
     assert line.endswith("NO row has a finite number in each of the columns; look at 'kind'.")
 
 
+@pytest.mark.parametrize("rows", [[], ["1,2"]])
+def test_nothing_is_said_of_a_table_that_loses_no_row(
+    rows: list[str], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING, logger="flwr_dpkmeans.data"):
+        assert len(load_declared(write(tmp_path, ["age,height", *rows]), Layout.of("age,height")).points) == len(rows)
+    assert caplog.records == []
+
+
 @pytest.mark.parametrize("separator", [",", ";", "\t"])
 def test_the_header_says_the_separator(tmp_path: Path, separator: str) -> None:
     lines = [line.replace(",", separator) for line in ["age,kind,height", *ROWS]]

@@ -90,6 +90,24 @@ def test_long_whole_numbers_of_a_category_are_told_apart(tmp_path: Path) -> None
     assert doors(cells, column, tmp_path) == [[None, [1.0, 0.0], [0.0, 1.0]]] * 5
 
 
+@pytest.mark.parametrize(
+    ("value", "cell", "known"),
+    [
+        (5 * 10**15, "5e+15", True),
+        (2**53 - 1, "9007199254740991.0", True),
+        (2**53, "9007199254740993", False),
+        (2**53, "9007199254740992", True),
+        (2**53 + 2, "9007199254740994.0", False),
+        (-(2**53), "-9007199254740993", False),
+    ],
+)
+def test_whole_numbers_below_2_to_53_are_compared_as_numbers_and_others_as_text(
+    value: int, cell: str, known: bool
+) -> None:
+    schema = Schema(columns={"v": {"kind": "category", "values": [0, value]}})
+    assert schema.encode({"v": [cell, "0"]}).points.tolist() == [[0.0, 1.0]] * known + [[1.0, 0.0]]
+
+
 def test_two_columns_of_one_name_are_refused_in_simulation_too(tmp_path: Path) -> None:
     file = tmp_path / "t.csv"
     file.write_text("v,w, v\n1,2,3\n4,5,6\n")

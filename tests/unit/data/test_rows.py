@@ -160,6 +160,7 @@ def test_a_client_gives_columns_in_the_agreed_order_and_deletes_its_rows(tmp_pat
     np.testing.assert_array_equal(np.asarray(client._points[:, [2, 0]]), table[:, [2, 0]])
     assert store_of_all.kept() is not None
     kept[:, :2].then(np.square).forget()
+    kept.forget()
     assert store_of_all.kept() is None
     assert np.asarray(kept).tolist() == table.tolist()  # whoever reads goes on
 
@@ -232,3 +233,110 @@ def test_a_column_of_several_blocks_has_their_numbers_and_no_text_is_read() -> N
     whole = joined_column(parts)
     assert (whole.numbers().tolist(), whole.n_unparsable) == ([1.0, 2.0, 3.0], 2)
     assert joined_column([parts[0], RawColumn("a", None, 0, lambda: ["x"])]).values is None
+
+
+@pytest.mark.parametrize(
+    ("shape", "between", "cuts"),
+    [
+        ((0, 3), (), []),
+        ((3, 2**17), (), [(0, 1), (1, 2), (2, 3)]),
+        ((2, 2**15 + 1), (), [(0, 1), (1, 2)]),
+        ((5, 2**15), (), [(0, 2), (2, 4), (4, 5)]),
+        ((5, 2**15), (1, 4), [(1, 3), (3, 4)]),
+        ((5, 2**14, 2), (4,), [(4, 5)]),
+        ((2**16 + 1,), (), [(0, 2**16), (2**16, 2**16 + 1)]),
+        ((2**16, 0), (), [(0, 2**16)]),
+    ],
+)
+def test_a_window_has_as_many_whole_rows_as_65536_numbers_are_and_at_least_one(
+    shape: tuple[int, ...], between: tuple[int, ...], cuts: list[tuple[int, int]]
+) -> None:
+    assert [(one.start, one.stop) for one in rows.windows(shape, *between)] == cuts
+
+
+def test_a_table_of_over_16_mebibytes_is_large() -> None:
+    assert list(map(rows.is_large, [(2**21,), (2**20, 2), (2**21 + 1,), (2**20 + 1, 2)])) == [False, False, True, True]
+
+
+def test_a_block_has_65536_rows_or_262144_cells_and_at_least_one_row() -> None:
+    widths = [0, 1, 4, 5, 2**17, 2**17 + 1, 2**18, 2**18 + 1]
+    assert list(map(readers.block_rows, widths)) == [65536, 65536, 65536, 52428, 2, 1, 1, 1]
+
+
+@pytest.mark.parametrize("label", ["", "class"])
+def test_rows_that_are_kept_have_labels_only_where_a_column_of_them_is_named(
+    label: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rows, "IN_MEMORY", 64)
+    path = tmp_path / "t.csv"
+    path.write_text("a,b,class\n" + "".join(f"{row},{row + 0.5},{row % 3}\n" for row in range(6)))
+    schema = Schema(columns={name: {"kind": "number", "bounds": (0, 9)} for name in "ab"})
+    for place in (0, 1):
+        store = Store(tmp_path / "new" / "rows", f"run{place}")
+        for source in (path, tmp_path / "gone.csv"):
+            own = Layout(("a", "b") * (not place), label)
+            table = load_by_schema(source, schema, own, store) if place else load_declared(source, own, store)
+            assert np.asarray(table.points).tolist() == [[row, row + 0.5] for row in range(6)]
+            assert (None if table.labels is None else list(table.labels[:])) == ([0, 1, 2, 0, 1, 2] if label else None)
+
+
+@pytest.mark.parametrize(
+    ("column", "values"),
+    [
+        (RawColumn("c", np.array([1.0, 2.0])), [1.0, 2.0]),
+        (RawColumn("c", None, text=lambda: ["1", "2.0"]), [1.0, 2.0]),
+        (RawColumn("c", None, text=lambda: ["1", "x"]), ["1", "x"]),
+        (RawColumn("c", np.array([1.0, np.nan]), 1, lambda: ["1", "x"]), ["1", "x"]),
+        (RawColumn("c", np.array([1.0, np.nan])), "has 1 rows with a value that is missing or infinite"),
+        (RawColumn("c", np.array([-np.inf, np.nan])), "has 2 rows with a value that is missing or infinite"),
+        (RawColumn("c", None, text=lambda: [None, "x"]), "has 1 rows with a value that is missing or infinite"),
+        (RawColumn("c", np.array([1.0])), "that is not 2 numbers or texts"),
+    ],
+)
+def test_rows_are_split_by_numbers_where_there_is_nothing_else(column: RawColumn, values: Any) -> None:
+    if isinstance(values, str):
+        with pytest.raises(DataError, match=values):
+            readers.values_of([column], "c", 2, "t.csv")
+    else:
+        found = readers.values_of([column], "c", 2, "t.csv")
+        assert found is not None
+        assert found.tolist() == values
+
+
+def test_rows_that_are_kept_are_for_their_user_alone_in_a_folder_that_was_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rows, "IN_MEMORY", 64)  # eight numbers
+    folder = tmp_path / "rows"
+    folder.mkdir(mode=0o755)
+    table = np.arange(10.0).reshape(5, 2)
+    assert isinstance(Store(folder, "few").keep([table[:2], table[2:4]], "t"), np.ndarray)
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o755
+    kept = Store(folder, "run").keep([table[:2], table[2:]], "t")
+    assert [kept.shape, kept[1:3].tolist(), kept[5:].shape] == [(5, 2), table[1:3].tolist(), (0, 2)]
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    (file,) = folder.glob("run-2.rows")
+    assert (stat.S_IMODE(file.stat().st_mode), file.stat().st_size) == (0o600, 80)
+    assert Store(folder, "run", keeps=False).kept() is None
+
+
+def strict(table: np.ndarray) -> Rows:
+    """Rows that are read within their table, as `Rows.read` promises."""
+
+    def read(asked: slice) -> np.ndarray:
+        assert asked.step is None
+        assert 0 <= asked.start <= asked.stop <= len(table)
+        return table[asked]
+
+    return Rows(table.shape, read)
+
+
+@pytest.mark.parametrize("index", [[], [0], [4], [0, 4], [0, 1, 2, 3, 4], [1, 3]])
+def test_no_row_is_read_that_is_not_there(index: list[int]) -> None:
+    table = np.arange(10.0).reshape(5, 2)
+    assert strict(table)[np.array(index, dtype=np.int64)].tolist() == table[index].tolist()
+    assert strict(table)[-2:].tolist() == table[-2:].tolist()
+    empty = strict(np.zeros((0, 3))).then(lambda block: block[:, :1])
+    assert (empty.shape, empty[:].shape) == ((0, 1), (0, 1))
+    both = strict(table).beside(table[:, :1])
+    assert (both.shape, both[3:].tolist()) == ((5, 3), [[6.0, 7.0, 6.0], [8.0, 9.0, 8.0]])

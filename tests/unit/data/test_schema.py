@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 
 from flwr_dpkmeans.__main__ import main
-from flwr_dpkmeans.data.schema import Schema, schema_of
+from flwr_dpkmeans.data.schema import Schema, Seen, iso_date, schema_of
 from flwr_dpkmeans.data.tables import Layout, load_by_schema
 from flwr_dpkmeans.errors import ColumnError, ConfigurationError, DataError
 from simulations.own_table import open_table
@@ -51,6 +51,13 @@ def table(tmp_path: Path) -> Path:
     """The table as a file."""
     (tmp_path / "rows.csv").write_text(CSV)
     return tmp_path / "rows.csv"
+
+
+def test_shares_are_shown_at_the_nearer_end_and_numbers_as_they_are(schema: Schema) -> None:
+    shown = schema.decode([[-30, -0.5, 0.25, 2.5, share, 15708, 0, 1] for share in (-0.5, 0.0, 0.25, 1.0, 1.5)])
+    assert shown["late"] == [0.0, 0.0, 0.25, 1.0, 1.0]
+    assert shown["delay"] == [-30.0] * 5
+    assert shown["origin"] == [{"EWR": 0.0, "JFK": 0.25, "LGA": 1.0}] * 5
 
 
 def test_a_table_becomes_the_points_that_are_computed_by_hand(schema: Schema, table: Path) -> None:
@@ -381,3 +388,43 @@ def test_a_code_that_begins_with_zero_is_no_number() -> None:
         1,
         1,
     ]
+
+
+def test_each_cell_is_counted_as_read_missing_unknown_or_outside() -> None:
+    """Cells at a bound are inside; of numbers, what is not finite is missing; a row is left out by its first gap."""
+    number, word = {"kind": "number", "bounds": (0, 10)}, {"kind": "category", "values": ["a"]}
+    table = {"n": [0.0, 10.0, -0.5, 10.5, math.inf, math.nan, 5.0], "w": ["a", "a", "a", "a", "b", "a", "c"]}
+    found = Schema(columns={"n": number, "w": word}).encode(table)
+    assert found.seen == (Seen("n", 5, 2, 0, 2, ()), Seen("w", 5, 0, 2, 0, ("b", "c")))
+    assert found.left_out_by.tolist() == [-1, -1, -1, -1, 0, 0, 1]
+    assert found.points[:, 0].tolist() == [0.0, 10.0, 0.0, 10.0]
+    assert found.spread(np.array([4, 5, 6, 7])).tolist() == [4, 5, 6, 7, -1, -1, -1]
+
+
+@pytest.mark.parametrize(("n_outside", "foreign"), [(0, False), (1, False), (2, True)])
+def test_over_a_quarter_of_the_cells_outside_are_of_another_unit(n_outside: int, foreign: bool) -> None:
+    cells = [200.0] * n_outside + [50.0] * (4 - n_outside) + [math.nan]
+    found = Schema(columns={"n": {"kind": "number", "bounds": (0, 100)}}).encode({"n": cells})
+    assert (found.seen[0].looks_foreign, found.foreign) == (foreign, ("n",) * foreign)
+
+
+def test_a_date_is_shown_as_far_as_there_is_one() -> None:
+    days = [0.0, 0.99, -0.01, -699_999.0, -700_000.0, -700_001.0, -1e300, 2_899_999.0, 2_900_000.0, 2_900_001.0]
+    shown = ["1970-01-01"] * 2 + ["1969-12-31", "0053-06-20"] + ["0053-06-19"] * 3 + ["9909-12-06"] + ["9909-12-07"] * 2
+    assert list(map(iso_date, days)) == shown
+
+
+def test_rows_are_split_by_a_column_beside_the_schema(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("age,town\n1,x\n,y\n3,z\n")
+    schema = Schema(columns={"age": {"kind": "number", "bounds": (0, 9)}})
+    found = load_by_schema(tmp_path / "t.csv", schema, partition_column="town")
+    assert found.partition_values is not None
+    assert (found.points.tolist(), found.partition_values.tolist()) == ([[1.0], [3.0]], ["x", "z"])
+    assert load_by_schema(tmp_path / "t.csv", schema).partition_values is None
+
+
+def test_a_file_of_bounds_is_no_schema(schema: Schema, tmp_path: Path) -> None:
+    (tmp_path / "bounds.toml").write_text("lower = 0\nupper = 1\n")
+    assert schema_of(tmp_path / "bounds.toml") is None
+    assert schema_of(str(tmp_path / "schema.toml")) == schema_of(schema) == schema
+    assert schema_of("0,1") is None
