@@ -416,7 +416,8 @@ def _to_ranges(content: object, source: str) -> NamedRanges:
     if "feature" not in keys:
         return NamedRanges(lower, upper, (), source)
     given = content["feature"]
-    names = tuple(str(name) for name in (given if isinstance(given, Sequence | np.ndarray) else [given]))
+    several = isinstance(given, Sequence | np.ndarray) and not isinstance(given, str)
+    names = tuple(map(str, given if several else [given]))
     if len(lower) == len(upper) == 1:
         lower, upper = lower * len(names), upper * len(names)
     if not len(names) == len(lower) == len(upper):

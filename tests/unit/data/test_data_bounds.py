@@ -264,9 +264,10 @@ def test_a_mapping_has_a_pair_for_each_feature(pair: object) -> None:
     assert failure({"a": (0, 1), "b": pair}) == told
 
 
-def test_a_file_of_one_feature_may_call_it_by_a_number(tmp_path: Path) -> None:
-    path = write(tmp_path, "bounds.json", '{"feature": 2020, "lower": 0, "upper": 16}')
-    assert bounds_of(path, feature_names=["2020"]) == Bounds((0.0,), (16.0,))
+@pytest.mark.parametrize(("told", "name"), [("2020", "2020"), ('"age"', "age"), ('"all"', "all"), ('["all"]', "all")])
+def test_a_file_of_one_feature_may_call_it_by_a_number_or_a_word(tmp_path: Path, told: str, name: str) -> None:
+    path = write(tmp_path, "bounds.json", f'{{"feature": {told}, "lower": 0, "upper": 16}}')
+    assert bounds_of(path, feature_names=[name]) == Bounds((0.0,), (16.0,))
 
 
 def test_relative_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
