@@ -243,11 +243,18 @@ def mutate(functions: list[FunctionType], mutant: Mutant) -> None:
 
 def changed_functions(mutant: Mutant) -> dict[CodeType, CodeType]:
     """What the code of functions becomes; empty where what changes runs at import time, such as a default."""
-    source, name = mutant.path.read_bytes(), str(mutant.path)
-    old, new = (_codes(compile(text, name, "exec", dont_inherit=True)) for text in (source, mutant.written(source)))
+    source, old = _as_it_is(mutant.path)
+    new = _codes(compile(mutant.written(source), str(mutant.path), "exec", dont_inherit=True))
     # The body of a class is code, too, but no function's.
     pairs = ((code, new.get(place, code)) for place, code in old.items() if code.co_flags & inspect.CO_OPTIMIZED)
     return {code: other for code, other in pairs if code != other}
+
+
+@functools.cache
+def _as_it_is(path: Path) -> tuple[bytes, dict[tuple[str, int, int], CodeType]]:
+    """A file and the codes in it, which all of its mutants are held against."""
+    source = path.read_bytes()
+    return source, _codes(compile(source, str(path), "exec", dont_inherit=True))
 
 
 def _codes(code: CodeType) -> dict[tuple[str, int, int], CodeType]:

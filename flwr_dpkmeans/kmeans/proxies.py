@@ -344,10 +344,11 @@ def are_lone(proxies: FloatArray, scores: FloatArray, radii: FloatArray) -> npt.
     `scores`, (n,), are noisy counts in standard deviations of their noise; neighbours of a proxy lie within 2.5 of its
     `radii`, (n,), where its cell and those beside it end.
     """
-    standing = np.flatnonzero(scores > _STANDS_OUT)
-    lengths, lone = np.einsum("ij,ij->i", proxies, proxies), np.ones(len(proxies), dtype=np.bool_)
+    from scipy.spatial.distance import cdist
+
+    standing, lone = np.flatnonzero(scores > _STANDS_OUT), np.ones(len(proxies), dtype=np.bool_)
     for rows in row_blocks(len(proxies), len(proxies)):
-        squares = lengths[rows, None] + lengths[standing] - 2.0 * (proxies[rows] @ proxies[standing].T)
+        squares = cdist(proxies[rows], proxies[standing], "sqeuclidean")
         beside = squares <= (_NEIGHBOUR * radii[rows, None]) ** 2
         beside &= np.arange(len(proxies))[rows, None] != standing
         lone[rows] = ~beside.any(axis=1)
