@@ -154,8 +154,8 @@ def test_a_mistake_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture
 def test_over_a_real_superlink(small: Problem) -> None:
     found = measure_over_superlink(small, n_rounds=2)
     (trip,) = found.trips
-    # The ServerApp looks for replies every 3 s.
-    assert 2.0 < trip < 120.0
+    # Flower looks for replies every 3 s, so that a trip may take from nothing to as long as the machine is busy.
+    assert 0.0 < trip < 120.0
     assert found.bytes_up > 2 * 48
     assert found.bytes_down > 2 * 48
     # The nodes fetch the app.

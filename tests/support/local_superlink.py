@@ -82,6 +82,8 @@ class LocalSuperLink:
             "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{environment.get('PATH', '')}",
             "RAY_DISABLE_IMPORT_WARNING": "1",
+            # Else Ray joins the cluster that was started last on this machine, which may be another test's, and end.
+            "RAY_ADDRESS": "local",
         }
         environment.pop("PYTHONPATH", None)
         return environment
