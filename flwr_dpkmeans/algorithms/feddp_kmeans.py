@@ -466,14 +466,14 @@ def weights_round(known: Known, facts: ServerFacts, share: float) -> noise_budge
 
 
 def clustered(
-    config: Run, points: Array, weights: Array, seed: int, *, logarithmic: bool = False
+    config: Run, points: Array, weights: Array, seed: int, *, n_features: int | None = None
 ) -> tuple[Array, dict[str, Array]]:
     """Weighted k-means, on the grid; where k is to be chosen, at the elbow of the cost curve, which is an extra."""
     k, n_init = config.n_clusters, config.n_init
     if not config.choose_n_clusters:
         return round_to_grid(weighted_kmeans(points, weights, k, n_init=n_init, seed=seed)[0]), {}
     costs, found = cost_curve(points, weights, k, n_init=n_init, seed=seed)
-    return round_to_grid(found[elbow(costs, logarithmic=logarithmic) - 1]), {COST_CURVE: round_to_grid(costs)}
+    return round_to_grid(found[elbow(costs, n_features=n_features) - 1]), {COST_CURVE: round_to_grid(costs)}
 
 
 def _without_noise_weights(weights: Array, threshold: float) -> Array:

@@ -457,7 +457,7 @@ def _inside(points: Array, state: State) -> Array:
 def _clustered(setting: Setting, state: State, proxies: Array, weights: Array) -> State:
     """Weighted k-means of the proxies, as centroids in the space of the data; again without clusters of one row."""
     config = setting.public.config
-    centers, extras = clustered(config, proxies, weights, seed_of(state), logarithmic=True)
+    centers, extras = clustered(config, proxies, weights, seed_of(state), n_features=setting.n_features)
     is_sure = setting.public.n_units >= _SURE * numerics.LEAST_CLUSTER * setting.n_clusters
     # The server's own points may be centers, and a choice of k has seen all weights.
     doubts = is_sure and not config.choose_n_clusters and SERVER_POINTS not in state.arrays

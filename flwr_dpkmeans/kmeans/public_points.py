@@ -201,23 +201,31 @@ def cost_curve(
     return np.asarray(costs) / total, centers
 
 
-def elbow(costs: Sequence[float] | FloatArray, *, logarithmic: bool = False) -> int:
+# By so much of its logarithm a cost falls below that of one cluster where there are several.
+_SEVERAL = 0.2
+
+
+def elbow(costs: Sequence[float] | FloatArray, *, n_features: int | None = None) -> int:
     """Number of clusters at the bend of a cost curve over k = 1, 2, ...: the point farthest below its chord.
 
-    1 for a curve that does not fall or has fewer than three points. `logarithmic` looks at the logarithms: in few
-    dimensions costs fall like k^(-2/d) before the bend as well, and the first few clusters would hide it; not for
-    curves that come down to 0. Satopaa, Albrecht, Irwin and Raghavan 2011, "Finding a 'kneedle' in a haystack".
+    1 for a curve that does not fall or has fewer than three points. Given the rows' number of columns d, it looks at
+    how far the cost has fallen, on a logarithmic scale, below that of one cluster cut into k pieces, k^(-2/d) (Zador
+    1982): such pieces are no clusters, and their curve, which bends as well, would hide them. 1 where that is next to
+    nothing. Satopaa, Albrecht, Irwin and Raghavan 2011, "Finding a 'kneedle' in a haystack".
 
     Examples
     --------
     >>> costs = [8.0, 3.0, 1.6, 1.0, 0.1, 0.095, 0.09, 0.085]
-    >>> elbow(costs), elbow(costs, logarithmic=True)
-    (3, 5)
+    >>> elbow(costs), elbow(costs, n_features=2), elbow([8.0, 4.0, 2.7, 2.0, 1.6], n_features=2)
+    (3, 5, 1)
     """
     values = np.asarray(costs, dtype=np.float64)
-    if logarithmic:
-        values = np.log(np.maximum(values, 1e-6 * values.max(initial=0.0)) + 1e-300)
-    if len(values) < 3 or not values[0] > values[-1]:
+    least = 0.0
+    if n_features is not None:
+        pieces = 2.0 / n_features * np.log(np.arange(1, len(values) + 1))
+        values = np.log(np.maximum(values, 1e-6 * values.max(initial=0.0)) + 1e-300) + pieces
+        values, least = np.minimum.accumulate(values), _SEVERAL
+    if len(values) < 3 or not values[0] - values[-1] > least:
         return 1
     heights = (values - values[-1]) / (values[0] - values[-1])
     steps = np.linspace(0.0, 1.0, len(values))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 
 import numpy as np
 import pytest
@@ -197,7 +198,7 @@ def test_elbows_survive_a_little_noise(seed: int) -> None:
 @pytest.mark.parametrize("costs", [[5.0], [5.0, 1.0], [3.0, 3.0, 3.0], [0.0] * 10, [1.0, 2.0, 3.0]])
 def test_curves_without_a_bend(costs: list[float]) -> None:
     with np.errstate(all="raise"):  # nothing is divided by 0
-        assert elbow(costs) == elbow(costs, logarithmic=True) == 1
+        assert elbow(costs) == elbow(costs, n_features=2) == 1
 
 
 @pytest.mark.parametrize("n_clusters", [2, 3, 5, 7])
@@ -213,7 +214,7 @@ def test_far_clusters_are_counted(n_clusters: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("costs", "linear", "logarithmic"),
+    ("costs", "linear", "beside_pieces"),
     [
         ([8e-3, 3e-3, 1.6e-3, 1e-3, 1e-4, 9.5e-5, 9e-5, 8.5e-5], 3, 5),
         ([8.0, 1.0, 0.5], 2, 2),
@@ -222,11 +223,29 @@ def test_far_clusters_are_counted(n_clusters: int) -> None:
         ([], 1, 1),
         # The chord ends at the last cost, at which alone it is looked whether the curve falls.
         ([1.0, 0.5, 0.18, 0.0], 2, 1),
+        # 0.41 below the pieces of one cluster from 2 on, and never above again.
         ([3.0, 1.0, 3.0, 2.0], 2, 2),
-        # Zero is a millionth of the largest: in logarithms 8, 0.02, 1e-4 and 8e-6 bend at the third.
+        # Zero is a millionth of the largest: log costs plus log k are 2.08, -3.22, -8.11 and -10.35.
         ([8.0, 2e-2, 1e-4, 0.0], 2, 3),
         ([8e-9, 2e-11, 1e-13, 0.0], 2, 3),
+        # One cluster in k pieces bends as well.
+        ([12.0, 6.0, 4.0, 3.0, 2.4, 2.0], 2, 1),
+        # Two that cost 1 / 8 apart, and then their pieces: 2 clusters in k pieces each.
+        ([16.0, 2.0, 4 / 3, 1.0, 0.8, 2 / 3], 2, 2),
     ],
 )
-def test_elbows_by_hand(costs: list[float], linear: int, logarithmic: int) -> None:
-    assert (elbow(costs), elbow(costs, logarithmic=True)) == (linear, logarithmic)
+def test_elbows_by_hand(costs: list[float], linear: int, beside_pieces: int) -> None:
+    assert (elbow(costs), elbow(costs, n_features=2)) == (linear, beside_pieces)
+
+
+@pytest.mark.parametrize(("fall", "found"), [(0.19, 1), (0.21, 2)])
+@pytest.mark.parametrize("n_features", [1, 2, 4, 50])
+def test_less_than_a_fifth_below_pieces_of_one_cluster_is_one_cluster(fall: float, found: int, n_features: int) -> None:
+    costs = [1.0, *(math.exp(-fall) * k ** (-2.0 / n_features) for k in (2, 3, 4))]
+    assert elbow(costs, n_features=n_features) == found
+
+
+@pytest.mark.parametrize(("n_features", "found"), [(2, 1), (4, 1), (10, 2)])
+def test_pieces_cost_more_in_more_columns(n_features: int, found: int) -> None:
+    # Least of log costs plus 2 / d log k: 0, -0.16 and -0.52, where the curve of 10 columns bends at 2.
+    assert elbow([1.0, 0.6, 0.5, 0.45], n_features=n_features) == found
