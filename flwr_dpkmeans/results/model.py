@@ -29,6 +29,7 @@ from flwr_dpkmeans.results.profile import as_frame, profile
 from flwr_dpkmeans.results.writer import write_whole
 from flwr_dpkmeans.sums.statement import LOCAL
 
+_FEW_STEPS = 64.0  # then the grid moves a difference of centroids by up to 1.6%
 _DROWNED = 0.25  # part of a column's range; the deviation of values that are spread over all of it is 0.29
 _SUMS = ("residual_sums", "relative_sums", "clipped_sums", "sums", "means")
 
@@ -127,8 +128,12 @@ class Model:
     def drowned(self, radius: float | None = None) -> tuple[str, ...]:
         """Warn of columns in which noise moves a centre, told from noise, by a quarter of what the column may hold.
 
-        A column that weighs little in a schema fills little of its box, and the noise is as large in all of them.
+        A column that weighs little in a schema fills little of its box, and the noise is as large in all of them. Of
+        bounds so wide that the grid itself hides what the centroids differ in, warn instead.
         """
+        steps = float(np.ptp(self.scaled, axis=0).max() * GRID)
+        if 0.0 < steps < _FEW_STEPS:
+            return (told("coarse", steps=steps),)
         noise, faint = self.centre_noise(radius), faint_clusters(self.counts, self.privacy)
         if noise is None or len(faint) == len(noise):
             return ()

@@ -12,6 +12,7 @@ from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
+from warnings import catch_warnings, simplefilter
 
 import numpy as np
 import pandas as pd
@@ -146,6 +147,27 @@ def test_noise_of_a_centre_by_hand() -> None:
     assert replace(model, privacy=report_with(counts)).centre_noise() is None
     assert replace(model, counts=np.full(3, 1e9)).centre_noise() == pytest.approx(math.sqrt(3.0) * 2.0**-16)
     assert replace(model, counts=np.full(3, -5.0)).centre_noise() == pytest.approx(2.0 * math.sqrt(3.0))
+
+
+@pytest.mark.parametrize(("steps", "warns"), [(1, True), (63, True), (64, False), (0, False)])
+def test_centroids_within_64_steps_of_the_grid_are_told_coarsely(steps: int, warns: bool) -> None:
+    model = result_of().model
+    scaled = np.full(model.scaled.shape, 0.25)
+    scaled[1, 2] += steps / 65536.0
+    found = replace(model, scaled=scaled).drowned()
+    assert [f"lie within {steps} of the 131,072 steps" in sentence for sentence in found] == [True] * warns
+    assert replace(model, scaled=scaled[:1], counts=model.counts[:1]).drowned() == ()
+
+
+def test_bounds_ten_thousand_times_too_wide_are_warned_of() -> None:
+    generator = np.random.default_rng(0)
+    rows = np.concatenate([generator.normal(m, 0.5, (500, 2)) for m in ((0, 0), (5, 5), (-5, 5))])
+    for width, expected in ((1e3, 0), (1e5, 1)):
+        km = FederatedKMeans(3, epsilon=2.0, bounds=(-width, width), engine="direct", random_state=0)
+        with catch_warnings(record=True) as seen:
+            simplefilter("always")
+            km.fit([rows[::2], rows[1::2]])
+        assert sum("of the 131,072 steps" in str(one.message) for one in seen) == expected
 
 
 def test_columns_in_which_noise_is_a_quarter_of_what_they_hold_are_named_once_everywhere(tmp_path: Path) -> None:
