@@ -22,7 +22,7 @@ from flwr_dpkmeans.algorithms.proxy_plan import RADIUS
 from flwr_dpkmeans.algorithms.server_points import squared_unit
 from flwr_dpkmeans.errors import LocalMisuseError
 from flwr_dpkmeans.node.ledger import sync_folder
-from flwr_dpkmeans.privacy.report import CLOSING_ROUNDS, PrivacyReport
+from flwr_dpkmeans.privacy.report import CLOSING_ROUNDS, PrivacyReport, told
 from flwr_dpkmeans.results.page import HTML, MARKDOWN, page, registry_record
 from flwr_dpkmeans.results.profile import as_frame
 
@@ -67,7 +67,8 @@ class RunResult:
         """With what a run's last state tells, and warns of."""
         curve, found = state.extras.get(COST_CURVE), state.extras.get(RADIUS)
         radius = None if found is None else float(found[0])
-        report = replace(report, warnings=report.warnings + model.drowned(radius))
+        alone = (told("one_cluster"),) if curve is not None and len(model.scaled) == 1 else ()
+        report = replace(report, warnings=report.warnings + model.drowned(radius) + alone)
         known |= {"scaled_costs": curve, "radius": radius}
         return cls(replace(model, privacy=report), report, state.movements, **known)
 

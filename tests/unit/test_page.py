@@ -170,6 +170,21 @@ def test_bounds_ten_thousand_times_too_wide_are_warned_of() -> None:
         assert sum("of the 131,072 steps" in str(one.message) for one in seen) == expected
 
 
+@pytest.mark.parametrize(("places", "n_found", "warns"), [([(0, 0)], 1, True), ([(-3, -3), (3, 3)], 2, False)])
+def test_a_choice_of_one_cluster_says_what_it_means(places: list[tuple[int, int]], n_found: int, warns: bool) -> None:
+    generator = np.random.default_rng(1)
+    rows = np.concatenate([generator.normal(place, 0.8, (1500, 2)) for place in places])
+    options: dict[str, Any] = {"engine": "direct", "bounds": (-8, 8), "random_state": 0}
+    km = FederatedKMeans("auto", epsilon=2.0, trust="distributed", **options)
+    with catch_warnings():
+        simplefilter("ignore")
+        km.fit([rows[::2], rows[1::2]])
+        given = FederatedKMeans(1, epsilon=2.0, **options).fit([rows[::2], rows[1::2]])
+    assert len(km.cluster_centers_) == n_found
+    assert any(one.startswith("One cluster was chosen") for one in km.privacy_.warnings) == warns
+    assert not any(one.startswith("One cluster was chosen") for one in given.privacy_.warnings)
+
+
 def test_columns_in_which_noise_is_a_quarter_of_what_they_hold_are_named_once_everywhere(tmp_path: Path) -> None:
     """In units of their own, a flag beside thousands of euro is noise: a share of 5000% was shown as 100%."""
     told = report_with(line_of("relative_sums", 50.0), line_of("counts", 10.0))
