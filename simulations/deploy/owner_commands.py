@@ -17,7 +17,7 @@ from flwr_dpkmeans.data.tables import Layout, look_by_schema
 from flwr_dpkmeans.errors import ConfigurationError, listed, nearest
 from flwr_dpkmeans.log import printable
 from flwr_dpkmeans.node.identity import Identity
-from flwr_dpkmeans.node.ledger import RESULT_TAKEN, FileLedger, LedgerEntry, total_delta
+from flwr_dpkmeans.node.ledger import RESULT_TAKEN, FileLedger, LedgerEntry, head_path, total_delta
 from flwr_dpkmeans.node.policy import DEPLOYED, ClientPolicy
 from simulations.command_lines import parse
 from simulations.deploy.ledger_report import LedgerReport, inspect_ledger
@@ -119,7 +119,9 @@ def owner_sees(options: NodeOptions) -> dict[str, Any]:
     """What a node was asked, allowed, gave and refused, and what is left: from policy, ledger, log and alerts."""
     policy, report = ClientPolicy.from_toml(options.policy, base=DEPLOYED), inspect_ledger(options.ledger)
     given, name, alerts = list(_runs(report)), options.data_name, options.home / "alerts.log"
-    left = []
+    place, left = options.ledger.resolve(), []
+    # Without a folder, or with a head that is left, something is gone.
+    is_new = place.parent.is_dir() and not (place.exists() or head_path(place).exists())
     for unit in policy.allowed_units:
         spent = math.fsum(run["epsilon"] for run in given if (run["data set"], run["unit"]) == (name, unit))
         one = {"data set": name, "unit": unit, "spent": spent, "left": max(0.0, policy.max_epsilon_total - spent)}
@@ -131,7 +133,7 @@ def owner_sees(options: NodeOptions) -> dict[str, Any]:
         "given": given,
         "asked": list(_logged(options.log_file)),
         "alerts": alerts.read_text(errors="replace").splitlines() if alerts.exists() else [],
-        "problems": list(report.problems) if options.ledger.exists() else [],
+        "problems": [] if is_new else list(report.problems),
     }
 
 

@@ -367,6 +367,23 @@ def test_its_owner_sees_what_was_asked_given_and_refused(here: Path, capsys: pyt
     assert os.path.exists(folder)
 
 
+@pytest.mark.parametrize(
+    ("gone", "says"), [("ledger.jsonl", "has 0 entries, but had 1 "), ("", "does not exist: correct its path.")]
+)
+def test_its_owner_sees_that_a_ledger_is_gone(
+    here: Path, capsys: pytest.CaptureFixture[str], gone: str, says: str
+) -> None:
+    init()
+    capsys.readouterr()
+    place = here / "ward-7" / "ledger"
+    assert main(["node", "status", "ward-7"]) == 0
+    entry = LedgerEntry("11/5", "ward-7", "ab", 1, 0, "sums", epsilon=1.0, delta=1e-6, unit="record")
+    FileLedger(place / "ledger.jsonl").charge(entry)
+    (place / gone).rename(here / "away")
+    assert main(["node", "status", "ward-7"]) == 1
+    assert says in capsys.readouterr().out
+
+
 def test_a_schema_is_tried_on_the_own_table_before_any_run(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     columns = ['age = { kind = "number", bounds = [0, 100] }']
     columns += ['"height [cm]" = { kind = "number", bounds = [100, 220] }']
