@@ -19,6 +19,7 @@ from flwr_dpkmeans.log import printable
 from flwr_dpkmeans.node.identity import Identity
 from flwr_dpkmeans.node.ledger import RESULT_TAKEN, FileLedger, LedgerEntry, head_path, total_delta
 from flwr_dpkmeans.node.policy import DEPLOYED, ClientPolicy
+from flwr_dpkmeans.privacy.release import PrivacyUnit
 from simulations.command_lines import parse
 from simulations.deploy.ledger_report import LedgerReport, inspect_ledger
 from simulations.deploy.node_options import NodeOptions
@@ -122,7 +123,8 @@ def owner_sees(options: NodeOptions) -> dict[str, Any]:
     place, left = options.ledger.resolve(), []
     # Without a folder, or with a head that is left, something is gone.
     is_new = place.parent.is_dir() and not (place.exists() or head_path(place).exists())
-    for unit in policy.allowed_units:
+    charged = [run["unit"] for run in given if run["data set"] == name]
+    for unit in dict.fromkeys((*(policy.allowed_units or [unit.value for unit in PrivacyUnit]), *charged)):
         spent = math.fsum(run["epsilon"] for run in given if (run["data set"], run["unit"]) == (name, unit))
         one = {"data set": name, "unit": unit, "spent": spent, "left": max(0.0, policy.max_epsilon_total - spent)}
         left.append(one)

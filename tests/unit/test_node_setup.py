@@ -361,6 +361,13 @@ def test_its_owner_sees_what_was_asked_given_and_refused(here: Path, capsys: pyt
     text = capsys.readouterr().out
     for words in ("epsilon 3.25 spent, 16.75 left", "  11  epsilon 1.25", refused, "ALERT app refused", "ward-8"):
         assert words in text
+    entry = LedgerEntry("13/5", "ward-7", "ab", 1, 0, "sums", epsilon=1.0, delta=1e-6, unit="client")
+    FileLedger(folder / "ledger" / "ledger.jsonl").charge(entry)
+    assert main(["node", "status", "ward-7"]) == 0
+    assert "per client: epsilon 1 spent" in capsys.readouterr().out  # also if the policy allows records only by now
+    (folder / "policy.toml").write_text("allow-anything = true\n")
+    assert main(["node", "status", "ward-7"]) == 0
+    assert "per record: epsilon 3.25 spent, inf left" in capsys.readouterr().out
     (folder / "ledger" / "ledger.jsonl").write_text("damaged\n")
     assert main(["node", "status", "ward-7"]) == 1
     assert "is damaged at line 1" in capsys.readouterr().out
