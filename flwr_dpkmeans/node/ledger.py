@@ -528,9 +528,12 @@ class FileLedger(MemoryLedger):
 
 
 def unfinished(ledger: MemoryLedger, data_id: str) -> LedgerEntry | None:
-    """Return the last entry of a data set, unless it says that the run's result has come."""
-    last = next((entry for entry in reversed(ledger.entries()) if entry.data_id == data_id), None)
-    return None if last is None or last.attempt == RESULT_TAKEN else last
+    """Return the last release of the run that a data set's last entry is of, unless its result has come by that."""
+    entries = [entry for entry in ledger.entries() if entry.data_id == data_id]
+    if not entries or entries[-1].attempt == RESULT_TAKEN:
+        return None
+    of_run = [entry for entry in entries if entry.run_id == entries[-1].run_id]
+    return next((entry for entry in reversed(of_run) if entry.is_release), of_run[-1])
 
 
 def damage(path: Path, line: int, reason: str) -> str:
