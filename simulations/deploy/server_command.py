@@ -475,7 +475,7 @@ def _show_status(options: ServerOptions, *, as_json: bool) -> int:
     else:
         print(f"the SuperLink {'answers' if now['superlink'] else 'does not answer'} at {HOST}:{options.port}")
         for one in now["parties"]:
-            print(f"{one['name']:<20}{one['status']}{' since ' if one['since'] else ''}{one['since'][:19]}")
+            print(f"{one['name']:<19} {one['status']}{' since ' if one['since'] else ''}{one['since'][:19]}")
         for one in now["runs"]:
             print(*one.values())
     return 0 if now["superlink"] else 1

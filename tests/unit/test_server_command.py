@@ -476,8 +476,8 @@ def test_status_calls_parties_by_their_names_and_tells_why_runs_failed(
         ["ward-7", "online", "since", "2026-11-23T08:00:09"],
         ["ward-8", "registered", "since", "2026-11-23T08:00:00"],
         ["ward-9", "has", "not", "written", "its", "keys"],
-        ["77", "(key", "not", "invited)online"],
-        ["x?[2J", "(key", "not", "invited)online"],
+        ["77", "(key", "not", "invited)", "online"],
+        ["x?[2J", "(key", "not", "invited)", "online"],
         ["11", "2026-11-23", "08:00:03Z", "running"],
         ["12", "2026-11-23", "08:01:00Z", "finished:failed", "CohortError:", "few"],
     ]
