@@ -26,7 +26,7 @@ from simulations.deploy.invitation import Invitation
 from simulations.deploy.node_check import MOST_CLOCK_SECONDS, UnansweredError, ask, check
 from simulations.deploy.node_options import Isolation, NodeOptions
 from simulations.deploy.node_setup import SETTINGS_FILE, init, pin
-from simulations.deploy.owner_commands import owner_sees
+from simulations.deploy.owner_commands import as_json, owner_sees
 
 EAGER = (sys.executable, "-I", "-m", "simulations.deploy.supernode")
 """Flower's SuperNode with shorter waits, written into its modules while it runs: only where that is asked for."""
@@ -56,7 +56,8 @@ def _ran(given: argparse.Namespace) -> int:
         print("\n".join(pin(NodeOptions.from_toml(path))))
     elif given.action == "status":
         seen = owner_sees(NodeOptions.from_toml(path))
-        print(json.dumps(seen, indent=1) if given.json else rendered("status.j2", CONSOLE, **seen))
+        told = seen | {key: as_json(seen[key]) for key in ("epsilon", "given")}
+        print(json.dumps(told, indent=1) if given.json else rendered("status.j2", CONSOLE, **seen))
         return 1 if seen["problems"] else 0
     elif given.action == "dashboard":
         from simulations.deploy.dashboard import node_metrics, node_page, serve

@@ -8,7 +8,7 @@ import json
 import math
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -49,7 +49,7 @@ def ledger(arguments: Sequence[str]) -> int:
         print(problem, file=sys.stderr)
     if options.action == "show" and report.is_acceptable:
         if options.json:
-            print(json.dumps(list(_runs(report)), indent=1))
+            print(json.dumps(as_json(_runs(report)), indent=1))
         else:
             _print_table(report)
     if report.problems:
@@ -137,6 +137,11 @@ def owner_sees(options: NodeOptions) -> dict[str, Any]:
         "alerts": alerts.read_text(errors="replace").splitlines() if alerts.exists() else [],
         "problems": [] if is_new else list(report.problems),
     }
+
+
+def as_json(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Rows as JSON has them, which knows no infinity: that is a string, as in the ledger's file."""
+    return [{key: str(value) if value == math.inf else value for key, value in row.items()} for row in rows]
 
 
 def _logged(path: Path | None) -> Iterator[dict[str, str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import socket
@@ -368,6 +369,13 @@ def test_its_owner_sees_what_was_asked_given_and_refused(here: Path, capsys: pyt
     (folder / "policy.toml").write_text("allow-anything = true\n")
     assert main(["node", "status", "ward-7"]) == 0
     assert "per record: epsilon 3.25 spent, inf left" in capsys.readouterr().out
+    assert main(["node", "status", "ward-7", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)  # JSON knows no Infinity
+    assert [one["left"] for one in told["epsilon"]] == ["inf", "inf"]
+    entry = LedgerEntry("14/5", "old", "ab", 1, 0, "sums", epsilon=math.inf, delta=0.0, unit="client")
+    FileLedger(folder / "ledger" / "ledger.jsonl").charge(entry)
+    assert main(["ledger", "show", "ward-7/ledger/ledger.jsonl", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out, parse_constant=pytest.fail)[-1]["epsilon"] == "inf"
     (folder / "ledger" / "ledger.jsonl").write_text("damaged\n")
     assert main(["node", "status", "ward-7"]) == 1
     assert "is damaged at line 1" in capsys.readouterr().out
