@@ -86,8 +86,8 @@ def run(arguments: Sequence[str]) -> int:
     options.write_connection()
     words = [given.app, *others, *(["--run-config", settings_text(settings)] if settings else [])]
     code = _streamed(None, [*words, *(["--format", given.format] if given.format else [])], options.environment)
-    if code == 0:
-        print(f"{options.results} has the server's report, each party's own folder its result", file=sys.stderr)
+    if code == 0 and is_own(given.app):  # others write what they will
+        print(f"{settings['output']} has the server's report, each party's own folder its result", file=sys.stderr)
     return code
 
 

@@ -587,7 +587,11 @@ def test_a_superlink_that_does_not_run_gets_no_run(
 
 
 def test_a_run_is_handed_what_the_server_knows_and_no_other_app(
-    office: Path, folder: Path, typed: list[list[str]], capsys: pytest.CaptureFixture[str]
+    office: Path,
+    folder: Path,
+    typed: list[list[str]],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     join(office, "ward-7")
     join(office, "ward-9")
@@ -608,6 +612,14 @@ def test_a_run_is_handed_what_the_server_knows_and_no_other_app(
     more += " n-features=2 fastlloyd.alpha=0.5"
     assert typed[1] == [app, "--run-config", more, "--format", "json"]
     assert capsys.readouterr().err.count(f"{office / 'results'} has the server's report") == 2
+    elsewhere = str(office.parent / "elsewhere")
+    assert main(["run", app, *given, "-c", f"n-clusters=3 bounds='0,1' output='{elsewhere}'"]) == 0
+    assert f"{elsewhere} has the server's report" in capsys.readouterr().err
+    with monkeypatch.context() as another:
+        another.setattr(run_command, "is_own", lambda _: False)
+        assert main(["run", app, *given]) == 0
+        assert "report" not in capsys.readouterr().err  # another app writes none
+    del typed[2:]
     assert main(["run", app, *given, "-c", "n-clusters=="]) == 1
     assert "configuration string is in an invalid format" in capsys.readouterr().err
     assert main(["run", app, *given, "-c", "n-clusterz=3"]) == 1
