@@ -126,8 +126,9 @@ def owner_sees(options: NodeOptions) -> dict[str, Any]:
     charged = [run["unit"] for run in given if run["data set"] == name]
     for unit in dict.fromkeys((*(policy.allowed_units or [unit.value for unit in PrivacyUnit]), *charged)):
         spent = math.fsum(run["epsilon"] for run in given if (run["data set"], run["unit"]) == (name, unit))
-        one = {"data set": name, "unit": unit, "spent": spent, "left": max(0.0, policy.max_epsilon_total - spent)}
-        left.append(one)
+        most = policy.max_epsilon_total
+        rest = most if math.isinf(most) else max(0.0, most - spent)  # inf - inf is no number
+        left.append({"data set": name, "unit": unit, "spent": spent, "left": rest})
     return {
         "name": options.name,
         "pinned": dict(policy.pinned_peers or ()),

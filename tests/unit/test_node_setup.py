@@ -372,10 +372,12 @@ def test_its_owner_sees_what_was_asked_given_and_refused(here: Path, capsys: pyt
     assert main(["node", "status", "ward-7", "--json"]) == 0
     told = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)  # JSON knows no Infinity
     assert [one["left"] for one in told["epsilon"]] == ["inf", "inf"]
-    entry = LedgerEntry("14/5", "old", "ab", 1, 0, "sums", epsilon=math.inf, delta=0.0, unit="client")
+    entry = LedgerEntry("14/5", "ward-7", "ab", 1, 0, "sums", epsilon=math.inf, delta=0.0, unit="client")
     FileLedger(folder / "ledger" / "ledger.jsonl").charge(entry)
     assert main(["ledger", "show", "ward-7/ledger/ledger.jsonl", "--json"]) == 0
     assert json.loads(capsys.readouterr().out, parse_constant=pytest.fail)[-1]["epsilon"] == "inf"
+    assert main(["node", "status", "ward-7"]) == 0
+    assert "per client: epsilon inf spent, inf left" in capsys.readouterr().out
     (folder / "ledger" / "ledger.jsonl").write_text("damaged\n")
     assert main(["node", "status", "ward-7"]) == 1
     assert "is damaged at line 1" in capsys.readouterr().out
