@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import math
 import re
 import runpy
 from collections.abc import Callable
@@ -28,7 +29,7 @@ from flwr_dpkmeans.flower.engines import InProcessGrid, Node
 from flwr_dpkmeans.flower.exchange import message_of
 from flwr_dpkmeans.node.guard import NodeSettings
 from flwr_dpkmeans.node.ledger import MemoryLedger
-from flwr_dpkmeans.node.policy import IN_SIMULATION
+from flwr_dpkmeans.node.policy import DEPLOYED, IN_SIMULATION, ClientPolicy
 from flwr_dpkmeans.options import parse_run
 from flwr_dpkmeans.privacy.release import as_released
 from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan
@@ -55,6 +56,13 @@ def statistic_of(plan: Plan, answer: dict[str, Vector], n_examples: int | None =
     task, zeros = plan.task, State({"moved": np.zeros(3)})
     added = task.contribution(zeros, answer, n_examples)  # type: ignore[attr-defined]
     return list(build_algorithm(plan).rounds[0].statistic(added, zeros))
+
+
+def test_a_strict_policy_lets_exact_sums_through_only_as_the_page_says() -> None:
+    (sentence,) = re.findall("^Between parties.*(?:\n.+)*?for exact sums.*$", PAGE.read_text(), re.MULTILINE)
+    keys = dict.fromkeys(re.findall("`(allow-[a-z-]+) = true`", sentence), True) | {"allowed-units": ["client"]}
+    keys |= {"max-epsilon-per-run": math.inf, "max-epsilon-total": math.inf, "max-delta": 1e-6, "min-cohort": 3}
+    ClientPolicy.from_mapping(keys, base=DEPLOYED).require_complete()  # an infinite limit counts as none
 
 
 # -- one client ---------------------------------------------------------------------------------------------------
