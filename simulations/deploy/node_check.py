@@ -314,7 +314,8 @@ class NodeCheck:
             raise NoteError(f"public key {own}; the policy pins nobody, so a server may invent parties: see node pin")
         if lacking := [key for key in {own, *invited.values()} if key not in pinned.values()]:
             raise ConfigurationError(
-                f"{policy} does not pin {listed(lacking)}: add the parties' lines to [pinned-peers]."
+                f"{policy} does not pin {listed(lacking)}: add the parties' lines to [pinned-peers], or have those who "
+                "left taken out of the invitation."
             )
         return f"public key {own}; pinned: {listed(pinned)}"
 

@@ -273,13 +273,13 @@ FAULTS: dict[str, tuple[Callable[[Place], object], str, Verdict, str]] = {
         lambda place: _unpin(place, "ward-7"),
         "identity",
         WRONG,
-        "does not pin [0-9a-f]{64}: add the parties' lines",
+        "does not pin [0-9a-f]{64}: add the parties' lines to .pinned-peers., or have those who left taken out",
     ),
     "pins that lack a party": (
         lambda place: _unpin(place, "ward-9"),
         "identity",
         WRONG,
-        "does not pin [0-9a-f]{64}: add the parties' lines",
+        "does not pin [0-9a-f]{64}: add the parties' lines to .pinned-peers., or have those who left taken out",
     ),
     "pins against the invitation": (
         lambda place: _pin(place, "ward-8", OTHER),
