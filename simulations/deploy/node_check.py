@@ -357,6 +357,12 @@ class NodeCheck:
         require_unchangeable(path if path.exists() else path.parent)
         spent = {unit.value: ledger.past(data_id, unit.value).epsilon for unit in PrivacyUnit}
         says = "; ".join(f"epsilon {epsilon:g} per {unit}" for unit, epsilon in spent.items())
+        known = {entry.run_id.partition("/")[0] for entry in ledger.entries()}
+        if lacking := sorted({place.name.removeprefix("run-") for place in self.options.output.glob("run-*")} - known):
+            raise NoteError(
+                f"{path} lacks {len(lacking)} run(s) that {self.options.output} has results of, such as {lacking[0]}: "
+                "put the newest copy of both files back, or charge these runs again, unless another ledger has them"
+            )
         others = sorted({entry.data_id for entry in ledger.entries()} - {data_id})
         if others and not any(spent.values()):
             # A renamed file is another data set to the ledger, and would have its whole budget again.

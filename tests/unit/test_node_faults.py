@@ -460,6 +460,12 @@ FAULTS: dict[str, tuple[Callable[[Place], object], str, Verdict, str]] = {
         WRONG,
         "counts them, is missing: restore",
     ),
+    "ledger that was deleted, or put back from before a run": (
+        lambda place: (place.root / "ward-7/results/run-77").mkdir(),
+        "ledger",
+        NOTE,
+        "lacks 1 run.s. that .*results has results of, such as 77: put the newest copy of both files back",
+    ),
     "ledger that cannot be written": (
         lambda place: (place.root / "ward-7/ledger/ledger.jsonl.head").mkdir(),
         "ledger",
