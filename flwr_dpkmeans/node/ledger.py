@@ -528,12 +528,17 @@ class FileLedger(MemoryLedger):
 
 
 def unfinished(ledger: MemoryLedger, data_id: str) -> LedgerEntry | None:
-    """Return the last release of the run that a data set's last entry is of, unless its result has come by that."""
+    """Return the last release of a data set's run without a result, unless one that began later has had its own."""
     entries = [entry for entry in ledger.entries() if entry.data_id == data_id]
-    if not entries or entries[-1].attempt == RESULT_TAKEN:
-        return None
-    of_run = [entry for entry in entries if entry.run_id == entries[-1].run_id]
-    return next((entry for entry in reversed(of_run) if entry.is_release), of_run[-1])
+    begun, done = {entry.run_id: -place for place, entry in enumerate(reversed(entries))}, set[str]()
+    for place, entry in enumerate(reversed(entries)):
+        if any(begun[run] > -place for run in done):
+            return None
+        if entry.attempt == RESULT_TAKEN:
+            done.add(entry.run_id)
+        elif entry.is_release and entry.run_id not in done:
+            return entry
+    return None
 
 
 def damage(path: Path, line: int, reason: str) -> str:
