@@ -312,7 +312,7 @@ def _first_proxies(setting: Setting, state: State, found: numerics.Ellipsoid) ->
     if n_far:
         # Rows too few to be heard at their distance may still be heard at their place; cells are wide there.
         far = numerics.far_samples(centre, extent, plan.n_proxies, generator)
-        own = numerics.tessellation(far, n_far, generator)
+        own = numerics.outside_cube(numerics.tessellation(far, n_far, generator), far, centre, extent)
         proxies = np.concatenate([proxies, own])
         radii[-n_far:] = np.maximum(radii[-n_far:], numerics.cell_radii(far, own))
     proxies = _at_known_points(proxies, state)
@@ -329,14 +329,18 @@ def _at_known_points(proxies: Array, state: State) -> Array:
 def _heard_weights(setting: Setting, state: State, counts: Array, noise: float) -> Array:
     """Weights of proxies from their noisy counts alone; those that rows are less likely to be at are weighed apart."""
     proxies, weights = state[PROXIES], np.zeros(len(counts))
-    apart = np.zeros(len(counts), dtype=np.bool_)
+    far = lone = very_far = np.zeros(len(counts), dtype=np.bool_)
     # With one pass, a small cluster may be heard by one proxy.
     if setting.plan.n_passes > 1:
-        apart = numerics.are_lone(proxies, counts / noise, state[PROXY_RADIUS])
+        lone = numerics.are_lone(proxies, counts / noise, state[PROXY_RADIUS])
     if not setting.in_subspace:
-        apart |= np.abs(proxies - state[CENTRE]).max(axis=1) > _length(state, EXTENT)
-    for part in (apart, ~apart):
+        distances = np.abs(proxies - state[CENTRE]).max(axis=1)
+        far, very_far = distances > _length(state, EXTENT), distances > 2.0 * _length(state, EXTENT)
+    for part in (far | lone, ~(far | lone)):
         weights[part] = _likely_weights(setting, counts[part], noise)
+    if setting.plan.n_passes == 1:
+        # Nobody looks again, and so far away a few rows of noise outweigh whole clusters.
+        weights[very_far & (counts <= numerics.heard_among(int(very_far.sum())) * noise)] = 0.0
     return weights
 
 

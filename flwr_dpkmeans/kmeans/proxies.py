@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from statistics import NormalDist
 
 import numpy as np
 import numpy.typing as npt
@@ -47,6 +48,7 @@ MIDDLE_OF_BIN = math.sqrt(0.5)
 BIN_ERROR = 0.15
 """Relative standard deviation of a mean square that a histogram of such bins tells."""
 _FARTHEST_SCORE = 30.0
+_HEARD_FALSELY = 0.005
 _STANDS_OUT = 3.0
 _NEIGHBOUR = 2.5
 """Radii within which a neighbour lies."""
@@ -279,6 +281,15 @@ def far_samples(centre: FloatArray, extent: float, n_proxies: int, generator: np
     return outside if len(outside) >= n_proxies else points
 
 
+def outside_cube(proxies: FloatArray, samples: FloatArray, centre: FloatArray, extent: float) -> FloatArray:
+    """Move proxies of far samples that lie inside of the cube to the nearest sample: rows there are not theirs.
+
+    The mean of a cell all around the cube lies amid the other proxies, and steps as far as its cell is wide.
+    """
+    inside = np.abs(proxies - centre).max(axis=1) <= extent
+    return np.where(inside[:, None], round_to_grid(samples)[nearest_centroids(proxies, samples)[0]], proxies)
+
+
 def _in_cubes(centre: FloatArray, halves: FloatArray, generator: np.random.Generator) -> FloatArray:
     """Draw a point (d,) from each cube of the half widths (n, 1) around the centre, cut to the box."""
     low, high = np.clip(centre - halves, -1.0, 1.0), np.clip(centre + halves, -1.0, 1.0)
@@ -336,6 +347,14 @@ def likely_weights(noisy_counts: FloatArray, noise: float, n: float, *, least: f
     if math.fsum(noisy_counts) <= heard * noise * math.sqrt(len(noisy_counts)):
         is_full = np.where(is_full > 0.5, is_full, 0.0)
     return round_to_grid(is_full * noise * chances.sum(axis=1) / np.maximum(densities.sum(axis=1), 1e-300))
+
+
+def heard_among(n: int) -> float:
+    """Deviations of the noise that any of n counts exceeds with a chance of 0.005 at most; 0 for no counts.
+
+    Six digits, so that the last digit of a machine's logarithm makes no difference.
+    """
+    return float(f"{-NormalDist().inv_cdf(_HEARD_FALSELY / n):.6g}") if n else 0.0
 
 
 def are_lone(proxies: FloatArray, scores: FloatArray, radii: FloatArray) -> npt.NDArray[np.bool_]:

@@ -166,6 +166,23 @@ def test_proxies_beyond_all_that_was_heard_are_weighed_apart() -> None:
     assert far.tolist() == [0.0, 0.0]
 
 
+@pytest.mark.parametrize(("n_passes", "reach", "score", "heard"), [(1, 0.75, 2.57, False), (1, 0.75, 2.58, True)])
+@pytest.mark.parametrize(("n_passes_more", "nearer"), [(0, 0.0), (1, 0.0), (0, 0.25)])
+def test_what_is_twice_as_far_as_rows_are_heard_must_be_heard_by_itself_in_a_single_pass(
+    n_passes: int, reach: float, score: float, heard: bool, n_passes_more: int, nearer: float
+) -> None:
+    """One of a chance of 0.005: 2.576 deviations. With a second pass, or less far away, it keeps its likely weight."""
+    proxies = np.array([[0.0, 0.0], [0.125, 0.0], [reach - nearer, 0.0]])
+    _, state, setting = quiet_pass(2, 1, proxies, n_passes=n_passes + n_passes_more)
+    state = state.changed(**{CENTRE: np.zeros(2), EXTENT: np.array([0.3125])})
+    counts = 100.0 * np.array([60.0, 40.0, score])
+    (likely,) = likely_weights(counts[2:], 100.0, 10_000.0, least=2.0, heard=3.0)
+    found = proxy_rounds._heard_weights(setting, state, counts, 100.0)
+    assert likely > 0.0
+    assert found[2] == (likely if heard or n_passes_more or nearer else 0.0)
+    assert found[:2].min() > 3900.0
+
+
 def test_lone_proxies_of_plans_with_two_passes_are_weighed_apart() -> None:
     """Three deviations count for less beside nothing than beside many rows; with one pass for the same."""
     proxies = np.array([[0.0, 0.0], [0.25, 0.0], [0.75, 0.0], [-0.75, 0.0]])

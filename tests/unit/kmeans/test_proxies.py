@@ -24,8 +24,10 @@ from flwr_dpkmeans.kmeans.proxies import (
     distance_counts,
     far_samples,
     farthest_heard,
+    heard_among,
     likely_weights,
     normal_samples,
+    outside_cube,
     samples_around,
     squared_edges,
     tessellation,
@@ -466,6 +468,24 @@ def test_samples_inside_of_the_smallest_cube_are_left_out_as_long_as_each_proxy_
     assert np.abs(outside).max(axis=1).min() > 0.98
     assert np.array_equal(far_samples(centre, 0.98, n, generator()), outside)
     assert len(far_samples(centre, 0.98, n + 1, generator())) == 2000
+
+
+def test_a_proxy_inside_of_the_cube_goes_to_the_nearest_far_sample() -> None:
+    """The mean of samples all around the cube would lie amid the rows, and step as far as its cell is wide."""
+    centre, samples = np.array([0.25, 0.0]), np.array([[0.75, 0.0], [-0.5, 0.0], [0.25, 0.5 + 1.0 / 3.0]])
+    proxies = np.array([[0.5, 0.125], [0.25, 0.25], [0.53125, 0.0], [0.25, -0.28125]])
+    found = outside_cube(proxies, samples, centre, 0.25)
+    assert found.tolist() == [[0.75, 0.0], [0.75, 0.0], [0.53125, 0.0], [0.25, -0.28125]]
+    (up,) = outside_cube(np.array([[0.25, 0.25]]), samples[1:], centre, 0.25)
+    assert up == pytest.approx([0.25, round((0.5 + 1.0 / 3.0) * GRID) / GRID], abs=0.0)
+
+
+@pytest.mark.parametrize(("n", "deviations"), [(0, 0.0), (1, 2.57583), (8, 3.22722), (200, 4.05563)])
+def test_noise_alone_exceeds_what_is_heard_among_counts_once_in_two_hundred(n: int, deviations: float) -> None:
+    found = heard_among(n)
+    assert found == pytest.approx(deviations, abs=2e-5)
+    if n:
+        assert n * norm.sf(found) == pytest.approx(0.005, rel=1e-4)
 
 
 def test_cubes_are_cut_to_the_box_on_all_sides() -> None:
