@@ -48,7 +48,7 @@ MIDDLE_OF_BIN = math.sqrt(0.5)
 BIN_ERROR = 0.15
 """Relative standard deviation of a mean square that a histogram of such bins tells."""
 _FARTHEST_SCORE = 30.0
-_HEARD_FALSELY = 0.005
+_HEARD_FALSELY = 0.002
 _STANDS_OUT = 3.0
 _NEIGHBOUR = 2.5
 """Radii within which a neighbour lies."""
@@ -350,7 +350,7 @@ def likely_weights(noisy_counts: FloatArray, noise: float, n: float, *, least: f
 
 
 def heard_among(n: int) -> float:
-    """Deviations of the noise that any of n counts exceeds with a chance of 0.005 at most; 0 for no counts.
+    """Deviations of the noise that any of n counts exceeds with a chance of 0.002 at most; 0 for no counts.
 
     Six digits, so that the last digit of a machine's logarithm makes no difference.
     """
