@@ -7,6 +7,7 @@ import pkgutil
 import sys
 from collections.abc import Sequence
 
+from flwr_dpkmeans import __version__
 from flwr_dpkmeans.errors import DPKMeansError, nearest
 
 COMMANDS = {
@@ -29,6 +30,9 @@ _PIPE_CLOSED = 141
 def main(arguments: Sequence[str] | None = None) -> int:
     """Hand the rest of the command line to the command that it begins with: its code, 1 if it fails, 2 without one."""
     given = list(sys.argv[1:] if arguments is None else arguments)
+    if given == ["--version"]:
+        print(f"flwr-dpkmeans {__version__}")
+        return 0
     if not given or given[0] not in COMMANDS:
         wanted = not given or given[0] not in ("-h", "--help")
         if wanted and given:

@@ -47,8 +47,8 @@ from flwr_dpkmeans.sums.wire import LONGEST_SENTENCE, Request
 
 logger = placed_logger("flwr_dpkmeans.server")
 
-_STOP_SECONDS = 5.0
-"""For nodes to hear that a run is over; who is silent hears nothing."""
+_STOP_SECONDS = 15.0
+"""For nodes to hear that a run is over, also behind another run's message; who is silent hears nothing."""
 OnStep = Callable[[Step], None]
 EvaluateFn = Callable[[int, ArrayRecord], MetricRecord | None]
 

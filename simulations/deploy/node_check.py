@@ -40,7 +40,7 @@ from flwr_dpkmeans.flower.server_app import run_keys, strategy_from_run_config
 from flwr_dpkmeans.log import LogOptions
 from flwr_dpkmeans.node.guard import NodeGuard, NodeSettings, unfinished_sentence
 from flwr_dpkmeans.node.identity import Identity
-from flwr_dpkmeans.node.ledger import FileLedger, unfinished
+from flwr_dpkmeans.node.ledger import FileLedger, head_path, unfinished
 from flwr_dpkmeans.node.policy import DEPLOYED, ClientPolicy
 from flwr_dpkmeans.privacy.release import PrivacyUnit
 from simulations.deploy import app_guard
@@ -354,7 +354,9 @@ class NodeCheck:
     def _ledger(self) -> str:
         path, data_id, ledger = self.options.ledger, self.options.data_name, FileLedger(self.options.ledger)
         ledger.require_usable()
-        require_unchangeable(path if path.exists() else path.parent)
+        for file in filter(Path.exists, (path, head_path(path))):
+            require_unchangeable(file)
+        require_unchangeable(path.parent)
         spent = {unit.value: ledger.past(data_id, unit.value).epsilon for unit in PrivacyUnit}
         says = "; ".join(f"epsilon {epsilon:g} per {unit}" for unit, epsilon in spent.items())
         known = {entry.run_id.partition("/")[0] for entry in ledger.entries()}

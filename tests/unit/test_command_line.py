@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from flwr_dpkmeans import __version__
 from flwr_dpkmeans.__main__ import COMMANDS, main
 from simulations.command_lines import CommandLine
 
@@ -43,6 +44,11 @@ def test_a_misspelt_command_is_named(capsys: pytest.CaptureFixture[str]) -> None
     assert capsys.readouterr().err.startswith("there is no command 'paln': did you mean 'plan'?\n")
     assert main([]) == 2
     assert capsys.readouterr().err.startswith(f"python -m flwr_dpkmeans {next(iter(COMMANDS))} | ")
+
+
+def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"flwr-dpkmeans {__version__}\n"
 
 
 def test_another_package_of_the_name_simulations_is_said(tmp_path: Path) -> None:

@@ -484,6 +484,12 @@ FAULTS: dict[str, tuple[Callable[[Place], object], str, Verdict, str]] = {
         WRONG,
         "ward-7/ledger may be changed by others: .*chmod go-w",
     ),
+    "rights of the head of a ledger": (
+        lambda place: _spent(place).with_name("ledger.jsonl.head").chmod(0o666),
+        "ledger",
+        WRONG,
+        "ledger.jsonl.head may be changed by others: .*chmod go-w",
+    ),
     "key with a passphrase": (
         _new_key("-t", "ecdsa", "-N", "secret"),
         "connection",
@@ -540,7 +546,7 @@ def test_a_node_that_runs_has_its_own_port_and_no_second_one_starts(place: Place
     options = NodeOptions.from_toml(place.file)
     own = ["sh", "-c", "read _", "--port", str(options.port), str(options.key)]
     with subprocess.Popen(own, stdin=subprocess.PIPE) as process:
-        assert place.found()["port"][0] is Verdict.OK
+        assert place.found()["port"][0] is Verdict.OK, place.found()["port"]
         assert f"is this node's, which runs already as process {process.pid}" in place.found()["port"][1]
         told = node_check.check(place.file, options, apps=False, starting=True)
         assert [(one.verdict, one.item) for one in told if "cannot be had" in one.says] == [(WRONG, "port")]
