@@ -464,9 +464,10 @@ def _client_of(data: ArrayLike | Encoded, folder: Path) -> KMeansClient:
     return KMeansClient(array[kept], output_dir=folder, feature_names=frame_columns(data))
 
 
-def _is_finite(cell: object) -> bool:
-    number: Any = cell if isinstance(cell, numbers.Real | np.bool_) else np.nan
-    return bool(number == number and abs(number) <= sys.float_info.max)
+def _is_finite(cell: Any) -> bool:
+    if isinstance(cell, np.generic):  # of few bits, it would be held against infinity instead of the largest float
+        cell = cell.item() if cell.dtype.kind in "biuf" else None
+    return bool(isinstance(cell, numbers.Real) and cell == cell and abs(cell) <= sys.float_info.max)
 
 
 # -- this project's own app -------------------------------------------------------------------------------------------
