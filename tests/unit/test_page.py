@@ -19,6 +19,7 @@ import pytest
 from test_results import report_of
 
 from flwr_dpkmeans import FederatedKMeans
+from flwr_dpkmeans.algorithms.cluster_profile import Figure
 from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.data.schema import Schema
 from flwr_dpkmeans.errors import PrivacyWarning
@@ -128,6 +129,53 @@ def test_shades_follow_the_difference_from_the_mean_of_all_centres() -> None:
     """The means are (1/6, -1/6, 1/12), the largest difference 2/3."""
     (table,) = page_module._centres(result_of().model, 10)
     assert table[3] == [[0, 0, 0], [0, 0, 0], [2, 2, -3], [-2, 3, -2], [0, 0, 1]]
+
+
+def test_a_printed_page_has_room_for_ten_clusters_beside_each_other() -> None:
+    """Twelve from -1 to 1, whose mean is 0."""
+    model = Model(np.linspace([-1.0], [1.0], 12), np.full(12, 1e4), Bounds((-1.0,), (1.0,)), report_of(12, 1))
+    first, second = page_module._centres(model, 200)
+    steps = [-3, -2, -2, -1, -1, 0, 0, 1, 1, 2, 2, 3]
+    assert (first[2], second[2]) == (
+        ("column", *(f"cluster {j}" for j in range(10))),
+        ("column", "cluster 10", "cluster 11"),
+    )
+    assert (first[3], second[3]) == ([[0] * 10, [0] * 10, steps[:10]], [[0, 0], [0, 0], steps[10:]])
+    assert second[1][2] == ("feature 0", "0.818", "1")
+    (cut,) = page_module._centres(model, 10)
+    assert cut[0].endswith("with noise; 10 of 12 clusters")
+    assert cut[3] == first[3]
+
+
+def test_released_figures_by_hand() -> None:
+    own = [
+        Figure("all", "age", "mean", "", 1234.5, 0.5, noise=False),
+        Figure("all", "seen", "mean", "", "2020-01-05", 3.0, noise=False),
+        Figure("all", "ward", "share", "A", 0.25, 0.125, noise=True),
+    ]
+    figures = [replace(one, cluster=cluster) for cluster in ("all", *map(str, range(10))) for one in own]
+    first, second = page_module._profile(figures)
+    cells = {"age: mean": "1,234 ± 0.5", "seen: mean": "2020-01-05 ± 3", "ward: share A": "0.25 ± 0.125 (noise)"}
+    assert first[1:] == (
+        [(name, *[cell] * 10) for name, cell in cells.items()],
+        ("column", "all", *(f"cluster {j}" for j in range(9))),
+        [],
+    )
+    assert second[1:] == (list(cells.items()), ("column", "cluster 9"), [])
+    assert page_module._profile([]) == []
+    ((_, rows, _, _),) = page_module._profile([replace(own[0], column=f"{i}") for i in range(201)])
+    assert len(rows) == 200
+
+
+def test_a_partys_own_rows_by_hand() -> None:
+    frame = pd.DataFrame({"a": [1.0, 3.0, None], "t": ["x; z", "x; z", "y"], "n": [1234.0] * 3})
+    ((_, rows, head, _),) = page_module._own_profile(profile(frame, np.array([0, 0, 1]), 2))
+    assert head == ("column", "all: 3 rows", "0: 2 rows", "1: 1 rows")
+    assert rows == [
+        ("a", "2 ± 1", "2 ± 1", ""),
+        ("t", "x; z (66.7%)", "x; z (100.0%)", "y (100.0%)"),
+        ("n", *["1,234 ± 0"] * 3),
+    ]
 
 
 def test_noise_of_a_centre_by_hand() -> None:

@@ -341,3 +341,7 @@ def test_a_log_that_is_kept_is_locked_for_readers_too_until_the_end(tmp_path: Pa
         assert lock(file.fileno(), wait=False)
     known = read_progress(tmp_path)
     assert (known.outcome, known.n_left, known.sentence) == (Outcome.COMPLETED, 0, "")
+    # Of a run that has ended nobody asks for its log.
+    (tmp_path / LOG_FILE).unlink()
+    assert read_progress(tmp_path) == known
+    assert os.stat(tmp_path / PROGRESS_FILE).st_mode & 0o777 == 0o600

@@ -7,14 +7,16 @@ import time
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
 from flwr.app import ArrayRecord
 
-from flwr_dpkmeans import FastLloyd, GLloyd, Lloyd, PrivateKMeans, SecureSum
+from flwr_dpkmeans import FastLloyd, GLloyd, Lloyd, PrivateKMeans, SecureSum, ServerLloyd
 from flwr_dpkmeans.errors import CohortError, ConfigurationError, RefusalError
 from flwr_dpkmeans.flower import exchange
+from flwr_dpkmeans.flower import strategy as strategy_module
 from flwr_dpkmeans.flower.engines import InProcessGrid
 from flwr_dpkmeans.flower.progress import Progress
 from flwr_dpkmeans.flower.strategy import (
@@ -105,10 +107,14 @@ def test_who_misses_the_result_stops_nobody_and_a_run_without_time_asks_nobody()
     strategy, required = strategy_at(Stage.FINISH)
     strategy._exchange(Grid(()), lambda *_: [reply(2)], time.monotonic() + 60.0)
     assert required == []
-    grid = Grid()
-    with pytest.raises(CohortError, match="the run took longer than 86400 s, and what its clients charged stays"):
-        strategy._exchange(grid, lambda *_: [reply(2)], time.monotonic() - 1e-3)
-    assert grid.sent == []
+    clock = SimpleNamespace(monotonic=lambda: 100.0)
+    with mock.patch.object(strategy_module, "time", clock):
+        grid = Grid(())
+        with pytest.raises(CohortError, match="the run took longer than 86400 s, and what its clients charged stays"):
+            strategy._exchange(grid, lambda *_: [reply(2)], 100.0)
+        assert grid.timeouts == []
+        strategy._exchange(grid, lambda *_: [reply(2)], 100.5)
+        assert grid.timeouts == [0.5]
 
 
 @pytest.mark.parametrize(
@@ -188,13 +194,20 @@ def test_round_trips_left_by_hand(values: dict[str, Any], lefts: dict[int | None
     assert {index: round_trips_left(plan, index) for index in lefts} == lefts
 
 
+class Timed(Progress):
+    """After so many seconds."""
+
+    seconds = 1.23456  # type: ignore[assignment]
+
+
 def test_progress_is_logged_with_one_round_trip_left_at_the_end(caplog: pytest.LogCaptureFixture) -> None:
     plan = plan_of(algorithm="fastlloyd", max_iter=5)
     with caplog.at_level(logging.INFO, logger="flwr_dpkmeans.server"):
         for due in (Stage.SUM, Stage.FINISH):
-            log_progress(Progress(), SimpleNamespace(plan=plan, due=due), 2, 0.5)  # type: ignore[arg-type]
+            log_progress(Timed(), SimpleNamespace(plan=plan, due=due), 2, 0.5)  # type: ignore[arg-type]
     told = [vars(record)["details"] for record in caplog.records]
-    assert [(one["round_trips_left"], one["n_rounds"]) for one in told] == [(4, 5), (1, 5)]
+    known = {"seconds": 1.235, "n_rounds": 5}
+    assert told == [known | {"round_trips_left": left} for left in (4, 1)]
 
 
 def test_a_seed_of_zero_is_a_seed_and_without_one_plans_differ() -> None:
@@ -252,10 +265,16 @@ def test_a_start_takes_rounds_and_seconds_and_no_arrays() -> None:
     for algorithm, more, sentence in (
         (FastLloyd, {"server_data": [[0.0, 0.0], [1.0, 1.0]]}, "server_data was given"),
         (GLloyd, {"masking": False}, "clients of a Flower run always mask"),
+        (
+            ServerLloyd,
+            {"server_data": [[0.0], [1.0], [0.5]], "feature_names": ("a",)},
+            "server_data has no column names",
+        ),
     ):
         with pytest.raises(ConfigurationError, match=sentence):
             algorithm(3, bounds=(-1, 1), **more)
-    assert Lloyd(3, bounds=(-1, 1)).config.algorithm == "lloyd"
+    own = type("Own", (Lloyd,), {})
+    assert own(3, bounds=(-1, 1)).config.algorithm == "lloyd"
 
 
 def test_a_sum_without_noise_is_the_exact_one() -> None:
