@@ -29,6 +29,7 @@ from flwr_dpkmeans.flower.client_app import (
     _is_finite,
     _kept_by,
     cache_of,
+    mixture_of,
     node_settings,
     output_folder,
     result_folder,
@@ -204,7 +205,7 @@ def test_tables_that_are_none_are_refused_as_ever(tmp_path: Path) -> None:
 
 
 def test_a_virtual_clients_part_is_what_the_run_says(tmp_path: Path) -> None:
-    frame = pd.DataFrame({"x": np.arange(12.0), "y": np.arange(12.0) % 5, "kind": list("aaabbbcccddd")})
+    frame = pd.DataFrame({"x": np.arange(12.0), "y": np.arange(12.0) % 5, "z": 1.0, "kind": list("aaabbbcccddd")})
     frame.to_csv(tmp_path / "rows.csv", index=False)
     source, run = str(tmp_path / "rows.csv"), {"columns": "y, x", "partition-seed": 0}
 
@@ -225,6 +226,8 @@ def test_a_virtual_clients_part_is_what_the_run_says(tmp_path: Path) -> None:
     assert part(2, partition="one_client_per_value", partition_column="kind") == [6.0, 7.0, 8.0]
     own = {"partition": "dirichlet", "partition_column": "kind"}
     drawn = [[part(which, **own, **more) for which in range(4)] for more in ({}, {"partition_alpha": 0.5})]
+    mixed = [mixture_of(run).client_points(1).tolist() for run in ({}, {"partition-seed": 0}, {"partition-seed": 1})]
+    assert mixed[0] == mixed[1] != mixed[2]
     assert drawn[0] == drawn[1] != [part(which, **own, partition_alpha=50.0) for which in range(4)]
 
 
