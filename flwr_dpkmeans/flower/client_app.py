@@ -118,7 +118,7 @@ def result_folder(context: Context) -> Path | None:
     writes: the server may not decide that.
     """
     first_only = str(context.run_config.get("output-files", OutputFiles.ALL)) == OutputFiles.FIRST
-    if is_simulation(context) and first_only and context.node_config.get("partition-id", 0) != 0:
+    if is_simulation(context) and first_only and context.node_config["partition-id"] != 0:
         return None
     return output_folder(context)
 

@@ -119,7 +119,7 @@ def test_the_grid_of_one_process_loses_nothing_and_keeps_no_state_of_who_fails()
     assert {context.run_id for context in grid.contexts.values()} == {grid.run.run_id} == {5}
     before = (TaskIdentity._task_id, TaskIdentity._run_id, TaskIdentity._node_id)
     with grid.running():
-        assert (TaskIdentity._run_id, TaskIdentity._node_id) == (5, 1)
+        assert (TaskIdentity._task_id, TaskIdentity._run_id, TaskIdentity._node_id) == (1, 5, 1)
         content = {name: RecordDict({name: ConfigRecord({})}) for name in ("good", "fail")}
         sent = [Message(content[name], node, "train") for node, name in ((2, "good"), (3, "fail"), (4, "good"))]
         ids = list(grid.push_messages(sent))
