@@ -467,7 +467,8 @@ def _client_of(data: ArrayLike | Encoded, folder: Path) -> KMeansClient:
 def _is_finite(cell: Any) -> bool:
     if isinstance(cell, np.generic):  # of few bits, it would be held against infinity instead of the largest float
         cell = cell.item() if cell.dtype.kind in "biuf" else None
-    return bool(isinstance(cell, numbers.Real) and cell == cell and abs(cell) <= sys.float_info.max)
+    number: Any = cell if isinstance(cell, numbers.Real) else np.nan
+    return bool(number == number and abs(number) <= sys.float_info.max)
 
 
 # -- this project's own app -------------------------------------------------------------------------------------------

@@ -163,6 +163,9 @@ def test_released_figures_by_hand() -> None:
     )
     assert second[1:] == (list(cells.items()), ("column", "cluster 9"), [])
     assert page_module._profile([]) == []
+    for released, version in (((), 1), (tuple(own), 2)):
+        model = replace(result_of(feature_names=("a", "b", "c")).model, federated_profile=released)
+        assert json.loads(model.to_json())["version"] == version
     ((_, rows, _, _),) = page_module._profile([replace(own[0], column=f"{i}") for i in range(201)])
     assert len(rows) == 200
 
