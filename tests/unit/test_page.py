@@ -107,7 +107,7 @@ def test_the_table_by_hand() -> None:
 
 
 def test_a_thousand_is_written_out() -> None:
-    assert [number_text(sign * value) for sign in (1.0, -1.0) for value in (999.4, 999.6, 1000.2)] == [
+    assert [number_text(sign * value) for sign in (1.0, -1.0) for value in (999.4, 999.5, 1000.2)] == [
         *("999", "1,000", "1,000", "-999", "-1,000", "-1,000")
     ]
 
