@@ -188,6 +188,7 @@ def test_hostile_json_is_one_sentence(path: tuple[Any, ...], value: Any, removed
         ({"scale": 1}, "its scale cannot stand"),
         ({"scaled": [[0.0, 1.0]]}, "not those of one clustering"),
         ({"counts": [1.0, math.nan, 2.0]}, "counts"),
+        ({"counts": [math.inf, 1.0, 2.0]}, "ValueError in what it holds"),
         ({"counts": ["1.0", 1.0, 2.0]}, "counts"),
         ({"centroids": [[25.0, 20.0], [75.0, 20.0], [75.0, 45.5]]}, "its centroids cannot"),
         ({"counts_deviation": 1.0}, "its counts_deviation cannot"),
