@@ -145,6 +145,8 @@ def test_a_printed_page_has_room_for_ten_clusters_beside_each_other() -> None:
     (cut,) = page_module._centres(model, 10)
     assert cut[0].endswith("with noise; 10 of 12 clusters")
     assert cut[3] == first[3]
+    (alike,) = page_module._centres(replace(model, scaled=np.zeros((2, 1)), counts=np.full(2, 1e4)), 10)
+    assert alike[3] == [[0, 0]] * 3
 
 
 def test_released_figures_by_hand() -> None:
