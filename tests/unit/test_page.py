@@ -144,6 +144,11 @@ def test_a_printed_page_has_room_for_ten_clusters_beside_each_other() -> None:
     assert second[1][2] == ("feature 0", "0.818", "1")
     (cut,) = page_module._centres(model, 10)
     assert cut[0].endswith("with noise; 10 of 12 clusters")
+    square = Model(np.eye(10), np.full(10, 1e4), Bounds((-1.0,), (1.0,)), report_of(10, 10, algorithm="lloyd"))
+    (whole,) = page_module._centres(square, 10)
+    assert whole[0].endswith("with noise")
+    # Without noise there is no deviation to tell.
+    assert whole[1][0] == ("size in records", *["10,000"] * 10)
     assert cut[3] == first[3]
     (alike,) = page_module._centres(replace(model, scaled=np.zeros((2, 1)), counts=np.full(2, 1e4)), 10)
     assert alike[3] == [[0, 0]] * 3
@@ -197,6 +202,12 @@ def test_noise_of_a_centre_by_hand() -> None:
     both = np.sqrt(50.0 * 3.0 + 200.0 * lengths**2) / np.array([500.0, 29.0, 1200.0])
     assert laplace.centre_noise() == pytest.approx(both)
     assert replace(model, privacy=report_with(counts)).centre_noise() is None
+    little = replace(
+        model, privacy=report_with(line_of("relative_sums", 0.5), counts), counts=np.array([1.5, 0.5, 0.0])
+    )
+    fewer = replace(model, scaled=model.scaled[:2], counts=model.counts[:2])
+    assert fewer.centre_noise() == pytest.approx(expected[:2])
+    assert little.centre_noise() == pytest.approx(0.5 * math.sqrt(3.0) / np.array([1.5, 1.0, 1.0]))
     assert replace(model, counts=np.full(3, 1e9)).centre_noise() == pytest.approx(math.sqrt(3.0) * 2.0**-16)
     assert replace(model, counts=np.full(3, -5.0)).centre_noise() == pytest.approx(2.0 * math.sqrt(3.0))
 
@@ -228,7 +239,8 @@ def test_columns_in_which_noise_is_a_quarter_of_what_they_hold_are_named_once_ev
 
 def test_centres_are_told_apart_three_times_their_noise_from_each_other() -> None:
     """Noise is 8.66/500, 8.66/29 and 8.66/1200; the first two are 1 apart, the first and third 1.031."""
-    (_, rows, _, _), (_, by_column, _, _) = page_module._sureness(result_of())
+    (_, rows, _, _), (_, by_column, head, _) = page_module._sureness(result_of())
+    assert head == ("column", "cluster 0", "cluster 1", "cluster 2")
     # 5 over the count, of half of 20,000.
     assert by_column == [(name, "100", "1,724", "41.7") for name in HOSTILE]
     assert rows == [
@@ -239,6 +251,8 @@ def test_centres_are_told_apart_three_times_their_noise_from_each_other() -> Non
     near = result_of()
     near = replace(near, model=replace(near.model, scaled=near.model.scaled * 0.05, counts=np.full(3, 500.0)))
     assert [row[4] for row in page_module._sureness(near)[0][1]] == ["too close for the noise"] * 3
+    wide = replace(near, model=replace(near.model, bounds=Bounds((-1.0,), (3.0,))))
+    assert [row[1:] for row in page_module._sureness(wide)[1][1]] == [("0.02",) * 3] * 3
 
 
 def test_noise_of_centres_is_what_repeated_runs_show() -> None:
@@ -259,6 +273,9 @@ def test_noise_of_centres_is_what_repeated_runs_show() -> None:
 @pytest.mark.parametrize("full", [False, True])
 def test_both_forms_have_the_same_sections_words_and_cells(full: bool) -> None:
     result = result_of(profile=None, spent="Spent so much.") if full else None
+    if result is not None:
+        released = (Figure("all", "a", "mean", "", 0.5, 0.25, noise=False),)
+        result = replace(result, model=replace(result.model, federated_profile=released))
     report = result_of().report
     parsed, text = Parsed(page(HTML, report, result, b"png")), page(MARKDOWN, report, result, b"png").decode()
     assert parsed.texts["h1"] == ["Private run of proxy_lloyd: run 7, for client 2"]
@@ -268,7 +285,8 @@ def test_both_forms_have_the_same_sections_words_and_cells(full: bool) -> None:
     for tag in ("p", "caption", "th", "td"):
         for told in parsed.texts[tag]:
             assert told.split("; orange is above")[0].strip() in plain, told
-    assert ("Spent so much." in plain) is full
+    assert ("Centres of the clusters in the units" in plain) is full
+    assert ("Spent so much." in plain) is ("0.5 ± 0.25" in plain) is ("| told apart |" in plain) is full
     assert ("is not at hand here" in plain) is not full
     for sentence in (report.guarantee, report.neighbours, *report.assumptions, "ab" * 32, "2 (ab), 3 (cd)"):
         assert sentence in plain
@@ -403,6 +421,7 @@ def test_a_run_that_protects_nobody_says_so_where_epsilon_is_explained() -> None
     text = page(MARKDOWN, replace(result_of().report, is_private=False, epsilon=math.inf), None).decode()
     assert "This run protects nobody; the warnings say why." in text
     assert "by a factor of at most" not in text
+    assert "ab" * 32 not in page(MARKDOWN, replace(result_of().report, provenance=None), None).decode()
     huge = page(MARKDOWN, replace(result_of().report, epsilon=1e6), None).decode()
     assert "a factor of at most 1.01e+304" in huge
     odds = page(MARKDOWN, replace(result_of().report, epsilon=math.log(3.0)), None).decode()
