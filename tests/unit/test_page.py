@@ -450,6 +450,7 @@ def test_dates_flags_and_shares_are_shown_as_such(monkeypatch: pytest.MonkeyPatc
     picture.draw_summary(RunResult(flat, report))
     (axis,) = [axis for axis in kept[1].axes if axis.get_xlabel() == "seen"]
     assert axis.xaxis.get_major_formatter()(10.6, 0) == "1970-01-11"
+    assert len(axis.get_xticks()) <= 6  # four steps between them and one beyond each end
     assert axis.yaxis.get_major_formatter().__class__.__name__ == "ScalarFormatter"
 
 
