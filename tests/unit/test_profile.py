@@ -57,6 +57,7 @@ def test_shares_means_quantiles_and_commonest_texts_by_hand() -> None:
 def test_one_row_is_all_of_them() -> None:
     found = profile(pd.DataFrame({"a": [7.0]}), np.array([0]), 1)
     assert found["share"].tolist() == [1.0, 1.0]
+    assert found.index.tolist() == [0, 1]
     assert profile(pd.DataFrame({"a": [7.0]}), np.array([-1]), 1)["share"].tolist() == [0.0, 0.0]
 
 

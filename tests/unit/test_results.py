@@ -268,6 +268,8 @@ def test_metrics_follow_from_the_report() -> None:
     assert "n_iterations" not in metrics
     assert metrics_of(result_named("not private").report)["epsilon"] is None
     json.dumps(metrics_of(result_named("not private").report), allow_nan=False)
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        writer._report_files(report, {"cost": math.nan})
 
 
 def test_report_alone_has_no_centroids(tmp_path: Path) -> None:
