@@ -348,6 +348,8 @@ def test_a_folder_that_cannot_be_written_has_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(LocalMisuseError, match=r"metrics.json cannot be written \(Is a directory\)"):
         write_whole(tmp_path / "metrics.json", b"x")
     assert sorted(found.name for found in tmp_path.iterdir()) == ["file", "metrics.json"]
+    with pytest.raises(LocalMisuseError, match=r"the folder .*/file/a cannot be written"):
+        write_whole(tmp_path / "file" / "a" / "b.json", b"1")
 
 
 def test_a_result_never_replaces_another_one(tmp_path: Path) -> None:
