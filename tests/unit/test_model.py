@@ -58,11 +58,11 @@ def test_every_float_is_read_again_bit_for_bit(rows: list[Any], low: float, widt
 
 def test_distances_and_margins_by_hand() -> None:
     # In the box: (0, 0), beyond its corner and so clipped to it, on a centre, and between two.
-    found = model_of().assign([[50.0, 30.0], [900.0, 90.0], [25.0, 20.0], [50.0, 20.0]])
-    assert found["label"].tolist() == [0, 2, 0, 0]
+    found = model_of().assign([[50.0, 30.0], [900.0, 90.0], [25.0, 20.0], [62.5, 20.0]])
+    assert found["label"].tolist() == [0, 2, 0, 1]
     far = math.hypot(0.5, 1.5)
-    assert found["distance"].tolist() == pytest.approx([math.sqrt(0.5), math.hypot(0.5, 0.25), 0.0, 0.5])
-    assert found["margin"].tolist() == pytest.approx([0.0, far - math.hypot(0.5, 0.25), 1.0, 0.0])
+    assert found["distance"].tolist() == pytest.approx([math.sqrt(0.5), math.hypot(0.5, 0.25), 0.0, 0.25])
+    assert found["margin"].tolist() == pytest.approx([0.0, far - math.hypot(0.5, 0.25), 1.0, 0.5])
     assert model_of(SCALED[:1]).assign([[50.0, 30.0]])["margin"].tolist() == [math.inf]
 
 

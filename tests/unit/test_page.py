@@ -440,6 +440,7 @@ def test_dates_flags_and_shares_are_shown_as_such(monkeypatch: pytest.MonkeyPatc
     report = report_with(line_of("counts", 10.0))
     scaled = schema.bounds.scale([[10.6, 0.25, 1.0, 0.0], [0.0, 1.5, 0.4, 0.6]])
     model = Model(scaled, np.array([500.0, 600.0]), schema.bounds, report, schema=schema)
+    assert model.feature_names == ("seen", "sick", "ward=A", "ward=B")
     assert model.shown() == [["1970-01-11", "1970-01-01"], ["25%", "100%"], ["100%", "40%"], ["0%", "60%"]]
     kept: list[Any] = []
     monkeypatch.setattr(picture, "png_of", lambda figure: kept.append(figure) or b"")
