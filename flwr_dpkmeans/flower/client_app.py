@@ -118,7 +118,7 @@ def result_folder(context: Context) -> Path | None:
     writes: the server may not decide that.
     """
     first_only = str(context.run_config.get("output-files", OutputFiles.ALL)) == OutputFiles.FIRST
-    if is_simulation(context) and first_only and context.node_config.get("partition-id", 0) != 0:
+    if is_simulation(context) and first_only and context.node_config["partition-id"] != 0:
         return None
     return output_folder(context)
 
@@ -464,8 +464,10 @@ def _client_of(data: ArrayLike | Encoded, folder: Path) -> KMeansClient:
     return KMeansClient(array[kept], output_dir=folder, feature_names=frame_columns(data))
 
 
-def _is_finite(cell: object) -> bool:
-    number: Any = cell if isinstance(cell, numbers.Real | np.bool_) else np.nan
+def _is_finite(cell: Any) -> bool:
+    if isinstance(cell, np.generic):  # of few bits, it would be held against infinity instead of the largest float
+        cell = cell.item() if cell.dtype.kind in "biuf" else None
+    number: Any = cell if isinstance(cell, numbers.Real) else np.nan
     return bool(number == number and abs(number) <= sys.float_info.max)
 
 

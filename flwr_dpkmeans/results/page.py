@@ -34,6 +34,7 @@ _SIDE_BY_SIDE = 10  # columns of numbers that a printed page has room for
 _LONGEST = 10_000
 _CLEAR = 3.0  # centres that are so many times their noise apart are told apart
 _LARGEST_EXPONENT = 700.0
+_FIRST = re.compile(r".*?\(\d+\.\d%\)(?=; |$)", re.DOTALL)  # of the commonest texts, which may hold any character
 
 Table = tuple[str, Sequence[Sequence[str]], Sequence[str], Sequence[Sequence[int]]]
 """Caption; rows, whose first cells are their heads; heads of columns; of numbers how the other cells are shaded, from
@@ -155,7 +156,7 @@ def _profile(figures: Sequence[Figure]) -> list[Table]:
         lines.setdefault((one.column, f"{one.figure} {one.value}".strip()), []).append(told)
     rows = [(f"{column}: {figure}", *cells) for (column, figure), cells in lines.items()]
     about = "All parties' rows by cluster: figure ± deviation of its noise; (noise): it cannot be told from noise"
-    return _side_by_side(about, ["column", *clusters], rows[:_ON_PAGE]) if rows else []
+    return _side_by_side(about, ["column", *clusters], rows[:_ON_PAGE])
 
 
 def _own_profile(profile: Any) -> list[Table]:
@@ -163,7 +164,7 @@ def _own_profile(profile: Any) -> list[Table]:
     cells: dict[str, list[str]] = {}
     for one in profile.itertuples():
         told = f"{number_text(one.mean)} ± {number_text(one.std)}" if one.count else ""
-        told = one.commonest.partition("; ")[0] or told
+        told = first[0] if (first := _FIRST.match(one.commonest)) else told
         cells.setdefault(f"{one.cluster}: {one.rows:,} rows", []).append(told)
     about = "This party's own rows by cluster: mean ± standard deviation, or the commonest text with its share"
     rows = list(zip(profile["column"], *cells.values(), strict=False))

@@ -248,6 +248,7 @@ def test_nodes_release_a_profile_of_columns_that_are_not_clustered(folder: Path,
     centroids = run(folder, names=["since", "age"], trust=trust, epsilon=8.0)
     old = int(centroids[:, 1].argmax())
     nodes = [next((folder / f"output{index}").rglob("federated_profile.csv")) for index in range(2)]
+    assert nodes[0].read_text().startswith("cluster,column,figure,value,")
     # Under `oblivious` the server knows the noise, and has no result.
     server = folder / "run" / "server" / "federated_profile.csv"
     assert server.exists() == (trust != "oblivious")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -56,13 +57,26 @@ def test_every_float_is_read_again_bit_for_bit(rows: list[Any], low: float, widt
 
 
 def test_distances_and_margins_by_hand() -> None:
-    # In the box: (0, 0), beyond its corner and so clipped to it, on a centre.
-    found = model_of().assign([[50.0, 30.0], [900.0, 90.0], [25.0, 20.0]])
-    assert found["label"].tolist() == [0, 2, 0]
+    # In the box: (0, 0), beyond its corner and so clipped to it, on a centre, and between two.
+    found = model_of().assign([[50.0, 30.0], [900.0, 90.0], [25.0, 20.0], [62.5, 20.0]])
+    assert found["label"].tolist() == [0, 2, 0, 1]
     far = math.hypot(0.5, 1.5)
-    assert found["distance"].tolist() == pytest.approx([math.sqrt(0.5), math.hypot(0.5, 0.25), 0.0])
-    assert found["margin"].tolist() == pytest.approx([0.0, far - math.hypot(0.5, 0.25), 1.0])
+    assert found["distance"].tolist() == pytest.approx([math.sqrt(0.5), math.hypot(0.5, 0.25), 0.0, 0.25])
+    assert found["margin"].tolist() == pytest.approx([0.0, far - math.hypot(0.5, 0.25), 1.0, 0.5])
     assert model_of(SCALED[:1]).assign([[50.0, 30.0]])["margin"].tolist() == [math.inf]
+
+
+def test_one_row_without_a_label_is_an_error_and_a_number_that_is_none_no_model() -> None:
+    with pytest.raises(DataError, match="1 rows have a cell that is missing or no finite number"):
+        model_of().predict([[50.0, 30.0], [math.nan, 30.0]])
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        replace(model_of(), counts=np.array([1.0, math.nan, 2.0])).to_json()
+
+
+def test_columns_lead_by_their_distance_from_the_mean() -> None:
+    """Of the first the mean is 0.75, of the second 0."""
+    model = model_of([[0.5, -0.5, 0.0], [1.0, 0.5, 0.0], [0.75, 0.0, 0.0]], Bounds((0.0,), (1.0,)))
+    assert [model.leading(most) for most in (1, 2, 3, 9)] == [[1], [0, 1], [0, 1, 2], [0, 1, 2]]
 
 
 @pytest.mark.parametrize("table", ["abc", None, 5, [1.0, 2.0], [[1.0, 2.0, 3.0]], [[1.0], [1.0, 2.0]], [["a", 1.0]]])
@@ -188,6 +202,7 @@ def test_hostile_json_is_one_sentence(path: tuple[Any, ...], value: Any, removed
         ({"scale": 1}, "its scale cannot stand"),
         ({"scaled": [[0.0, 1.0]]}, "not those of one clustering"),
         ({"counts": [1.0, math.nan, 2.0]}, "counts"),
+        ({"counts": [math.inf, 1.0, 2.0]}, "ValueError in what it holds"),
         ({"counts": ["1.0", 1.0, 2.0]}, "counts"),
         ({"centroids": [[25.0, 20.0], [75.0, 20.0], [75.0, 45.5]]}, "its centroids cannot"),
         ({"counts_deviation": 1.0}, "its counts_deviation cannot"),

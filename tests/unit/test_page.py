@@ -20,6 +20,7 @@ import pytest
 from test_results import report_of
 
 from flwr_dpkmeans import FederatedKMeans
+from flwr_dpkmeans.algorithms.cluster_profile import Figure
 from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.data.schema import Schema
 from flwr_dpkmeans.errors import PrivacyWarning
@@ -107,7 +108,7 @@ def test_the_table_by_hand() -> None:
 
 
 def test_a_thousand_is_written_out() -> None:
-    assert [number_text(sign * value) for sign in (1.0, -1.0) for value in (999.4, 999.6, 1000.2)] == [
+    assert [number_text(sign * value) for sign in (1.0, -1.0) for value in (999.4, 999.5, 1000.2)] == [
         *("999", "1,000", "1,000", "-999", "-1,000", "-1,000")
     ]
 
@@ -131,6 +132,63 @@ def test_shades_follow_the_difference_from_the_mean_of_all_centres() -> None:
     assert table[3] == [[0, 0, 0], [0, 0, 0], [2, 2, -3], [-2, 3, -2], [0, 0, 1]]
 
 
+def test_a_printed_page_has_room_for_ten_clusters_beside_each_other() -> None:
+    """Twelve from -1 to 1, whose mean is 0."""
+    model = Model(np.linspace([-1.0], [1.0], 12), np.full(12, 1e4), Bounds((-1.0,), (1.0,)), report_of(12, 1))
+    first, second = page_module._centres(model, 200)
+    steps = [-3, -2, -2, -1, -1, 0, 0, 1, 1, 2, 2, 3]
+    assert (first[2], second[2]) == (
+        ("column", *(f"cluster {j}" for j in range(10))),
+        ("column", "cluster 10", "cluster 11"),
+    )
+    assert (first[3], second[3]) == ([[0] * 10, [0] * 10, steps[:10]], [[0, 0], [0, 0], steps[10:]])
+    assert second[1][2] == ("feature 0", "0.818", "1")
+    (cut,) = page_module._centres(model, 10)
+    assert cut[0].endswith("with noise; 10 of 12 clusters")
+    square = Model(np.eye(10), np.full(10, 1e4), Bounds((-1.0,), (1.0,)), report_of(10, 10, algorithm="lloyd"))
+    (whole,) = page_module._centres(square, 10)
+    assert whole[0].endswith("with noise")
+    # Without noise there is no deviation to tell.
+    assert whole[1][0] == ("size in records", *["10,000"] * 10)
+    assert cut[3] == first[3]
+    (alike,) = page_module._centres(replace(model, scaled=np.zeros((2, 1)), counts=np.full(2, 1e4)), 10)
+    assert alike[3] == [[0, 0]] * 3
+
+
+def test_released_figures_by_hand() -> None:
+    own = [
+        Figure("all", "age", "mean", "", 1234.5, 0.5, noise=False),
+        Figure("all", "seen", "mean", "", "2020-01-05", 3.0, noise=False),
+        Figure("all", "ward", "share", "A", 0.25, 0.125, noise=True),
+    ]
+    figures = [replace(one, cluster=cluster) for cluster in ("all", *map(str, range(10))) for one in own]
+    first, second = page_module._profile(figures)
+    cells = {"age: mean": "1,234 ± 0.5", "seen: mean": "2020-01-05 ± 3", "ward: share A": "0.25 ± 0.125 (noise)"}
+    assert first[1:] == (
+        [(name, *[cell] * 10) for name, cell in cells.items()],
+        ("column", "all", *(f"cluster {j}" for j in range(9))),
+        [],
+    )
+    assert second[1:] == (list(cells.items()), ("column", "cluster 9"), [])
+    assert page_module._profile([]) == []
+    for released, version in (((), 1), (tuple(own), 2)):
+        model = replace(result_of(feature_names=("a", "b", "c")).model, federated_profile=released)
+        assert json.loads(model.to_json())["version"] == version
+    ((_, rows, _, _),) = page_module._profile([replace(own[0], column=f"{i}") for i in range(201)])
+    assert len(rows) == 200
+
+
+def test_a_partys_own_rows_by_hand() -> None:
+    frame = pd.DataFrame({"a": [1.0, 3.0, None], "t": ["x; z", "x; z", "y"], "n": [1234.0] * 3})
+    ((_, rows, head, _),) = page_module._own_profile(profile(frame, np.array([0, 0, 1]), 2))
+    assert head == ("column", "all: 3 rows", "0: 2 rows", "1: 1 rows")
+    assert rows == [
+        ("a", "2 ± 1", "2 ± 1", ""),
+        ("t", "x; z (66.7%)", "x; z (100.0%)", "y (100.0%)"),
+        ("n", *["1,234 ± 0"] * 3),
+    ]
+
+
 def test_noise_of_a_centre_by_hand() -> None:
     """Of 3 columns: 5 sqrt(3) over the count; residuals are in radii; a plain sum moves with its count, too."""
     model = result_of().model
@@ -145,6 +203,12 @@ def test_noise_of_a_centre_by_hand() -> None:
     both = np.sqrt(50.0 * 3.0 + 200.0 * lengths**2) / np.array([500.0, 29.0, 1200.0])
     assert laplace.centre_noise() == pytest.approx(both)
     assert replace(model, privacy=report_with(counts)).centre_noise() is None
+    little = replace(
+        model, privacy=report_with(line_of("relative_sums", 0.5), counts), counts=np.array([1.5, 0.5, 0.0])
+    )
+    fewer = replace(model, scaled=model.scaled[:2], counts=model.counts[:2])
+    assert fewer.centre_noise() == pytest.approx(expected[:2])
+    assert little.centre_noise() == pytest.approx(0.5 * math.sqrt(3.0) / np.array([1.5, 1.0, 1.0]))
     assert replace(model, counts=np.full(3, 1e9)).centre_noise() == pytest.approx(math.sqrt(3.0) * 2.0**-16)
     assert replace(model, counts=np.full(3, -5.0)).centre_noise() == pytest.approx(2.0 * math.sqrt(3.0))
 
@@ -212,7 +276,8 @@ def test_columns_in_which_noise_is_a_quarter_of_what_they_hold_are_named_once_ev
 
 def test_centres_are_told_apart_three_times_their_noise_from_each_other() -> None:
     """Noise is 8.66/500, 8.66/29 and 8.66/1200; the first two are 1 apart, the first and third 1.031."""
-    (_, rows, _, _), (_, by_column, _, _) = page_module._sureness(result_of())
+    (_, rows, _, _), (_, by_column, head, _) = page_module._sureness(result_of())
+    assert head == ("column", "cluster 0", "cluster 1", "cluster 2")
     # 5 over the count, of half of 20,000.
     assert by_column == [(name, "100", "1,724", "41.7") for name in HOSTILE]
     assert rows == [
@@ -223,6 +288,8 @@ def test_centres_are_told_apart_three_times_their_noise_from_each_other() -> Non
     near = result_of()
     near = replace(near, model=replace(near.model, scaled=near.model.scaled * 0.05, counts=np.full(3, 500.0)))
     assert [row[4] for row in page_module._sureness(near)[0][1]] == ["too close for the noise"] * 3
+    wide = replace(near, model=replace(near.model, bounds=Bounds((-1.0,), (3.0,))))
+    assert [row[1:] for row in page_module._sureness(wide)[1][1]] == [("0.02",) * 3] * 3
 
 
 def test_noise_of_centres_is_what_repeated_runs_show() -> None:
@@ -243,6 +310,9 @@ def test_noise_of_centres_is_what_repeated_runs_show() -> None:
 @pytest.mark.parametrize("full", [False, True])
 def test_both_forms_have_the_same_sections_words_and_cells(full: bool) -> None:
     result = result_of(profile=None, spent="Spent so much.") if full else None
+    if result is not None:
+        released = (Figure("all", "a", "mean", "", 0.5, 0.25, noise=False),)
+        result = replace(result, model=replace(result.model, federated_profile=released))
     report = result_of().report
     parsed, text = Parsed(page(HTML, report, result, b"png")), page(MARKDOWN, report, result, b"png").decode()
     assert parsed.texts["h1"] == ["Private run of proxy_lloyd: run 7, for client 2"]
@@ -252,7 +322,8 @@ def test_both_forms_have_the_same_sections_words_and_cells(full: bool) -> None:
     for tag in ("p", "caption", "th", "td"):
         for told in parsed.texts[tag]:
             assert told.split("; orange is above")[0].strip() in plain, told
-    assert ("Spent so much." in plain) is full
+    assert ("Centres of the clusters in the units" in plain) is full
+    assert ("Spent so much." in plain) is ("0.5 ± 0.25" in plain) is ("| told apart |" in plain) is full
     assert ("is not at hand here" in plain) is not full
     for sentence in (report.guarantee, report.neighbours, *report.assumptions, "ab" * 32, "2 (ab), 3 (cd)"):
         assert sentence in plain
@@ -387,6 +458,7 @@ def test_a_run_that_protects_nobody_says_so_where_epsilon_is_explained() -> None
     text = page(MARKDOWN, replace(result_of().report, is_private=False, epsilon=math.inf), None).decode()
     assert "This run protects nobody; the warnings say why." in text
     assert "by a factor of at most" not in text
+    assert "ab" * 32 not in page(MARKDOWN, replace(result_of().report, provenance=None), None).decode()
     huge = page(MARKDOWN, replace(result_of().report, epsilon=1e6), None).decode()
     assert "a factor of at most 1.01e+304" in huge
     odds = page(MARKDOWN, replace(result_of().report, epsilon=math.log(3.0)), None).decode()
@@ -405,6 +477,7 @@ def test_dates_flags_and_shares_are_shown_as_such(monkeypatch: pytest.MonkeyPatc
     report = report_with(line_of("counts", 10.0))
     scaled = schema.bounds.scale([[10.6, 0.25, 1.0, 0.0], [0.0, 1.5, 0.4, 0.6]])
     model = Model(scaled, np.array([500.0, 600.0]), schema.bounds, report, schema=schema)
+    assert model.feature_names == ("seen", "sick", "ward=A", "ward=B")
     assert model.shown() == [["1970-01-11", "1970-01-01"], ["25%", "100%"], ["100%", "40%"], ["0%", "60%"]]
     kept: list[Any] = []
     monkeypatch.setattr(picture, "png_of", lambda figure: kept.append(figure) or b"")
@@ -415,6 +488,7 @@ def test_dates_flags_and_shares_are_shown_as_such(monkeypatch: pytest.MonkeyPatc
     picture.draw_summary(RunResult(flat, report))
     (axis,) = [axis for axis in kept[1].axes if axis.get_xlabel() == "seen"]
     assert axis.xaxis.get_major_formatter()(10.6, 0) == "1970-01-11"
+    assert len(axis.get_xticks()) <= 6  # four steps between them and one beyond each end
     assert axis.yaxis.get_major_formatter().__class__.__name__ == "ScalarFormatter"
 
 

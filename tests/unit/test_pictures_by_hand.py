@@ -273,6 +273,7 @@ def test_the_strip_begins_at_zero_and_leaves_a_twentieth_beyond_what_was_asked_f
     figure = figure_of(result_of(*THREE), monkeypatch)
     (axis,) = [axis for axis in figure.axes if any(line.get_label() == "epsilon asked for" for line in axis.lines)]
     assert axis.get_xlim() == (0.0, pytest.approx(1.05 * 1.5))
+    assert axis.get_ylim() == (-2.0, 2.0)
 
 
 def test_areas_grow_with_counts_from_60_to_660_points(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -294,7 +295,7 @@ def test_more_than_two_columns_are_a_heat_map_of_values_in_units(monkeypatch: py
     """Shades are differences from the mean of the centroids, which is (.1, 0, 0, .25), with 1 as the darkest."""
     long = "a name that is longer than the picture has room for"
     box = (-1.0, -1.0, -12_345.6, -1.0), (1.0, 1.0, 12_345.6, 1.0)
-    result = result_of(WIDE, [2000.0, 20.0, 8000.0], bounds=box, feature_names=("age", "height", "income", long))
+    result = result_of(WIDE, [2000.0, 20.0, 8000.0], bounds=box, feature_names=("age", "h" * 24, "income", long))
     axis = axis_named(figure_of(result, monkeypatch), "red is above")
     assert axis.get_title() == "Centroids; red is above their mean, blue below"
     (image,) = axis.images
@@ -302,7 +303,7 @@ def test_more_than_two_columns_are_a_heat_map_of_values_in_units(monkeypatch: py
     assert image.get_clim() == (-1.0, 1.0)
     assert [text.get_text() for text in axis.get_xticklabels()] == [
         "age",
-        "height",
+        "h" * 24,
         "income",
         "a name that is longer...",
     ]
@@ -332,6 +333,13 @@ def test_a_heat_map_has_what_differs_most_and_the_axes_only_where_two_say_most(m
     assert not [one for one in figure.axes if "area" in one.get_title()]
     flat = axis_named(figure_of(result_of(np.zeros((2, 3)), [9000.0] * 2), monkeypatch), "red is above")
     assert flat.images[0].get_clim() == (-1.0, 1.0)
+
+
+def test_values_are_turned_where_over_twelve_columns_leave_them_little_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """160 of them have room."""
+    for shape, turns in (((2, 12), [0.0] * 24), ((2, 13), [90.0] * 26), ((8, 20), [90.0] * 160), ((7, 23), [])):
+        axis = axis_named(figure_of(result_of(np.eye(*shape), [9000.0] * shape[0]), monkeypatch), "red is above")
+        assert [text.get_rotation() for text in axis.texts] == turns
 
 
 def test_images_are_shaded_from_the_smallest_value_to_the_largest(monkeypatch: pytest.MonkeyPatch) -> None:

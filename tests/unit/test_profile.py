@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 from flwr.app import Context, Message, RecordDict
 
@@ -26,7 +27,7 @@ from flwr_dpkmeans.node.guard import NodeSettings
 from flwr_dpkmeans.node.ledger import MemoryLedger
 from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.results.model import Model
-from flwr_dpkmeans.results.profile import profile
+from flwr_dpkmeans.results.profile import as_frame, profile
 
 SECRET, TOLD = "Xylophagidae", 7331.25
 SCHEMA = """[columns]
@@ -57,6 +58,7 @@ def test_shares_means_quantiles_and_commonest_texts_by_hand() -> None:
 def test_one_row_is_all_of_them() -> None:
     found = profile(pd.DataFrame({"a": [7.0]}), np.array([0]), 1)
     assert found["share"].tolist() == [1.0, 1.0]
+    assert found.index.tolist() == [0, 1]
     assert profile(pd.DataFrame({"a": [7.0]}), np.array([-1]), 1)["share"].tolist() == [0.0, 0.0]
 
 
@@ -193,6 +195,7 @@ def test_columns_of_an_array_have_numbers_unless_they_are_named(tmp_path: Path) 
     assert whole_frame(tmp_path / "rows.npy").to_dict("list") == {0: [0.0, 2.0, 4.0], 1: [1.0, 3.0, 5.0]}
     named = whole_frame(tmp_path / "rows.npy", names=("a", "b"), rows=[2, 0])
     assert named.to_dict("list") == {"a": [4.0, 0.0], "b": [5.0, 1.0]}
+    assert as_frame(pa.table({"a": [1.0], "b": ["x"]})).to_dict("list") == {"a": [1.0], "b": ["x"]}
 
 
 def test_a_client_tells_the_mod_which_of_its_columns_the_schema_uses(tmp_path: Path) -> None:

@@ -19,6 +19,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from flwr_dpkmeans.algorithms.measure import COST_CURVE
+from flwr_dpkmeans.algorithms.proxy_plan import RADIUS
 from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.errors import LocalMisuseError
 from flwr_dpkmeans.options import parse_config
@@ -28,6 +30,7 @@ from flwr_dpkmeans.results.model import Model
 from flwr_dpkmeans.results.picture import draw_summary
 from flwr_dpkmeans.results.writer import RunResult, metrics_of, result_files, write_folder, write_report, write_whole
 from flwr_dpkmeans.sums.draft import draft_plan
+from flwr_dpkmeans.sums.round import State
 from flwr_dpkmeans.sums.statement import build_report
 
 pytestmark = pytest.mark.drawn
@@ -268,6 +271,8 @@ def test_metrics_follow_from_the_report() -> None:
     assert "n_iterations" not in metrics
     assert metrics_of(result_named("not private").report)["epsilon"] is None
     json.dumps(metrics_of(result_named("not private").report), allow_nan=False)
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        writer._report_files(report, {"cost": math.nan})
 
 
 def test_report_alone_has_no_centroids(tmp_path: Path) -> None:
@@ -346,6 +351,8 @@ def test_a_folder_that_cannot_be_written_has_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(LocalMisuseError, match=r"metrics.json cannot be written \(Is a directory\)"):
         write_whole(tmp_path / "metrics.json", b"x")
     assert sorted(found.name for found in tmp_path.iterdir()) == ["file", "metrics.json"]
+    with pytest.raises(LocalMisuseError, match=r"the folder .*/file/a cannot be written"):
+        write_whole(tmp_path / "file" / "a" / "b.json", b"1")
 
 
 def test_a_result_never_replaces_another_one(tmp_path: Path) -> None:
@@ -407,6 +414,15 @@ def test_who_reads_a_result_sees_no_private_number_by_accident() -> None:
     assert shown == {"model", "report", "image_shape", "evaluation"}
     shown = {field.name for field in fields(Model) if field.repr}
     assert shown == {"bounds", "feature_names", "schema"}
+
+
+def test_a_result_knows_its_last_state() -> None:
+    model, curve = result_of(3, 2).model, np.array([2.0, 1.0])
+    arrays = {"centroids": model.scaled, "counts": model.counts}
+    for more, radius in (({}, None), ({RADIUS: np.array([0.25]), COST_CURVE: curve}, 0.25)):
+        found = RunResult.of(model, model.privacy, State(arrays | more, (0.5,)), spent="x")
+        assert (found.radius, found.movements, found.spent) == (radius, (0.5,), "x")
+        assert found.scaled_costs is (curve if more else None)
 
 
 def test_costs_are_told_in_squared_units_where_all_features_have_one_width() -> None:

@@ -918,6 +918,7 @@ def test_labels_of_bundled_data_go_with_their_rows() -> None:
         for options in ({}, {"evaluation": "none"}, {"evaluation": "private", "n-classes": 2}):
             client = load_client(context({"partition-id": index, "num-partitions": 3}, run | options))
             assert labels_of(client) == [index] * 50
+            assert client._table is None
 
 
 def test_labels_of_a_deployed_nodes_file_are_in_the_column_that_it_names(tmp_path: Path) -> None:

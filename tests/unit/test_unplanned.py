@@ -28,13 +28,20 @@ GRID: Any = SimpleNamespace(run=SimpleNamespace(run_id=5, fab_hash=""))
     [(False, {}, Dropout.RETRY), (True, {}, Dropout.RECOVER), (False, {"dropout": "recover"}, Dropout.RECOVER)],
 )
 def test_a_large_cohort_recovers_sums_where_clients_may_fall_silent(
-    monkeypatch: pytest.MonkeyPatch, deployed: bool, given: dict[str, Any], expected: Dropout
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    deployed: bool,
+    given: dict[str, Any],
+    expected: Dropout,
 ) -> None:
     """Among 120 virtual clients a second round trip for each sum would be for nothing, unless it is asked for."""
     monkeypatch.setattr(strategy_module, "is_deployed", lambda grid: deployed)
     monkeypatch.setattr(strategy_module, "wait_for_nodes", lambda *_, **__: list(range(2, 122)))
     strategy = PrivateKMeans(3, bounds=(-1, 1), n_features=2, n_examples=10_000, algorithm="glloyd", **given)
-    assert strategy._open(GRID).plan.dropout is expected
+    with caplog.at_level(logging.INFO, logger="flwr_dpkmeans.server"):
+        assert strategy._open(GRID).plan.dropout is expected
+    # How long a run takes is told where somebody waits for other machines.
+    assert ["duration" in vars(record).get("event", "") for record in caplog.records].count(True) == deployed
 
 
 @pytest.mark.parametrize("n_examples", [None, 1000])

@@ -131,6 +131,27 @@ def test_nodes_that_leave_are_not_counted() -> None:
         world.wait(4, timeout=10.0)
 
 
+def test_who_waits_is_reminded_each_thirty_seconds_after_the_last_news() -> None:
+    world = World(lambda now: [2] if now < 10.0 else [2, 3])
+    with pytest.raises(CohortError):
+        world.wait(3, timeout=101.0)
+    assert [line.split(" clients")[1] for line in world.said] == [
+        ": 1 joined so far",
+        ": 2 joined so far",
+        *(f" after {n} of 101 s: 2 joined so far, nodes [2, 3]" for n in (40, 70, 100)),
+    ]
+
+
+def test_a_cohort_settles_three_seconds_after_the_last_change() -> None:
+    world = World(lambda now: [2, 3] if now < 2.0 else [2, 3, 4])
+    assert (world.wait(None), world.waited, world.said) == ([2, 3, 4], 5.0, [])
+    late = World(one_each(1.0))
+    assert (late.wait(None, min_clients=4, timeout=3.25), late.waited) == ([2, 3, 4, 5], 3.25)
+    assert late.said == [f"waiting for 4 clients: {n} joined so far" for n in (1, 2, 3)]
+    enough = World(lambda now: [2] if now < 29.0 else [2, 3])
+    assert (enough.wait(None), enough.waited, len(enough.said)) == ([2, 3], 32.0, 1)
+
+
 def test_the_superlinks_names_stand_for_nodes_from_then_on() -> None:
     world = World(lambda now: [8836284626031169334, 3412860526946820869])
     world.names = {3412860526946820869: "ward-8"}
