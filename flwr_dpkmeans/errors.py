@@ -167,9 +167,13 @@ def invalid(name: str, value: object, bound: str, mend: str) -> ConfigurationErr
 
 def require_real(name: str, value: object, mend: str) -> float:
     """Return `value` as a float, or raise a `ConfigurationError`, ending with `mend`, if it is not a finite number."""
-    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not math.isfinite(value):
+    try:
+        number = math.nan if isinstance(value, bool) or not isinstance(value, numbers.Real) else float(value)
+    except OverflowError:  # of an integer
+        value = number = math.inf
+    if not math.isfinite(number):
         raise invalid(name, value, "a finite number", mend)
-    return float(value)
+    return number
 
 
 def require_positive(name: str, value: object) -> float:

@@ -303,3 +303,13 @@ def test_numbers_are_told_apart_and_columns_named() -> None:
 def test_help_tells_every_option_of_an_object(group: type[Group]) -> None:
     for one in fields(group):
         assert f"\n{one.name} : " in str(group.__doc__)
+
+
+@pytest.mark.parametrize(
+    ("value", "said"), [(10**400, "inf"), (10**5000, "inf"), (math.nan, "nan"), (True, "True"), ("1", "'1'")]
+)
+def test_what_is_no_finite_number_is_refused_in_one_sentence(value: object, said: str) -> None:
+    """An integer beyond all floats too, whose digits Python itself may refuse to write."""
+    with pytest.raises(ConfigurationError, match=f"^limit is {said}, but it must be a finite number: give 1.0.$"):
+        require_real("limit", value, "give 1.0")
+    assert require_real("limit", 10**300, "give 1.0") == 1e300
