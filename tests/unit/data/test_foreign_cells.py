@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,7 @@ import pandas as pd
 import pytest
 
 from flwr_dpkmeans.data.points import read_ranges, validate_points
-from flwr_dpkmeans.data.readers import MISSING, table_blocks
+from flwr_dpkmeans.data.readers import MISSING, frame_table, table_blocks, text_of
 from flwr_dpkmeans.data.schema import Schema, say_once
 from flwr_dpkmeans.data.tables import Layout, load_by_schema, load_declared, load_table
 from flwr_dpkmeans.errors import ConfigurationError, DataError
@@ -139,6 +141,48 @@ def test_cells_that_cannot_be_read_are_counted_beside_missing_ones(
     assert "of 100 rows, cells are missing in 'v' 3, 'ward' 2; 4 rows left out" in line.message
     assert line.message.endswith("; of these cells, spelt as nothing that the column may hold: 'v' 1, 'ward' 1")
     assert line.levelname == "WARNING"
+
+
+@pytest.mark.parametrize(
+    ("cell", "text"),
+    [
+        (True, "true"),
+        (np.False_, "false"),
+        (1.0, "1"),
+        (-0.0, "0"),
+        (np.float32(0.5), "0.5"),
+        (1e23, "99999999999999991611392"),
+        (math.inf, "inf"),
+        (7, "7"),
+        (date(2020, 1, 2), "2020-01-02"),
+        (pd.Timestamp("2020-01-02 03:04"), "2020-01-02T03:04:00"),
+        (" a ", "a"),
+        (" NA ", None),
+        (None, None),
+        (math.nan, None),
+    ],
+)
+def test_an_object_is_written_as_a_file_would_have_it(cell: Any, text: str | None) -> None:
+    assert text_of(cell) == text
+
+
+def test_a_frame_of_pandas_is_read_cell_by_cell_but_for_plain_numbers() -> None:
+    cells = {"whole": pd.array([1, None], dtype="Int64"), "word": pd.array(["x", None], dtype="string")}
+    frame = pd.DataFrame({**cells, "when": pd.to_datetime(["2020-01-02", None]), "short": np.float32([0.5, np.nan])})
+    columns = {column.name: column for column in frame_table(frame).columns}
+    assert [columns[name].text() for name in ("whole", "word")] == [["1", None], ["x", None]]
+    assert [columns[name].text() for name in ("when", "short")] == [["2020-01-02T00:00:00", None], ["0.5", None]]
+    assert [name for name, column in columns.items() if column.values is not None] == ["short"]
+
+
+@pytest.mark.parametrize("method", ["to_pandas", "__dataframe__"])
+@pytest.mark.filterwarnings("ignore:The Dataframe Interchange Protocol is deprecated")
+def test_a_frame_may_say_in_two_other_ways_what_it_holds(method: str) -> None:
+    frame = pd.DataFrame({"v": [1.0, 2.0]})
+    gives = frame.__dataframe__ if method == "__dataframe__" else lambda: frame
+    other = type("Frame", (), {method: lambda self, **how: gives(**how)})()
+    (column,) = frame_table(other).columns
+    assert (column.name, column.numbers().tolist()) == ("v", [1.0, 2.0])
 
 
 @pytest.mark.parametrize("row", ["a,0,1,5", "a,0,1,"])

@@ -320,6 +320,17 @@ def test_rows_that_are_kept_are_for_their_user_alone_in_a_folder_that_was_open(
     assert Store(folder, "run", keeps=False).kept() is None
 
 
+@pytest.mark.parametrize(("seconds", "told"), [(10.0, []), (-1.0, ["t: 2 rows read", "t: 5 rows read"])])
+def test_how_many_rows_are_read_is_said_at_most_every_ten_seconds(
+    seconds: float, told: list[str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert rows._SECONDS_BETWEEN_LINES == 10.0
+    monkeypatch.setattr(rows, "_SECONDS_BETWEEN_LINES", seconds)
+    with caplog.at_level("INFO", logger="flwr_dpkmeans"):
+        Store().keep([np.ones((2, 1)), np.ones((3, 1))], "t")
+    assert [record.message.partition(",")[0] for record in caplog.records] == told
+
+
 def strict(table: np.ndarray) -> Rows:
     """Rows that are read within their table, as `Rows.read` promises."""
 
