@@ -154,6 +154,11 @@ def test_an_array_needs_as_many_names_as_columns(tmp_path: Path) -> None:
         load_declared(tmp_path / "a.npy", Layout.of("a,b"))
 
 
+def test_names_of_columns_are_separated_by_commas_and_may_be_quoted() -> None:
+    assert Layout.of(' age , "height, cm",, x ').columns == ("age", "height, cm", "x")
+    assert Layout.of("") == Layout()
+
+
 def test_a_header_is_said_with_yes_or_no() -> None:
     assert [parse_header(value) for value in (True, "no", "", "auto")] == [True, False, None, None]
     with pytest.raises(ConfigurationError, match="header is 'maybe', but it says whether a file has one"):

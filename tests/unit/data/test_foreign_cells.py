@@ -175,6 +175,15 @@ def test_a_frame_of_pandas_is_read_cell_by_cell_but_for_plain_numbers() -> None:
     assert [name for name, column in columns.items() if column.values is not None] == ["short"]
 
 
+def test_columns_without_names_are_numbered_and_not_called_by_their_first_cells(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("1,0\n2,3\n")
+    (block,) = table_blocks(tmp_path / "t.csv", False)
+    assert ([column.name for column in block.columns], block.named) == (["0", "1"], False)
+    by_index = block.column_of("label_column", "0")
+    assert by_index is not None
+    assert by_index.text() == ["1", "2"]
+
+
 @pytest.mark.parametrize("method", ["to_pandas", "__dataframe__"])
 @pytest.mark.filterwarnings("ignore:The Dataframe Interchange Protocol is deprecated")
 def test_a_frame_may_say_in_two_other_ways_what_it_holds(method: str) -> None:

@@ -331,6 +331,20 @@ def test_how_many_rows_are_read_is_said_at_most_every_ten_seconds(
     assert [record.message.partition(",")[0] for record in caplog.records] == told
 
 
+@pytest.mark.parametrize(("name", "in_folder"), [("run", False), ("", True), ("", False)])
+def test_rows_are_kept_for_later_processes_by_a_name_in_a_folder_only(
+    name: str, in_folder: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rows, "IN_MEMORY", 64)
+    store = Store(tmp_path / "rows" if in_folder else None, name)
+    kept = store.keep([np.ones((5, 2))], "t")
+    assert (type(kept), np.asarray(kept).tolist()) == (Rows, [[1.0, 1.0]] * 5)
+    assert [path.name for path in tmp_path.glob("*/*-2.rows")] == []
+    if not in_folder:
+        assert store.kept() is None
+        store.forget()
+
+
 def strict(table: np.ndarray) -> Rows:
     """Rows that are read within their table, as `Rows.read` promises."""
 
