@@ -10,6 +10,7 @@ from sklearn import datasets
 
 from flwr_dpkmeans.data import bundled
 from flwr_dpkmeans.data.bundled import BUNDLED, load_bundled, load_source
+from flwr_dpkmeans.data.schema import Schema
 from flwr_dpkmeans.errors import ConfigurationError, DataError
 
 
@@ -72,6 +73,16 @@ def test_source_by_name_and_by_path(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert load_source(str(tmp_path / "own.csv"), label_column="label").points.tolist() == [[1.0]]
     monkeypatch.chdir(tmp_path)
     assert load_source("own.csv", label_column="label").points.tolist() == [[1.0]]
+
+
+def test_a_schema_reads_a_bundled_data_set_with_its_labels() -> None:
+    wine = datasets.load_wine()
+    schema = Schema(columns={"alcohol": {"kind": "number", "bounds": (12.0, 14.0)}})
+    found = load_source("wine", schema=schema, partition_column="target")
+    assert (found.names, found.points[:, 0].tolist()) == (("alcohol",), wine.data[:, 0].clip(12.0, 14.0).tolist())
+    assert found.labels is not None
+    assert found.partition_values is not None
+    assert found.labels.tolist() == found.partition_values.tolist() == wine.target.tolist()
 
 
 @pytest.mark.parametrize(("source", "tail"), [("digit", "did you mean 'digits'?"), ("xyz", "choose one of ")])

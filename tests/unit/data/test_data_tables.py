@@ -301,6 +301,8 @@ def test_npy_booleans_and_no_rows(tmp_path: Path) -> None:
 def test_npy_errors(tmp_path: Path) -> None:
     np.save(tmp_path / "flat.npy", np.arange(3))
     assert "has 1 dimensions, but it must have 2 (rows and features)" in failure(tmp_path / "flat.npy")
+    np.save(tmp_path / "number.npy", np.array(3.0))
+    assert "has 0 dimensions, but it must have 2 (rows and features)" in failure(tmp_path / "number.npy")
     np.save(tmp_path / "text.npy", np.array([["a"]]))
     assert "has dtype <U1, but it must hold real numbers" in failure(tmp_path / "text.npy")
     np.save(tmp_path / "object.npy", np.array([[None]]), allow_pickle=True)
@@ -367,6 +369,16 @@ def test_parquet_without_rows_and_below_a_partition_directory(tmp_path: Path) ->
     table = load_table(folder / "a.parquet")
     assert table.points.shape == (0, 1)
     assert table.names == ("a",)
+
+
+def test_files_of_a_folder_have_the_same_columns(tmp_path: Path) -> None:
+    for name, columns in (("a", "xy"), ("b", "yx"), ("c", "xz")):
+        pd.DataFrame([[1.0, 2.0]], columns=list(columns)).to_parquet(tmp_path / f"{name}.parquet")
+        if name == "b":
+            assert load_table(tmp_path).points.tolist() == [[1.0, 2.0], [2.0, 1.0]]
+    assert failure(tmp_path) == (
+        f"the .parquet files in {str(tmp_path)!r} do not all have the same columns: make them so."
+    )
 
 
 def test_parquet_missing_values(tmp_path: Path) -> None:

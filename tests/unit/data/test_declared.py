@@ -83,6 +83,26 @@ def test_a_column_of_text_costs_all_rows_and_says_so_on_the_node_alone(
     assert line.endswith("NO row has a finite number in each of the columns; look at 'kind'.")
 
 
+@pytest.mark.parametrize(
+    ("rows", "level", "told"),
+    [
+        (["1,2", ">89,3"], logging.WARNING, "left out rows with cells that are no finite number, in 'age'."),
+        (
+            ["1,2", ">89,3", "4,x"],
+            logging.WARNING,
+            "left out rows with cells that are no finite number, in 'age', 'cm'.",
+        ),
+        ([">89,3", "4,x"], logging.ERROR, "NO row has a finite number in each of the columns; look at 'age', 'cm'."),
+    ],
+)
+def test_the_columns_that_cost_rows_are_named_on_the_node(
+    rows: list[str], level: int, told: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO, logger="flwr_dpkmeans.data"):
+        load_declared(path := write(tmp_path, ["age,cm", *rows]), Layout.of("age,cm"))
+    assert caplog.record_tuples == [("flwr_dpkmeans.data", level, f"{path}: {told}")]
+
+
 @pytest.mark.parametrize("rows", [[], ["1,2"]])
 def test_nothing_is_said_of_a_table_that_loses_no_row(
     rows: list[str], tmp_path: Path, caplog: pytest.LogCaptureFixture

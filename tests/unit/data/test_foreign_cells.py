@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from flwr_dpkmeans.data.points import read_ranges, validate_points
-from flwr_dpkmeans.data.readers import MISSING, frame_table, table_blocks, text_of
+from flwr_dpkmeans.data.readers import MISSING, RawTable, cells_of, frame_table, table_blocks, text_of
 from flwr_dpkmeans.data.schema import Schema, say_once
 from flwr_dpkmeans.data.tables import Layout, load_by_schema, load_declared, load_table
 from flwr_dpkmeans.errors import ConfigurationError, DataError
@@ -173,6 +173,16 @@ def test_a_frame_of_pandas_is_read_cell_by_cell_but_for_plain_numbers() -> None:
     assert [columns[name].text() for name in ("whole", "word")] == [["1", None], ["x", None]]
     assert [columns[name].text() for name in ("when", "short")] == [["2020-01-02T00:00:00", None], ["0.5", None]]
     assert [name for name, column in columns.items() if column.values is not None] == ["short"]
+
+
+def test_a_line_is_cut_at_its_separators_and_not_within_quotes() -> None:
+    lines = ["", "1, 2", '1, "2,5",3', '"a ""b"" c",']
+    cells = [[], ["1", " 2"], ["1", "2,5", "3"], ['a "b" c', ""]]
+    assert [cells_of(line, ",") for line in lines] == cells
+    assert [cells_of(line.replace(",", ";"), ";") for line in lines] == [
+        [cell.replace(",", ";") for cell in row] for row in cells
+    ]
+    assert RawTable(Path(), (), named=False).n_rows == 0
 
 
 def test_columns_without_names_are_numbered_and_not_called_by_their_first_cells(tmp_path: Path) -> None:

@@ -311,6 +311,7 @@ def test_rows_that_are_kept_are_for_their_user_alone_in_a_folder_that_was_open(
     folder.mkdir(mode=0o755)
     table = np.arange(10.0).reshape(5, 2)
     assert isinstance(Store(folder, "few").keep([table[:2], table[2:4]], "t"), np.ndarray)
+    assert Store(folder, "few").keep([few := table[:4]], "t") is few
     assert stat.S_IMODE(folder.stat().st_mode) == 0o755
     kept = Store(folder, "run").keep([table[:2], table[2:]], "t")
     assert [kept.shape, kept[1:3].tolist(), kept[5:].shape] == [(5, 2), table[1:3].tolist(), (0, 2)]
