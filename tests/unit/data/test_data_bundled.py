@@ -85,6 +85,16 @@ def test_a_schema_reads_a_bundled_data_set_with_its_labels() -> None:
     assert found.labels.tolist() == found.partition_values.tolist() == wine.target.tolist()
 
 
+@pytest.mark.parametrize(("header", "text"), [(None, "a\n1\n2\n"), (True, "a\n1\n2\n"), (False, "1\n2\n")])
+def test_a_schema_reads_a_file_without_header_where_that_is_said(
+    tmp_path: Path, header: bool | None, text: str
+) -> None:
+    (tmp_path / "t.csv").write_text(text)
+    options = {"header": header, "columns": ("a",) if header is False else ()}
+    schema = Schema(columns={"a": {"kind": "number", "bounds": (0, 9)}})
+    assert load_source(str(tmp_path / "t.csv"), schema=schema, **options).points.tolist() == [[1.0], [2.0]]
+
+
 @pytest.mark.parametrize(("source", "tail"), [("digit", "did you mean 'digits'?"), ("xyz", "choose one of ")])
 def test_unknown_name(source: str, tail: str) -> None:
     with pytest.raises(ConfigurationError) as caught:

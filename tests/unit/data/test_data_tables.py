@@ -6,6 +6,7 @@ import gzip
 import logging
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -13,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from flwr_dpkmeans.data.readers import RawTable, source_name
 from flwr_dpkmeans.data.tables import Layout, load_declared, load_table
 from flwr_dpkmeans.errors import DataError
 
@@ -189,6 +191,7 @@ def test_several_bad_columns_are_counted(tmp_path: Path) -> None:
     message = failure(write(tmp_path, "a,b,c\n1,2,3\n,,\n"))
     assert "the column 'a' of" in message
     assert "(and 2 more columns have such rows)" in message
+    assert "(and 1 more columns have such rows)" in failure(write(tmp_path, "a,b,c\n1,2,3\n,,4\n"))
 
 
 def test_missing_truth_value_and_empty_column(tmp_path: Path) -> None:
@@ -238,6 +241,14 @@ def test_missing_file_says_where_it_was_looked_for(tmp_path: Path, monkeypatch: 
 
 def test_directory_is_refused(tmp_path: Path) -> None:
     assert "is a directory, but it must be one file" in failure(tmp_path)
+
+
+def test_no_sentence_shows_the_url_of_a_database(tmp_path: Path) -> None:
+    given: dict[str, Any] = {"sqlite:///t.db?password=s3cr3t": "database", f"{tmp_path}/t.csv": f"{tmp_path}/t.csv"}
+    assert [source_name(source) for source in given] == list(given.values())
+    assert source_name(pa.table({"a": [1]})) == "table"  # type: ignore[arg-type]
+    named = [RawTable(Path(name), (), named=True) for name in ("database", "a/t.csv", "")]
+    assert list(map(str, named)) == ["the table 'database'", "the table 'a/t.csv'", "the table"]
 
 
 def test_unknown_suffix(tmp_path: Path) -> None:

@@ -12,7 +12,8 @@ import pyarrow as pa
 import pytest
 from support.cases import pairs
 
-from flwr_dpkmeans.data.tables import Layout, load_declared, load_stated, parse_header
+from flwr_dpkmeans.data.schema import Schema
+from flwr_dpkmeans.data.tables import Layout, load_by_schema, load_declared, load_stated, parse_header
 from flwr_dpkmeans.errors import ConfigurationError, DataError
 
 ROWS = ["31,a,170", "47,b,160", "52,c,180"]
@@ -54,6 +55,20 @@ def test_one_row_changes_nothing_but_itself(tmp_path: Path, what: str, place: in
     loaded = load_declared(write(tmp_path, ["age,kind,height"] * header + lines), schema)
     assert loaded.points.tolist() == NUMBERS
     assert loaded.names == ("age", "height")
+
+
+@pytest.mark.parametrize("begins", ["9\0,1", "PK\3\4,1", "\udcff\udcfe,1", "\x1f\udc8b,1", "\0,1"])
+def test_no_row_makes_a_file_look_like_one_of_another_kind(tmp_path: Path, begins: str) -> None:
+    """What a file begins with was looked at where that was a row: without a header, or behind one of a letter."""
+    for end in ("\n", "\r", "\r\n"):
+        for header in ([], ["a,b"], ["a"]):
+            layout = Layout(("a",) if header == ["a"] else ("a", "b"), header=bool(header))
+            lines = [*header, begins, "1" if header == ["a"] else "1,2"]
+            path = write(tmp_path, [end.join(lines)])
+            assert load_declared(path, layout).points.tolist() == [[1.0, 2.0][: len(layout.columns)]]
+            schema = Schema(columns={name: {"kind": "number", "bounds": (0, 9)} for name in layout.columns})
+            layout = Layout() if header else layout
+            assert load_by_schema(path, schema, layout).points.tolist() == [[1.0, 2.0][: len(schema.columns)]]
 
 
 @pytest.mark.parametrize(
@@ -180,7 +195,8 @@ def test_names_of_columns_are_separated_by_commas_and_may_be_quoted() -> None:
 
 
 def test_a_header_is_said_with_yes_or_no() -> None:
-    assert [parse_header(value) for value in (True, "no", "", "auto")] == [True, False, None, None]
+    assert [parse_header(value) for value in (True, "yes", "TRUE", False, "no", "False")] == [True] * 3 + [False] * 3
+    assert [parse_header(value) for value in (None, "", "auto")] == [None] * 3
     with pytest.raises(ConfigurationError, match="header is 'maybe', but it says whether a file has one"):
         parse_header("maybe")
 

@@ -160,6 +160,8 @@ def test_cells_that_cannot_be_read_are_counted_beside_missing_ones(
         (" NA ", None),
         (None, None),
         (math.nan, None),
+        (pd.NaT, None),
+        (np.datetime64("NaT"), None),
     ],
 )
 def test_an_object_is_written_as_a_file_would_have_it(cell: Any, text: str | None) -> None:

@@ -147,7 +147,7 @@ def test_a_column_that_is_not_there_is_told_by_name_here_and_by_position_elsewhe
     assert "column 3 of the schema's 5" in e.value.public
     assert "lat" not in e.value.public
     frame = pd.DataFrame([[1, 2]], columns=["a", "a"])
-    with pytest.raises(ColumnError, match="2 columns named 'a'"):
+    with pytest.raises(ColumnError, match="2 columns named 'a', but the schema needs one: rename the others"):
         Schema(columns={"a": {"kind": "flag"}}).encode(frame)
 
 
