@@ -43,6 +43,11 @@ def test_csv_with_header(tmp_path: Path, separator: str) -> None:
     assert table.points.flags.c_contiguous
 
 
+def test_csv_may_have_quotes_behind_a_space(tmp_path: Path) -> None:
+    table = load_table(write(tmp_path, 'a, "b,c"\n1, "2"\n'))
+    assert (table.names, table.points.tolist()) == (("a", "b,c"), [[1.0, 2.0]])
+
+
 def test_csv_without_header_keeps_its_first_row(tmp_path: Path) -> None:
     table = load_table(write(tmp_path, "1,2\n3,4\n"))
     assert table.names == ()

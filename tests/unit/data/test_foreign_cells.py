@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from flwr_dpkmeans.data.points import read_ranges, validate_points
-from flwr_dpkmeans.data.readers import MISSING, RawTable, cells_of, frame_table, table_blocks, text_of
+from flwr_dpkmeans.data.readers import MISSING, RawTable, cells_of, frame_table, numbers_in, table_blocks, text_of
 from flwr_dpkmeans.data.schema import Schema, say_once
 from flwr_dpkmeans.data.tables import Layout, load_by_schema, load_declared, load_table
 from flwr_dpkmeans.errors import ConfigurationError, DataError
@@ -185,6 +185,30 @@ def test_a_line_is_cut_at_its_separators_and_not_within_quotes() -> None:
         [cell.replace(",", ";") for cell in row] for row in cells
     ]
     assert RawTable(Path(), (), named=False).n_rows == 0
+
+
+@pytest.mark.parametrize(
+    ("cells", "numbers", "others"),
+    [
+        ([["1", "2.5"], ["-3e1", " 4 "]], [[1.0, 2.5], [-30.0, 4.0]], [0, 0]),
+        ([["1_0", "2_0"]], [[None, None]], [1, 1]),
+        ([["1_0", "2"], ["", "NA"]], [[None, 2.0], [None, None]], [1, 0]),
+        ([["True", "x"], ["false", "y"]], [[1.0, None], [0.0, None]], [0, 2]),
+        ([["9" * 400, "1e400"]], [[math.inf, math.inf]], [0, 0]),
+    ],
+)
+def test_numbers_are_read_alike_in_whatever_company(
+    cells: list[list[str]], numbers: list[list[float | None]], others: list[int]
+) -> None:
+    found, n_others = numbers_in(cells)
+    np.testing.assert_array_equal(found, np.array(numbers, dtype=float))
+    assert n_others.tolist() == others
+
+
+@pytest.mark.parametrize("url", ["sqlite://", "sqlite:///:memory:", "sqlite:///file::memory:?uri=true"])
+def test_a_database_in_memory_is_no_file_that_must_be_there(url: str) -> None:
+    pytest.importorskip("sqlalchemy")
+    assert load_declared(url, Layout(("a",), query="SELECT 1.5 AS a")).points.tolist() == [[1.5]]
 
 
 def test_columns_without_names_are_numbered_and_not_called_by_their_first_cells(tmp_path: Path) -> None:
