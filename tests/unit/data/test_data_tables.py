@@ -100,6 +100,16 @@ def test_an_index_beside_a_single_column_is_no_column(tmp_path: Path) -> None:
     assert (table.names, table.points.tolist()) == (("age",), [[31.0], [40.0]])
 
 
+def test_a_single_empty_cell_is_no_index_of_a_header(tmp_path: Path) -> None:
+    assert "'x0' of" in failure(write(tmp_path, '""\n5\n'))
+
+
+def test_cells_far_behind_decide_about_a_column_too(tmp_path: Path) -> None:
+    """pandas alone decides for 262144 bytes at a time: here these are truth values, then a number."""
+    text = "a\n" + "True\n" * 53_000 + "5\n"
+    assert "has 53000 rows with a value that is not a number among numbers" in failure(write(tmp_path, text))
+
+
 def test_two_numbered_cells_are_data(tmp_path: Path) -> None:
     assert load_table(write(tmp_path, "0,1\n1,0\n")).points.shape == (2, 2)
 

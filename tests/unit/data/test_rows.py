@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -321,15 +322,15 @@ def test_rows_that_are_kept_are_for_their_user_alone_in_a_folder_that_was_open(
     assert Store(folder, "run", keeps=False).kept() is None
 
 
-@pytest.mark.parametrize(("seconds", "told"), [(10.0, []), (-1.0, ["t: 2 rows read", "t: 5 rows read"])])
-def test_how_many_rows_are_read_is_said_at_most_every_ten_seconds(
-    seconds: float, told: list[str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+def test_how_many_rows_are_read_is_said_every_ten_seconds(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    assert rows._SECONDS_BETWEEN_LINES == 10.0
-    monkeypatch.setattr(rows, "_SECONDS_BETWEEN_LINES", seconds)
+    clock = iter([100.0, 104.0, 110.0, 112.0, 122.0, 122.5])
+    monkeypatch.setattr(rows, "time", SimpleNamespace(monotonic=lambda: next(clock)))
     with caplog.at_level("INFO", logger="flwr_dpkmeans"):
-        Store().keep([np.ones((2, 1)), np.ones((3, 1))], "t")
-    assert [record.message.partition(",")[0] for record in caplog.records] == told
+        Store().keep([np.ones((3, 1))] * 5, "t")
+    told = ["t: 9 rows read, 0.75 a second", "t: 15 rows read, 0.667 a second"]
+    assert [record.message for record in caplog.records] == told
 
 
 @pytest.mark.parametrize(("name", "in_folder"), [("run", False), ("", True), ("", False)])
@@ -344,6 +345,15 @@ def test_rows_are_kept_for_later_processes_by_a_name_in_a_folder_only(
     if not in_folder:
         assert store.kept() is None
         store.forget()
+        kept.forget()
+
+
+def test_chosen_rows_that_are_many_are_no_array_either(monkeypatch: pytest.MonkeyPatch) -> None:
+    table, index = np.arange(20.0).reshape(10, 2), np.array([1, 3, 4, 8, 9])
+    monkeypatch.setattr(rows, "IN_MEMORY", 64)  # eight numbers
+    chosen = strict(table)[index]
+    assert (type(chosen), chosen[:].tolist()) == (Rows, table[index].tolist())
+    assert isinstance(strict(table)[index[:4]], np.ndarray)
 
 
 def strict(table: np.ndarray) -> Rows:
