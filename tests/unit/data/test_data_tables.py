@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from flwr_dpkmeans.data.readers import RawTable, source_name
-from flwr_dpkmeans.data.tables import Layout, load_declared, load_table
+from flwr_dpkmeans.data.tables import Layout, Table, load_declared, load_table
 from flwr_dpkmeans.errors import DataError
 
 SECRET = "s3cr3t"
@@ -104,10 +104,15 @@ def test_a_single_empty_cell_is_no_index_of_a_header(tmp_path: Path) -> None:
     assert "'x0' of" in failure(write(tmp_path, '""\n5\n'))
 
 
-def test_cells_far_behind_decide_about_a_column_too(tmp_path: Path) -> None:
-    """pandas alone decides for 262144 bytes at a time: here these are truth values, then a number."""
-    text = "a\n" + "True\n" * 53_000 + "5\n"
-    assert "has 53000 rows with a value that is not a number among numbers" in failure(write(tmp_path, text))
+def test_a_part_knows_which_rows_of_the_source_it_has() -> None:
+    whole = Table(np.arange(4.0)[:, None], ("a",), labels=np.array([7, 8, 9, 6]))
+    part = whole.part(np.array([0, 2, 3]))
+    again = part.part(np.array([1, 2]))
+    for table, rows in ((part, [0, 2, 3]), (again, [2, 3])):
+        assert table.rows is not None
+        assert table.labels is not None
+        assert (table.rows.tolist(), table.points[:, 0].tolist(), table.names) == (rows, rows, ("a",))
+        assert table.labels.tolist() == [[7, 8, 9, 6][row] for row in rows]
 
 
 def test_two_numbered_cells_are_data(tmp_path: Path) -> None:

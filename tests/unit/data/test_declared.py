@@ -197,6 +197,7 @@ def test_names_of_columns_are_separated_by_commas_and_may_be_quoted() -> None:
 def test_a_header_is_said_with_yes_or_no() -> None:
     assert [parse_header(value) for value in (True, "yes", "TRUE", False, "no", "False")] == [True] * 3 + [False] * 3
     assert [parse_header(value) for value in (None, "", "auto")] == [None] * 3
+    assert [Layout.of("a", header=value).header for value in ("yes", None, "no")] == [True, True, False]
     with pytest.raises(ConfigurationError, match="header is 'maybe', but it says whether a file has one"):
         parse_header("maybe")
 
