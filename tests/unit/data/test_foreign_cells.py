@@ -9,10 +9,20 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 from flwr_dpkmeans.data.points import read_ranges, validate_points
-from flwr_dpkmeans.data.readers import MISSING, RawTable, cells_of, frame_table, numbers_in, table_blocks, text_of
+from flwr_dpkmeans.data.readers import (
+    MISSING,
+    RawTable,
+    cells_of,
+    frame_table,
+    number_of,
+    numbers_in,
+    table_blocks,
+    text_of,
+)
 from flwr_dpkmeans.data.schema import Schema, say_once
 from flwr_dpkmeans.data.tables import Layout, load_by_schema, load_declared, load_table
 from flwr_dpkmeans.errors import ConfigurationError, DataError
@@ -74,6 +84,8 @@ def test_durations_and_foreign_types_are_no_numbers_of_some_unit(cells: Any, tmp
             load_by_schema(file, schema)
     with pytest.raises(DataError, match=r"'v' of .* holds neither numbers nor text"):
         load_declared(file, Layout(("v",)))
+    with pytest.raises(DataError, match="^the column 'v' holds neither numbers nor text"):
+        schema.encode(pa.Table.from_pandas(pd.DataFrame({"v": cells})))
     assert schema.encode(pd.DataFrame({"v": cells})).rows.size == 0
 
 
@@ -203,6 +215,7 @@ def test_numbers_are_read_alike_in_whatever_company(
     found, n_others = numbers_in(cells)
     np.testing.assert_array_equal(found, np.array(numbers, dtype=float))
     assert n_others.tolist() == others
+    assert (number_of(10**400), number_of("1e400")) == (math.inf, math.inf)
 
 
 @pytest.mark.parametrize("url", ["sqlite://", "sqlite:///:memory:", "sqlite:///file::memory:?uri=true"])
