@@ -84,7 +84,7 @@ def test_durations_and_foreign_types_are_no_numbers_of_some_unit(cells: Any, tmp
             load_by_schema(file, schema)
     with pytest.raises(DataError, match=r"'v' of .* holds neither numbers nor text"):
         load_declared(file, Layout(("v",)))
-    with pytest.raises(DataError, match="^the column 'v' holds neither numbers nor text"):
+    with pytest.raises(DataError, match=r"^the column 'v' holds neither numbers nor text"):
         schema.encode(pa.Table.from_pandas(pd.DataFrame({"v": cells})))
     assert schema.encode(pd.DataFrame({"v": cells})).rows.size == 0
 
