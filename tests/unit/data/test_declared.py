@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import logging
+from datetime import datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from support.cases import pairs
 
@@ -69,6 +72,38 @@ def test_no_row_makes_a_file_look_like_one_of_another_kind(tmp_path: Path, begin
             schema = Schema(columns={name: {"kind": "number", "bounds": (0, 9)} for name in layout.columns})
             layout = Layout() if header else layout
             assert load_by_schema(path, schema, layout).points.tolist() == [[1.0, 2.0][: len(schema.columns)]]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "numbers"),
+    [
+        (pa.array([1, 2**53 + 1]), pa.array([1.5]), [1.0, 2.0**53, 1.5]),
+        (pa.array([1, 2**63 + 1], pa.uint64()), pa.array([-1]), [1.0, 2.0**63, -1.0]),
+        (pa.array([Decimal("1.25")]), pa.array([10**15]), [1.25, 1e15]),
+        (pa.array([None, None]), pa.array([2.0]), [2.0]),
+    ],
+)
+def test_no_number_in_one_file_is_too_large_for_what_another_holds(
+    tmp_path: Path, first: Any, second: Any, numbers: list[float]
+) -> None:
+    """All files had one type, and one row's integer that floats cannot tell apart was an error of the node."""
+    for place, cells in enumerate((first, second)):
+        pq.write_table(pa.table({"a": cells}), tmp_path / f"{place}.parquet")
+    assert load_declared(tmp_path, Layout(("a",))).points[:, 0].tolist() == numbers
+
+
+def test_no_date_in_one_file_is_too_late_for_what_another_holds(tmp_path: Path) -> None:
+    days = [datetime(1970, 1, 2), datetime(2500, 1, 1)]
+    pq.write_table(pa.table({"a": pa.array(days, pa.timestamp("s"))}), tmp_path / "0.parquet")
+    pq.write_table(pa.table({"a": pa.array(days[:1], pa.timestamp("ns"))}), tmp_path / "1.parquet")
+    schema = Schema(columns={"a": {"kind": "date", "bounds": ("1970-01-01", "1970-01-11")}})
+    assert load_by_schema(tmp_path, schema).points.tolist() == [[1.0], [10.0], [1.0]]
+
+
+def test_bytes_that_are_no_text_are_one_row_s_own_fault(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"a": pa.array([b"x", b"\xff", b"y", None])}), tmp_path / "t.parquet")
+    schema = Schema(columns={"a": {"kind": "category", "values": ["x", "y"]}})
+    assert load_by_schema(tmp_path / "t.parquet", schema).points.tolist() == [[1.0, 0.0], [0.0, 1.0]]
 
 
 @pytest.mark.parametrize(
