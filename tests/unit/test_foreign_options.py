@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -19,7 +19,15 @@ from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.flower.server_app import strategy_from_run_config
 from flwr_dpkmeans.flower.strategy import PrivateKMeans
 from flwr_dpkmeans.kmeans.public_points import PackingMethod
-from flwr_dpkmeans.options import option_defaults, options_of, parse_run, resolve_n_clusters, schema_settings
+from flwr_dpkmeans.options import (
+    flat_options,
+    option_defaults,
+    options_of,
+    parse_run,
+    resolve_n_clusters,
+    schema_settings,
+)
+from flwr_dpkmeans.sums.settings import Options
 from flwr_dpkmeans.sums.task import Run
 from simulations.planner import PlanningRequest
 
@@ -257,3 +265,14 @@ def test_a_number_of_clusters_is_chosen_up_to_a_most_or_given(n_clusters: Any, m
         assert sentence_of(lambda: resolve_n_clusters(n_clusters, most)) == found
     else:
         assert resolve_n_clusters(n_clusters, most) == found
+
+
+@dataclass(frozen=True)
+class NobodysOptions(Options):
+    """Of an algorithm that was not registered."""
+
+
+def test_options_of_no_algorithm_or_of_several_name_none() -> None:
+    for given, whose in ((NobodysOptions(), "no algorithm has"), (Options(), "moments and .* both have")):
+        with pytest.raises(ConfigurationError, match=rf"^algorithm is .*, but {whose} such options: give its name"):
+            flat_options({"algorithm": given})
