@@ -188,6 +188,7 @@ def test_whole_floats_are_labels() -> None:
         ([-5, -5], 2, "labels go from -5 to 0, but they must be from 0 to 1"),
         ([], 1, ""),
         ([0.5, 1], None, "labels must be whole numbers"),
+        (np.ma.MaskedArray([0, 1], [False, True]), 2, "labels must be whole numbers"),
         (["0", "1"], None, "labels must be whole numbers"),
         ([[0], [1]], None, r"labels have shape \(2, 1\), but the table has 2 rows"),
         ([[0], [1, 2]], None, r"labels have shape \(2, 0\), but the table has 2 rows"),
