@@ -189,7 +189,7 @@ def test_each_thread_puts_openmp_s_limit_back_itself_and_the_last_one_that_of_bl
     told: list[Any] = []
 
     def library(kind: str) -> Any:
-        numbers = [3]
+        numbers: list[Any] = [None if kind == "no limit" else 3]
 
         def tell(number: int) -> None:
             told.append((kind, number))
@@ -201,7 +201,7 @@ def test_each_thread_puts_openmp_s_limit_back_itself_and_the_last_one_that_of_bl
     held = _Libraries()
     with ThreadPoolExecutor(1) as other:
         other.submit(len, "").result()
-        held._known, held._n_modules = [library("openmp"), library("blas")], len(sys.modules)
+        held._known, held._n_modules = [library(kind) for kind in ("openmp", "no limit", "blas")], len(sys.modules)
         with held, held:
             other.submit(held.__enter__).result()
         told.append("left")

@@ -263,6 +263,11 @@ def test_what_a_schema_may_not_say_has_a_sentence(tmp_path: Path, column: str, s
     assert "\n" not in str(error.value)
 
 
+def test_a_column_that_is_wrong_is_all_that_is_said_of_a_schema() -> None:
+    with pytest.raises(ConfigurationError, match=r"^the schema's column 'a': kind is 'nummer': "):
+        Schema(columns={"a": {"kind": "nummer"}})
+
+
 def test_a_draft_has_names_and_kinds_and_cannot_be_used_as_it_is(
     table: Path, schema: Schema, capsys: pytest.CaptureFixture[str]
 ) -> None:
