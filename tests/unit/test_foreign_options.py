@@ -6,13 +6,14 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from support.flat import flat_estimator, run_config
 
-from flwr_dpkmeans import Auto, FedDPKMeansOptions, FederatedKMeans
+from flwr_dpkmeans import Auto, FastLloydOptions, FedDPKMeansOptions, FederatedKMeans
 from flwr_dpkmeans.algorithms import NOT_FEDERATED, clusterings
 from flwr_dpkmeans.data.schema import Schema
 from flwr_dpkmeans.errors import ConfigurationError
@@ -21,6 +22,7 @@ from flwr_dpkmeans.flower.strategy import PrivateKMeans
 from flwr_dpkmeans.kmeans.public_points import PackingMethod
 from flwr_dpkmeans.options import (
     flat_options,
+    object_of,
     option_defaults,
     options_of,
     parse_run,
@@ -265,6 +267,33 @@ def test_a_number_of_clusters_is_chosen_up_to_a_most_or_given(n_clusters: Any, m
         assert sentence_of(lambda: resolve_n_clusters(n_clusters, most)) == found
     else:
         assert resolve_n_clusters(n_clusters, most) == found
+
+
+def test_the_path_of_a_schema_stands_for_it_where_bounds_may_and_nowhere_else(tmp_path: Path) -> None:
+    (tmp_path / "schema.toml").write_text('[columns]\nsick = { kind = "flag" }\n')
+    path = str(tmp_path / "schema.toml")
+    assert flat_options({"bounds": path, "noise": path, "evaluation": None}) == {
+        "bounds": Schema(columns={"sick": {"kind": "flag"}}),
+        "noise": path,
+        "evaluation": "none",
+    }
+    assert flat_options({"bounds": (0, 1)}) == {"bounds": (0, 1)}
+
+
+def test_what_has_no_options_of_its_own_has_a_sentence() -> None:
+    for argument, mend in (("epsilon", "leave them out"), ("unit", "give one such as ClientLevel\\(.* first")):
+        with pytest.raises(ConfigurationError, match=rf"^{argument} is 'x', which has no options of its own: {mend}"):
+            object_of(argument, "x")
+
+
+def test_a_value_without_effect_is_shown_as_it_is_read() -> None:
+    text = sentence_of(lambda: parse_run(n_clusters=3, bounds=((0,), (1,)), examples_per_client=np.int64(9)))
+    assert text.startswith("examples_per_client is 9, but unit is 'record', so that it has no effect: leave it out")
+
+
+def test_what_an_object_says_is_not_taken_back_by_an_argument_that_is_none() -> None:
+    given = {"algorithm": FastLloydOptions(max_iter=3), "max_iter": None}
+    assert flat_options(given)["max_iter"] == flat_options(dict(reversed(given.items())))["max_iter"] == 3
 
 
 @dataclass(frozen=True)

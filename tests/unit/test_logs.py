@@ -219,6 +219,17 @@ def raised() -> Exception:
         return error
 
 
+def outer() -> Exception:
+    def raising() -> None:
+        raise ValueError(SECRET)
+
+    try:
+        raising()
+    except ValueError as error:
+        return error
+    raise AssertionError
+
+
 def test_an_exception_is_told_by_kind_and_place() -> None:
     told = where_raised(raised())
     pattern = r"ValueError at test_logs.py:\d+ in raised, after KeyError at test_logs.py:\d+ in raised"
@@ -230,6 +241,9 @@ def test_an_exception_is_told_by_kind_and_place() -> None:
     hidden.__suppress_context__ = True  # as `from None` does
     assert where_raised(hidden) == "ValueError at an unknown place"
     assert where_raised(shown) == "ValueError at an unknown place, after KeyError at an unknown place"
+    found = re.fullmatch(r"ValueError at (.*) in outer > (.*) in raising", where_raised(outer(), verbose=True))
+    assert found is not None
+    assert where_raised(outer()) == f"ValueError at {found[2]} in raising"
     circle, other = ValueError("a"), ValueError("b")
     circle.__cause__, other.__cause__ = other, circle
     assert where_raised(circle).count("ValueError") == 2
