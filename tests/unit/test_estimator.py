@@ -618,5 +618,11 @@ def test_k_is_chosen_from_weights_of_server_points_alone() -> None:
         model().choose_k(blobs())
 
 
+def test_tables_that_can_be_read_only_once_are_labelled_and_measured_too() -> None:
+    parts, km = blobs(), model(engine="direct", max_iter=1)
+    for method, shape in ((km.fit_predict, ()), (km.fit_transform, (3,))):
+        assert [own.shape for own in method(iter(parts))] == [(len(part), *shape) for part in parts]
+
+
 def test_what_all_rows_in_one_place_give_has_no_history() -> None:
     assert model(algorithm="optimal").fit([np.eye(2), -np.eye(2)]).history_ == []
