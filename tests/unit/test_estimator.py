@@ -8,6 +8,7 @@ import math
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from numpy.typing import NDArray
 from sklearn.base import clone
@@ -28,6 +29,7 @@ from flwr_dpkmeans import (
     PrivateCount,
 )
 from flwr_dpkmeans.data.points import Bounds
+from flwr_dpkmeans.data.schema import Schema
 from flwr_dpkmeans.errors import ConfigurationError, DataError, DPKMeansError, PlanError, PrivacyWarning
 from flwr_dpkmeans.estimator import warn_once
 from flwr_dpkmeans.flower.engines import InProcessGrid
@@ -495,6 +497,7 @@ PARAMETERS = [
         {"server_data": [[0.0, 0.0]], "algorithm": "fastlloyd"},
         "server_data was given, but 'fastlloyd' starts without it: leave it out, or use 'proxy_lloyd'.",
     ),
+    ({"n_examples": "many"}, "n_examples is 'many', but it must be a number or 'private': give 1000, or leave it out."),
     (
         {"n_examples": 2},
         "n_examples is 2, but 3 clusters need at least as many rows: choose fewer clusters or add data.",
@@ -622,6 +625,16 @@ def test_tables_that_can_be_read_only_once_are_labelled_and_measured_too() -> No
     parts, km = blobs(), model(engine="direct", max_iter=1)
     for method, shape in ((km.fit_predict, ()), (km.fit_transform, (3,))):
         assert [own.shape for own in method(iter(parts))] == [(len(part), *shape) for part in parts]
+
+
+def test_k_is_chosen_without_a_profile() -> None:
+    said = {name: {"kind": "number", "bounds": (-1, 1)} for name in ("x", "y")}
+    frames: Any = [pd.DataFrame(part, columns=["x", "y"]) for part in blobs()]
+    given: dict[str, Any] = {"bounds": Schema(columns=said, profile=["x"]), "server_data": frames[0][:40]}
+    found = model(algorithm="feddp_kmeans", trust="distributed", epsilon=8.0, engine="direct", **given).choose_k(
+        frames, 4
+    )
+    assert {one.round_name for one in found.privacy.releases} == {"outer-product", "weights"}
 
 
 def test_what_all_rows_in_one_place_give_has_no_history() -> None:
