@@ -412,6 +412,13 @@ def test_files_of_a_folder_have_the_same_columns(tmp_path: Path) -> None:
     )
 
 
+def test_a_column_without_a_value_in_one_file_is_text_where_it_is_in_another(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"note": pa.nulls(2), "b": [1.0, 2.0]}), tmp_path / "0.parquet")
+    pq.write_table(pa.table({"note": ["x"], "b": [3.0]}), tmp_path / "1.parquet")
+    table = load_table(tmp_path)
+    assert (table.names, table.points.tolist()) == (("b",), [[1.0], [2.0], [3.0]])
+
+
 def test_parquet_missing_values(tmp_path: Path) -> None:
     pq.write_table(pa.table({"a": [1, None, None], "b": [1, 2, 3]}), tmp_path / "a.parquet")
     assert "the column 'a' of" in failure(tmp_path / "a.parquet")
