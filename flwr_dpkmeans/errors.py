@@ -222,7 +222,7 @@ def require_ranges(lower: Sequence[float], upper: Sequence[float], names: Sequen
         if _LEAST_WIDTH <= high - low < math.inf:
             continue
         problem = "their distance must be a finite number: give a narrower range"
-        if 0.0 < high - low < _LEAST_WIDTH:
+        if high - low < _LEAST_WIDTH:
             problem = f"their distance must be at least {_LEAST_WIDTH:.3g}: give another unit, or a wider range"
         if not (math.isfinite(low) and math.isfinite(high)):
             problem = "both must be finite: give the public range of the feature"

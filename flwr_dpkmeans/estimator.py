@@ -133,7 +133,7 @@ class _PrivateClustering(
         """
         points, encoded = self._in_box(X)
         labels = np.asarray(nearest_centroids(points, self.model_.scaled)[0], dtype=np.int64)
-        return labels if encoded is None else encoded.spread(labels, -1)
+        return labels if encoded is None else encoded.spread(labels)
 
     def transform(self, X: ArrayLike) -> Array:
         """Euclidean distance of each row to each centroid; local, costs no privacy.

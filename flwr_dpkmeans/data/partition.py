@@ -118,7 +118,7 @@ def _dirichlet(
         rows = rng.permutation(np.flatnonzero(labels == label))
         shares = rng.dirichlet(np.full(n_parts, alpha))
         # The last cut is set, not computed: rounding must not lose a row.
-        cuts = [0, *np.floor(np.cumsum(shares)[:-1] * len(rows)).astype(np.int64).clip(0, len(rows)), len(rows)]
+        cuts = [0, *np.floor(np.cumsum(shares)[:-1] * len(rows)).astype(np.int64).clip(max=len(rows)), len(rows)]
         chosen.append(rows[cuts[part] : cuts[part + 1]])
     return np.sort(np.concatenate(chosen)).astype(np.int64)
 

@@ -129,7 +129,7 @@ def validate_columns(points: object, names: Sequence[str]) -> NDArray[np.float64
 def validate_labels(labels: object, n_rows: int, n_classes: int | None = None) -> NDArray[np.int64]:
     """Check a caller's class labels (n_rows,): whole numbers from 0 on, below `n_classes` where that is declared."""
     try:
-        array = np.asarray(labels)
+        array = as_array(labels) if isinstance(labels, np.ma.MaskedArray) else np.asarray(labels)
     except ValueError:
         array = np.empty((n_rows, 0))  # entries of different lengths
     if array.shape != (n_rows,):
@@ -157,7 +157,7 @@ def as_array(points: object) -> NDArray[Any]:
     if isinstance(points, np.ma.MaskedArray):
         plain = np.asarray(points.data)
         # Only numbers can be marked as missing; other types are refused afterwards in any case.
-        return np.where(np.ma.getmaskarray(points), np.nan, plain) if plain.dtype.kind in "biuf" else plain
+        return np.where(np.ma.getmaskarray(points), np.nan, plain) if plain.dtype.kind in "biufO" else plain
     types = getattr(getattr(points, "schema", None), "types", "")  # pyarrow's
     kinds = [str(kind).lower() for kind in np.atleast_1d(getattr(points, "dtypes", types))]
     # Beside numbers polars makes numbers of them, in a unit that nobody named, and pyarrow cannot.
@@ -242,7 +242,7 @@ class Bounds:
         """Return bounds with one range per feature; ConfigurationError if there are several, but not `n_features`."""
         if len(self.lower) == n_features:
             return self
-        if len(self.lower) != 1 or n_features < 1:
+        if len(self.lower) != 1 or not n_features:
             raise ConfigurationError(
                 f"the bounds have {len(self.lower)} ranges, but the points have {n_features} features: "
                 "give one range per feature, or a single one for all."

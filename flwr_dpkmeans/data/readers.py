@@ -418,7 +418,7 @@ def _parquet_text(column: Any, name: str, path: Path) -> list[str | None]:
     try:
         # Durations, and what others have made of numbers, would be numbers of nobody knows which unit.
         if not pa.types.is_duration(column.type) and not isinstance(column.type, pa.BaseExtensionType):
-            cells = column.cast(pa.string()).cast(pa.binary()).to_pylist()
+            cells = column.cast(pa.string(), safe=False).cast(pa.binary()).to_pylist()  # bytes may be no UTF-8
             return [None if cell is None else text_of(cell.decode(errors="replace")) for cell in cells]
     except pa.ArrowException:
         pass
@@ -449,7 +449,13 @@ def _parquet_blocks(path: Path) -> Iterator[RawTable]:
             with pq.ParquetFile(place, buffer_size=_BUFFER_BYTES, pre_buffer=False) as file:
                 for batch in file.iter_batches(batch_size=step, use_threads=False):
                     block = pa.Table.from_batches([batch])
-                    yield _raw_parquet(block.select(whole.names).cast(whole) if several else block, path)
+                    if several:
+                        block = block.select(whole.names)
+                        # What is null in one file is of the others' type; into that no number of a row need fit.
+                        pairs = zip(whole, block.schema, strict=True)
+                        types = [every if pa.types.is_null(own.type) else own for every, own in pairs]
+                        block = block.cast(pa.schema(types))
+                    yield _raw_parquet(block, path)
     except pa.ArrowException as error:
         raise ValueError(str(error)) from error
 
@@ -545,7 +551,7 @@ def table_blocks(
         located, reader = reader_of(
             path, "table", {**READERS, ".csv": csv_reader or partial(_csv_blocks, header=header)}, DataError
         )
-        if located.suffix.lower() == ".csv":
+        if located.suffix.lower() == ".csv" and header is not False:
             _require_text(located)
     blocks = reader(located)
     while (block := _in_one_sentence(located, partial(next, blocks, None))) is not None:
@@ -556,9 +562,12 @@ _BEGINNINGS = {b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16", b"\x1f\x8b": "gzip"
 
 
 def _require_text(located: Path) -> None:
-    """Refuse what would otherwise be read as one column with an unreadable name, if at all."""
+    """Refuse what would otherwise be read as one column with an unreadable name, if at all.
+
+    Only a header is looked at: what a row begins with may not decide whether a node answers.
+    """
     with suppress(OSError), located.open("rb") as file:  # whoever reads it says so
-        begins = file.read(4)
+        begins = b"".join(file.read(4).splitlines()[:1])
         kinds = [kind for mark, kind in _BEGINNINGS.items() if begins.startswith(mark)] + ["UTF-16"] * (0 in begins)
         if kinds:
             raise DataError(

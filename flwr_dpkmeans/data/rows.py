@@ -76,7 +76,7 @@ class Rows:
         def read(rows: slice) -> Array:
             own = index[rows]
             found = np.empty((len(own), *self.shape[1:]))
-            for window in windows(self.shape, *(own[[0, -1]] + (0, 1) if len(own) else (0, 0))):
+            for window in windows(self.shape, own[0], own[-1] + 1) if len(own) else ():
                 inside = slice(*np.searchsorted(own, (window.start, window.stop)))
                 found[inside] = self.read(window)[own[inside] - window.start]
             return found

@@ -421,7 +421,7 @@ class Schema(_Stated):
             gaps = np.isnan(block[:, 0])
             if column.missing is Missing.DROP:
                 left_out_by[gaps & (left_out_by < 0)] = place
-            elif gaps.any():
+            else:
                 block[gaps] = column.stand_in()
             blocks[column.name] = np.clip(block, *column.range)
         kept = left_out_by < 0

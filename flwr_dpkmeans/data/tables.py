@@ -227,7 +227,7 @@ def load_declared(path: str | Path, layout: Layout, store: Store = Store()) -> T
     bad = dict[str, None]()
 
     def read() -> Iterator[Table]:
-        for raw in table_blocks(path, query=layout.query, csv_reader=reader):
+        for raw in table_blocks(path, layout.header, layout.query, reader):
             named = _renamed(raw, layout.columns) if layout.columns and not raw.named else raw
             wanted = _declared(named, layout)
             points = np.stack([column.numbers() for column in wanted], axis=1)
@@ -303,7 +303,7 @@ def _by_schema(source: str | Path, schema: Schema, layout: Layout, texts: Collec
     """The columns of a schema, and that of the labels; `texts` are read as they are written."""
     numbers = {one.name for one in schema.columns} | {layout.label_column}
     reader = partial(_csv_blocks, layout=layout, numbers=numbers, texts=texts)
-    for raw in table_blocks(source, query=layout.query, csv_reader=reader):
+    for raw in table_blocks(source, layout.header, layout.query, reader):
         if layout.columns and raw.named and layout.header:
             raise DataError(f"columns are named beside a schema, which names those of {raw} itself: leave them out.")
         yield _renamed(raw, layout.columns) if layout.columns and not raw.named else raw

@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from flwr_dpkmeans import __version__
 from flwr_dpkmeans.__main__ import COMMANDS, main
+from flwr_dpkmeans.errors import DataError
 from simulations.command_lines import CommandLine
+from simulations.deploy import owner_commands as deployed
 
 PROJECT = Path(__file__).parents[2]
 
@@ -42,8 +45,54 @@ def test_a_misspelt_option_is_named(command: str, wrong: str, right: str, capsys
 def test_a_misspelt_command_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["paln"]) == 2
     assert capsys.readouterr().err.startswith("there is no command 'paln': did you mean 'plan'?\n")
+    assert main(["paln", "--help"]) == 2
+    assert capsys.readouterr().err.startswith("there is no command 'paln': did you mean 'plan'?\n")
+    usage = f"python -m flwr_dpkmeans {' | '.join(COMMANDS)} (each has --help)\n"
     assert main([]) == 2
-    assert capsys.readouterr().err.startswith(f"python -m flwr_dpkmeans {next(iter(COMMANDS))} | ")
+    assert capsys.readouterr() == ("", usage)
+    for asked in ("-h", "--help"):
+        assert main([asked]) == 0
+        assert capsys.readouterr() == (usage, "")
+
+
+def test_without_arguments_the_command_line_is_read(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["flwr-dpkmeans", "paln"])
+    assert main() == 2
+    assert capsys.readouterr().err.startswith("there is no command 'paln': did you mean 'plan'?\n")
+
+
+def failing(error: BaseException) -> Callable[[list[str]], int]:
+    """A command that ends with an error."""
+
+    def run(arguments: list[str]) -> int:
+        raise error
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "told"),
+    [
+        (DataError("it cannot be read"), 1, "it cannot be read\n"),
+        (OSError("the port is taken"), 1, "the port is taken\n"),
+        (OverflowError("port must be 0-65535."), 1, "port must be 0-65535.\n"),
+        (ModuleNotFoundError("No module", name="simulations.planner"), 1, "another package of the name 'simulations'"),
+        (ModuleNotFoundError("No module", name="scipy"), None, ""),
+        (KeyError("x"), None, ""),
+    ],
+)
+def test_a_command_s_errors_are_sentences_and_a_mistake_of_the_code_is_none(
+    error: Exception, code: int | None, told: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(deployed, "schema", failing(error))
+    if code is None:
+        with pytest.raises(type(error)):
+            main(["schema", "x"])
+    else:
+        assert main(["schema", "x"]) == code
+    assert capsys.readouterr().err.startswith(told)
 
 
 def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import fields
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 
 from flwr_dpkmeans.algorithms.lloyd_family import Schedule
-from flwr_dpkmeans.errors import ConfigurationError, LocalMisuseError, column_names, require_real, told_apart
+from flwr_dpkmeans.errors import (
+    ConfigurationError,
+    LocalMisuseError,
+    column_names,
+    listed,
+    nearest,
+    require_delta,
+    require_positive,
+    require_real,
+    require_whole,
+    told_apart,
+)
 from flwr_dpkmeans.kmeans.lloyd import PostProcessing
 from flwr_dpkmeans.kmeans.public_points import PackingMethod
 from flwr_dpkmeans.options import GROUPS, Group, parse_config
@@ -293,10 +306,74 @@ def test_many_names_are_looked_at_once() -> None:
         parse_config(n_clusters=2, bounds=((0,), (1,)), feature_names=names)
 
 
-def test_numbers_are_told_apart_and_columns_named() -> None:
-    assert told_apart(4.0000001, 4.0) == ("4.0000001", "4")
+@pytest.mark.parametrize(
+    ("value", "bound", "texts"),
+    [
+        (4.0000001, 4.0, ("4.0000001", "4")),
+        (123451.0, 123460.0, ("123451", "123460")),
+        (123456.7, 123456.2, ("123457", "123456")),
+        (1.0, 1.0 + 2.0**-52, ("1", "1.0000000000000002")),
+        (0.1, 0.1, ("0.10000000000000001", "0.10000000000000001")),
+    ],
+)
+def test_numbers_have_six_digits_or_as_many_as_tell_them_apart(value: float, bound: float, texts: Any) -> None:
+    assert told_apart(value, bound) == texts
+
+
+def test_columns_are_named_or_counted_and_ten_words_are_shown() -> None:
     assert column_names([0, 2], ["age", "pay", "rent"]) == "columns 'age', 'rent'"
+    assert column_names([1], ["age", "pay", "rent"]) == "column 'pay'"
     assert column_names([0, 2], []) == "columns 0, 2 (counted from 0)"
+    assert column_names([1], []) == "column 1 (counted from 0)"
+    assert listed(map(str, range(10))) == "0, 1, 2, 3, 4, 5, 6, 7, 8, 9"
+    assert listed(map(str, range(11))) == "0, 1, 2, 3, 4, 5, 6, 7, 8, 9, ... (11 in all)"
+
+
+@pytest.mark.parametrize(
+    ("value", "valid", "tail"),
+    [
+        ("ALPHA", ["beta", "Alpha"], "did you mean 'Alpha'?"),
+        ("ab", ["axyb", "abcdefg"], "did you mean 'axyb'?"),
+        ("abcd", ["abxxxxxx", "b"], "choose one of 'abxxxxxx', 'b'."),
+        ("cafe\u0301", ["caf\xe9"], "copy 'caf\xe9', which looks the same but has other characters ('caf\\xe9')."),
+        (3, [], "add it; no name is left that could be meant."),
+    ],
+)
+def test_the_nearest_name_has_half_of_the_letters_whatever_their_case(value: Any, valid: list[str], tail: str) -> None:
+    assert nearest(value, valid) == tail
+
+
+@pytest.mark.parametrize(
+    ("read", "kind", "taken", "refused"),
+    [
+        (partial(require_real, "x", mend="give 1"), float, [0, -1.5, Fraction(1, 2)], [math.nan, math.inf, True, "1"]),
+        (
+            partial(require_positive, "x"),
+            float,
+            [5e-324, 1.7e308, 0.5, 3, Fraction(1, 2), np.float32(2.0)],
+            [0.0, -5e-324, 0, -1, math.inf, math.nan, True, "1", None],
+        ),
+        (require_delta, float, [5e-324, math.nextafter(1, 0), Fraction(1, 2)], [0.0, 1.0, 0, 1, math.nan, True]),
+        (partial(require_whole, "x", least=2, most=4), int, [2, 3, 4, np.int8(3)], [1, 5, 2.0, True, None]),
+        (partial(require_whole, "x", least=0), int, [0, 10**30], [-1, False]),
+    ],
+)
+def test_numbers_are_taken_up_to_their_bounds(read: Any, kind: type, taken: list[Any], refused: list[Any]) -> None:
+    for value in taken:
+        assert read(value=value) == value
+        assert type(read(value=value)) is kind
+    for value in refused:
+        with pytest.raises(ConfigurationError, match=rf"is {re.escape(repr(value))}, but it must be "):
+            read(value=value)
+
+
+def test_a_whole_number_that_will_not_do_is_answered_with_the_least_or_as_the_caller_says() -> None:
+    for more, told in (
+        ({}, "of at least 2: give for example 2"),
+        ({"most": 4, "mend": "give 3"}, "from 2 to 4: give 3"),
+    ):
+        with pytest.raises(ConfigurationError, match=rf"^x is 1, but it must be an integer {told}\.$"):
+            require_whole("x", 1, 2, **more)
 
 
 @pytest.mark.parametrize("group", GROUPS)

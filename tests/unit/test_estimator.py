@@ -8,6 +8,7 @@ import math
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from numpy.typing import NDArray
 from sklearn.base import clone
@@ -28,6 +29,7 @@ from flwr_dpkmeans import (
     PrivateCount,
 )
 from flwr_dpkmeans.data.points import Bounds
+from flwr_dpkmeans.data.schema import Schema
 from flwr_dpkmeans.errors import ConfigurationError, DataError, DPKMeansError, PlanError, PrivacyWarning
 from flwr_dpkmeans.estimator import warn_once
 from flwr_dpkmeans.flower.engines import InProcessGrid
@@ -220,6 +222,13 @@ def test_fit_returns_itself_and_leaves_parameters_and_data_alone() -> None:
     assert all(np.array_equal(part, kept) for part, kept in zip(parts, before, strict=True))
 
 
+@pytest.mark.parametrize(
+    ("noise", "seed", "repeats"), [("seeded", 4, True), ("seeded", None, False), ("secure", 4, False)]
+)
+def test_only_seeded_noise_with_a_seed_repeats(noise: str, seed: int | None, repeats: bool) -> None:
+    assert model(noise=noise, random_state=seed).__sklearn_tags__().non_deterministic is not repeats
+
+
 def test_repr_shows_what_was_set() -> None:
     shown = "bounds=(-1.0, 1.0), epsilon=2.0, n_clusters=3, noise='seeded', random_state=4"
     assert " ".join(repr(model()).split()) == f"FederatedKMeans({shown})"
@@ -233,6 +242,7 @@ def test_attributes(fitted: FederatedKMeans) -> None:
     assert fitted.cluster_counts_.shape == (3,)
     assert fitted.cluster_counts_.sum() == pytest.approx(750, abs=150)
     assert fitted.n_features_in_ == 2
+    assert (fitted.schema_, fitted.profile_) == (None, None)
     assert isinstance(fitted.privacy_, PrivacyReport)
     assert 0.999 * 2.0 <= fitted.privacy_.epsilon <= 2.0
     assert fitted.privacy_.delta == pytest.approx(1.0 / (750 * math.log(750)))
@@ -487,6 +497,7 @@ PARAMETERS = [
         {"server_data": [[0.0, 0.0]], "algorithm": "fastlloyd"},
         "server_data was given, but 'fastlloyd' starts without it: leave it out, or use 'proxy_lloyd'.",
     ),
+    ({"n_examples": "many"}, "n_examples is 'many', but it must be a number or 'private': give 1000, or leave it out."),
     (
         {"n_examples": 2},
         "n_examples is 2, but 3 clusters need at least as many rows: choose fewer clusters or add data.",
@@ -595,3 +606,36 @@ def test_a_forecast_takes_bounds_from_server_data_where_none_are_given(
     request: Any = FederatedKMeans(n_clusters=2, server_data=points, bounds=given).plan(2000, 2, 3)
     np.testing.assert_allclose(request.options["bounds"], expected)
     assert (request.seeds, request.target_excess, request.spread) == (20, 0.1, 0.15)
+
+
+def test_a_forecast_takes_the_number_of_features_from_bounds_by_column(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("simulations.planner.make_forecast", lambda request: request)
+    request: Any = FederatedKMeans(2, bounds=((0.0, 0.0, 0.0), (1.0, 2.0, 3.0))).plan(2000, None, 3)
+    assert request.n_features == 3
+
+
+def test_k_is_chosen_from_weights_of_server_points_alone() -> None:
+    with pytest.raises(
+        ConfigurationError, match=r"^choose_k was called for 'proxy_lloyd', but it needs weights of server"
+    ):
+        model().choose_k(blobs())
+
+
+def test_tables_that_can_be_read_only_once_are_labelled_and_measured_too() -> None:
+    parts, km = blobs(), model(engine="direct", max_iter=1)
+    for method, shape in ((km.fit_predict, ()), (km.fit_transform, (3,))):
+        assert [own.shape for own in method(iter(parts))] == [(len(part), *shape) for part in parts]
+
+
+def test_k_is_chosen_without_a_profile() -> None:
+    said = {name: {"kind": "number", "bounds": (-1, 1)} for name in ("x", "y")}
+    frames: Any = [pd.DataFrame(part, columns=["x", "y"]) for part in blobs()]
+    given: dict[str, Any] = {"bounds": Schema(columns=said, profile=["x"]), "server_data": frames[0][:40]}
+    found = model(algorithm="feddp_kmeans", trust="distributed", epsilon=8.0, engine="direct", **given).choose_k(
+        frames, 4
+    )
+    assert {one.round_name for one in found.privacy.releases} == {"outer-product", "weights"}
+
+
+def test_what_all_rows_in_one_place_give_has_no_history() -> None:
+    assert model(algorithm="optimal").fit([np.eye(2), -np.eye(2)]).history_ == []

@@ -4,21 +4,32 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from support.flat import flat_estimator, run_config
 
-from flwr_dpkmeans import Auto, FedDPKMeansOptions, FederatedKMeans
+from flwr_dpkmeans import Auto, FastLloydOptions, FedDPKMeansOptions, FederatedKMeans
 from flwr_dpkmeans.algorithms import NOT_FEDERATED, clusterings
+from flwr_dpkmeans.data.schema import Schema
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.flower.server_app import strategy_from_run_config
 from flwr_dpkmeans.flower.strategy import PrivateKMeans
 from flwr_dpkmeans.kmeans.public_points import PackingMethod
-from flwr_dpkmeans.options import option_defaults, options_of, parse_run
+from flwr_dpkmeans.options import (
+    flat_options,
+    object_of,
+    option_defaults,
+    options_of,
+    parse_run,
+    resolve_n_clusters,
+    schema_settings,
+)
+from flwr_dpkmeans.sums.settings import Options
 from flwr_dpkmeans.sums.task import Run
 from simulations.planner import PlanningRequest
 
@@ -220,3 +231,77 @@ def test_choosing_k_drops_what_only_the_clustering_has_and_refuses_the_rest() ->
     assert 1 <= estimator("feddp_kmeans", **settings).choose_k(PARTS, 6).n_clusters <= 6
     assert 1 <= estimator("feddp_kmeans", n_clusters=Auto(4), **settings).choose_k(PARTS).n_clusters <= 4
     assert "alpha is 0.6" in sentence_of(lambda: estimator("feddp_kmeans", alpha=0.6))
+
+
+@pytest.mark.parametrize(
+    ("scale", "standard", "more"),
+    [("bounds", (), {}), ("standard", ((2, 1.0),), {"private_bounds": True, "bounds_share": 0.05})],
+)
+def test_a_schema_says_what_its_bounds_cost(scale: str, standard: tuple[Any, ...], more: dict[str, Any]) -> None:
+    said = {"ward": {"kind": "category", "values": ["A", "B"]}, "sick": {"kind": "flag", "weight": 0.0}}
+    schema = Schema(columns=said, scale=scale, profile=["sick"], profile_share=0.1)
+    expected = {"schema_digest": schema.digest, "standard_columns": standard}
+    assert schema_settings(schema) == expected | {"profile_widths": (0, 1), "profile_share": 0.1} | more
+    assert schema_settings((0, 1)) == {}
+
+
+@pytest.mark.parametrize(
+    ("n_clusters", "most", "found"),
+    [
+        ("auto", 20, {"n_clusters": 20, "choose_n_clusters": True}),
+        ("auto", 1, {"n_clusters": 1, "choose_n_clusters": True}),
+        ("auto", 0, "max_clusters is 0, but it must be an integer of at least 1: give 20."),
+        ("10", 20, {"n_clusters": 10}),
+        (7, 20, {"n_clusters": 7}),
+        (
+            7,
+            19,
+            "max_clusters is 19, but n_clusters is 7 and not 'auto', so that it has no effect: leave one of the two "
+            "out.",
+        ),
+        ("ten", 20, "n_clusters is 'ten', but it must be a number or 'auto': give 10."),
+    ],
+)
+def test_a_number_of_clusters_is_chosen_up_to_a_most_or_given(n_clusters: Any, most: int, found: Any) -> None:
+    if isinstance(found, str):
+        assert sentence_of(lambda: resolve_n_clusters(n_clusters, most)) == found
+    else:
+        assert resolve_n_clusters(n_clusters, most) == found
+
+
+def test_the_path_of_a_schema_stands_for_it_where_bounds_may_and_nowhere_else(tmp_path: Path) -> None:
+    (tmp_path / "schema.toml").write_text('[columns]\nsick = { kind = "flag" }\n')
+    path = str(tmp_path / "schema.toml")
+    assert flat_options({"bounds": path, "noise": path, "evaluation": None}) == {
+        "bounds": Schema(columns={"sick": {"kind": "flag"}}),
+        "noise": path,
+        "evaluation": "none",
+    }
+    assert flat_options({"bounds": (0, 1)}) == {"bounds": (0, 1)}
+
+
+def test_what_has_no_options_of_its_own_has_a_sentence() -> None:
+    for argument, mend in (("epsilon", "leave them out"), ("unit", "give one such as ClientLevel\\(.* first")):
+        with pytest.raises(ConfigurationError, match=rf"^{argument} is 'x', which has no options of its own: {mend}"):
+            object_of(argument, "x")
+
+
+def test_a_value_without_effect_is_shown_as_it_is_read() -> None:
+    text = sentence_of(lambda: parse_run(n_clusters=3, bounds=((0,), (1,)), examples_per_client=np.int64(9)))
+    assert text.startswith("examples_per_client is 9, but unit is 'record', so that it has no effect: leave it out")
+
+
+def test_what_an_object_says_is_not_taken_back_by_an_argument_that_is_none() -> None:
+    given = {"algorithm": FastLloydOptions(max_iter=3), "max_iter": None}
+    assert flat_options(given)["max_iter"] == flat_options(dict(reversed(given.items())))["max_iter"] == 3
+
+
+@dataclass(frozen=True)
+class NobodysOptions(Options):
+    """Of an algorithm that was not registered."""
+
+
+def test_options_of_no_algorithm_or_of_several_name_none() -> None:
+    for given, whose in ((NobodysOptions(), "no algorithm has"), (Options(), "moments and .* both have")):
+        with pytest.raises(ConfigurationError, match=rf"^algorithm is .*, but {whose} such options: give its name"):
+            flat_options({"algorithm": given})

@@ -202,6 +202,7 @@ def test_no_text_makes_a_second_line_or_moves_the_cursor(log_format: LogFormat) 
 def test_printable() -> None:
     assert printable("a\tb\x7f", 10) == "a?b?"
     assert printable("abcdef", 3) == "abc..."
+    assert printable("abc", 3) == "abc"
     assert printable(ValueError("x")) == "x"
 
 
@@ -218,12 +219,31 @@ def raised() -> Exception:
         return error
 
 
+def outer() -> Exception:
+    def raising() -> None:
+        raise ValueError(SECRET)
+
+    try:
+        raising()
+    except ValueError as error:
+        return error
+    raise AssertionError
+
+
 def test_an_exception_is_told_by_kind_and_place() -> None:
     told = where_raised(raised())
     pattern = r"ValueError at test_logs.py:\d+ in raised, after KeyError at test_logs.py:\d+ in raised"
     assert re.fullmatch(pattern, told)
     assert SECRET not in where_raised(raised(), verbose=True)
     assert where_raised(ValueError(SECRET)) == "ValueError at an unknown place"
+    hidden, shown = ValueError(SECRET), ValueError(SECRET)
+    hidden.__context__ = shown.__context__ = KeyError(SECRET)
+    hidden.__suppress_context__ = True  # as `from None` does
+    assert where_raised(hidden) == "ValueError at an unknown place"
+    assert where_raised(shown) == "ValueError at an unknown place, after KeyError at an unknown place"
+    found = re.fullmatch(r"ValueError at (.*) in outer > (.*) in raising", where_raised(outer(), verbose=True))
+    assert found is not None
+    assert where_raised(outer()) == f"ValueError at {found[2]} in raising"
     circle, other = ValueError("a"), ValueError("b")
     circle.__cause__, other.__cause__ = other, circle
     assert where_raised(circle).count("ValueError") == 2
@@ -236,6 +256,8 @@ def test_no_rendering_writes_an_exceptions_text(log_format: LogFormat) -> None:
     record.exc_info = (type(error), error, error.__traceback__)
     line = LineFormatter(log_format).format(record)
     assert "ValueError at test_logs.py" in line
+    record.exc_info = (ValueError, ValueError(SECRET), None)
+    assert "stopped (ValueError at an unknown place)" in LineFormatter(log_format).format(record)
     assert SECRET not in line
 
 

@@ -100,6 +100,7 @@ def test_an_estimator_from_a_file_is_the_fitted_one(tmp_path: Path, options: dic
     assert again.score(frame) == km.score(frame)
     assert again.cluster_centers_.tobytes() == km.cluster_centers_.tobytes()
     assert again.get_params()["algorithm"] == options.get("algorithm", "proxy_lloyd")
+    assert again.bounds == again.bounds_ == km.bounds_
     assert list(again.feature_names_in_) == [*NAMES]
     np.testing.assert_array_equal(np.sort(km.transform(frame), axis=1)[:, 0], km.model_.assign(frame)["distance"])
     # What this program's own rows say against the run stays here.
@@ -126,7 +127,7 @@ def test_a_schema_goes_with_the_model(tmp_path: Path, kind: str, scale: str) -> 
     km = FederatedKMeans(3, epsilon=8.0, bounds=schema, engine="direct").fit([frame, frame])
     km.save(tmp_path / "model.json")
     again = FederatedKMeans.load(tmp_path / "model.json")
-    assert again.schema_ == schema
+    assert again.schema_ == again.bounds == schema
     assert again.predict(frame).tolist() == km.predict(frame).tolist() == km.model_.predict(frame).tolist()
     np.testing.assert_array_equal(again.transform(frame), km.transform(frame))
     table = tmp_path / f"rows.{kind}"

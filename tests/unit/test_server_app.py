@@ -458,6 +458,12 @@ def test_mixture_of_clients_is_the_papers_and_no_client_depends_on_another() -> 
     assert squares.mean() / 100 == pytest.approx(0.5, rel=0.02)
     nearest_mean = np.argmin([np.square(first - mean).sum(axis=1) for mean in paper.means], axis=0)
     assert np.bincount(nearest_mean, minlength=10).min() > 100
+    with pytest.raises(ConfigurationError, match="the number of the mixture's client is -1, but it must be an integer"):
+        mixture.client_points(-1)
+    assert MixtureClients(0, 0).client_points(0).shape == (0, 100)
+    for wrong in ({"seed": -1}, {"rows_per_client": -1}):
+        with pytest.raises(ConfigurationError, match=r"of the mixture.* is -1, but it must be an integer"):
+            MixtureClients(**wrong)
     lower, upper = MIXTURE_BOUNDS.lower[0], MIXTURE_BOUNDS.upper[0]
     assert ((first < lower) | (first > upper)).any(axis=1).sum() <= 10
 

@@ -22,7 +22,7 @@ from flwr_dpkmeans import FederatedKMeans
 from flwr_dpkmeans.algorithms import lloyd_family
 from flwr_dpkmeans.flower.engines import InProcessGrid
 from flwr_dpkmeans.kmeans import lloyd
-from flwr_dpkmeans.threads import _set, one_thread
+from flwr_dpkmeans.threads import _Libraries, _set, one_thread
 
 POINTS = np.random.default_rng(0).uniform(-1.0, 1.0, (60, 2))
 
@@ -183,6 +183,30 @@ assert threads() == {1}
 def test_libraries_that_are_loaded_later_are_held_too_and_for_good_in_a_worker() -> None:
     limits = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "3")
     subprocess.run([sys.executable, "-c", LATE], check=True, env=limits | {"PYTHONPATH": ":".join(sys.path)})
+
+
+def test_each_thread_puts_openmp_s_limit_back_itself_and_the_last_one_that_of_blas() -> None:
+    told: list[Any] = []
+
+    def library(kind: str) -> Any:
+        numbers: list[Any] = [None if kind == "no limit" else 3]
+
+        def tell(number: int) -> None:
+            told.append((kind, number))
+            numbers.append(number)
+
+        own = {"user_api": kind, "filepath": kind, "get_num_threads": lambda: numbers[-1], "set_num_threads": tell}
+        return SimpleNamespace(**own)
+
+    held = _Libraries()
+    with ThreadPoolExecutor(1) as other:
+        other.submit(len, "").result()
+        held._known, held._n_modules = [library(kind) for kind in ("openmp", "no limit", "blas")], len(sys.modules)
+        with held, held:
+            other.submit(held.__enter__).result()
+        told.append("left")
+        other.submit(held.__exit__).result()
+    assert told == [("openmp", 1), ("blas", 1), ("openmp", 3), "left", ("blas", 3)]
 
 
 def test_a_limit_is_cheap() -> None:

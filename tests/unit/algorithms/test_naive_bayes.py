@@ -287,6 +287,17 @@ def test_categories_may_be_an_array() -> None:
     assert model.fit([codes, codes], [labels, labels]).predict(codes).tolist() == labels.tolist()
 
 
+def test_chances_that_are_far_apart_have_finite_logarithms() -> None:
+    labels = np.tile([0, 1], 150)
+    rows = np.where(labels == 0, -1.0, 1.0)[:, None]
+    model = FederatedNaiveBayes(2, epsilon=NOWHERE, bounds=(-1, 1), engine="direct").fit(split(rows), split(labels))
+    logarithms = model.predict_log_proba([[-1.0], [1.0]])
+    assert (logarithms[0, 0], logarithms[1, 1]) == (0.0, 0.0)
+    assert -1e9 < logarithms[0, 1] < -1e3
+    with pytest.raises(DataError, match="y is None, but naive Bayes learns from labels: pass one array for each party"):
+        model.fit(split(rows), None)  # type: ignore[arg-type]
+
+
 def test_categories_have_their_own_bounds() -> None:
     with pytest.raises(
         ConfigurationError, match="column 1 has 3 categories, but bounds from -1 to 1: code them 0 to 2"

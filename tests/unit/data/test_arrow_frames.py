@@ -82,6 +82,20 @@ def test_a_schema_reads_every_frame_alike(make: Maker, tmp_path: Path) -> None:
     )
 
 
+class Own(Stream):
+    """As polars' frames: its stream has texts that Arrow cannot take apart, but it makes a table of Arrow's itself."""
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        raise TypeError
+
+    def to_arrow(self) -> pa.Table:
+        return self._table
+
+
+def test_a_frame_that_makes_a_table_of_arrows_is_asked_for_that() -> None:
+    np.testing.assert_array_equal(SCHEMA.encode(Own(pa.Table.from_pandas(FRAME))).points, SCHEMA.encode(FRAME).points)
+
+
 @pytest.mark.parametrize("make", [pa.Table.from_pandas, _polars], ids=["pyarrow", "polars"])
 def test_columns_are_matched_by_name_without_a_schema(make: Maker) -> None:
     """pyarrow's `columns` are cells, not names: without these, tables in another order were taken by position."""

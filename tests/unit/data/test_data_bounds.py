@@ -102,6 +102,8 @@ def test_for_features() -> None:
     )
     with pytest.raises(ConfigurationError, match="the points have 1 features"):
         same.scale([[0.5]])
+    with pytest.raises(ConfigurationError, match="the bounds have 1 ranges, but the points have 0 features"):
+        Bounds((0.0,), (1.0,)).for_features(0)
 
 
 @pytest.mark.parametrize(
@@ -146,6 +148,7 @@ def test_constant_reversed_and_infinite_ranges() -> None:
     )
     assert "lower bound -inf and upper bound 1.0, but both must be finite" in failure((float("-inf"), 1))
     assert "lower bound 0.0 and upper bound inf, but both must be finite" in failure((0, 10**400))
+    assert "lower bound -inf and upper bound 0.0, but both must be finite" in failure((-(10**400), 0))
     assert "but their distance must be a finite number: give a narrower range." in failure((-1.7e308, 1.7e308))
     assert "but their distance must be at least 1.18e-271: give another unit" in failure((0.0, 2.0**-901))
 
@@ -292,6 +295,7 @@ def test_file_errors(tmp_path: Path) -> None:
     headerless = write(tmp_path, "headerless.csv", "0,1\n")
     assert "has no 'lower', but it needs 'lower' and 'upper'" in failure(headerless)
     assert "has no 'lower', but it needs" in failure(write(tmp_path, "list.json", "[1, 2]"))
+    assert "has no 'lower', but it needs" in failure(write(tmp_path, "number.json", "5"))
     assert "has no 'upper', but it needs" in failure(write(tmp_path, "half.toml", "lower = 1"))
     assert "has no 'lower', but it needs" in failure(write(tmp_path, "empty.csv", ""))
     assert "have 0 ranges" in failure(write(tmp_path, "rowless.csv", "lower,upper\n"))

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 from sklearn import datasets
 
+from flwr_dpkmeans.data import bundled
 from flwr_dpkmeans.data.bundled import BUNDLED, load_bundled, load_source
+from flwr_dpkmeans.data.schema import Schema
 from flwr_dpkmeans.errors import ConfigurationError, DataError
 
 
@@ -50,6 +52,16 @@ def test_bounds_stay_what_earlier_runs_were_scaled_with(name: str, lower: float,
     assert (sum(bounds.lower), sum(bounds.upper)) == (pytest.approx(lower), pytest.approx(upper))
 
 
+def test_descriptions_are_read_from_their_file() -> None:
+    """Pixels are named by row and column; the others' names, ranges and numbers are written there."""
+    read = bundled._read_descriptions()
+    assert read == BUNDLED
+    digits, iris = read["digits"], read["iris"]
+    assert digits.feature_names == tuple(f"pixel_{row}_{column}" for row in range(8) for column in range(8))
+    assert (digits.image_shape, digits.n_features, digits.n_examples, digits.n_clusters) == ((8, 8), 64, 1797, 10)
+    assert (iris.image_shape, iris.n_features, iris.n_examples, iris.n_clusters) == (None, 4, 150, 3)
+
+
 def test_descriptions_cannot_be_changed() -> None:
     with pytest.raises(TypeError):
         BUNDLED["other"] = BUNDLED["iris"]  # type: ignore[index]
@@ -61,6 +73,26 @@ def test_source_by_name_and_by_path(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert load_source(str(tmp_path / "own.csv"), label_column="label").points.tolist() == [[1.0]]
     monkeypatch.chdir(tmp_path)
     assert load_source("own.csv", label_column="label").points.tolist() == [[1.0]]
+
+
+def test_a_schema_reads_a_bundled_data_set_with_its_labels() -> None:
+    wine = datasets.load_wine()
+    schema = Schema(columns={"alcohol": {"kind": "number", "bounds": (12.0, 14.0)}})
+    found = load_source("wine", schema=schema, partition_column="target")
+    assert (found.names, found.points[:, 0].tolist()) == (("alcohol",), wine.data[:, 0].clip(12.0, 14.0).tolist())
+    assert found.labels is not None
+    assert found.partition_values is not None
+    assert found.labels.tolist() == found.partition_values.tolist() == wine.target.tolist()
+
+
+@pytest.mark.parametrize(("header", "text"), [(None, "a\n1\n2\n"), (True, "a\n1\n2\n"), (False, "1\n2\n")])
+def test_a_schema_reads_a_file_without_header_where_that_is_said(
+    tmp_path: Path, header: bool | None, text: str
+) -> None:
+    (tmp_path / "t.csv").write_text(text)
+    options = {"header": header, "columns": ("a",) if header is False else ()}
+    schema = Schema(columns={"a": {"kind": "number", "bounds": (0, 9)}})
+    assert load_source(str(tmp_path / "t.csv"), schema=schema, **options).points.tolist() == [[1.0], [2.0]]
 
 
 @pytest.mark.parametrize(("source", "tail"), [("digit", "did you mean 'digits'?"), ("xyz", "choose one of ")])

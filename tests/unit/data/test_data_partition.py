@@ -143,6 +143,12 @@ def test_fixed_sizes_are_kept_and_parts_are_disjoint(sizes: list[int], n_unused:
     assert all(part.dtype == np.int64 and (np.diff(part) > 0).all() for part in parts)
 
 
+def test_fixed_sizes_may_take_all_rows() -> None:
+    parts = split(5, 2, seed=1, kind="fixed_sizes", sizes=(2, 3))
+    assert [len(part) for part in parts] == [2, 3]
+    assert sorted(np.concatenate(parts).tolist()) == [0, 1, 2, 3, 4]
+
+
 def test_fixed_sizes_draw_rows_at_random() -> None:
     parts = split(200, 3, seed=4, kind=Partition.FIXED_SIZES, sizes=(100, 50, 7))
     assert parts[0].tolist() != list(range(100))

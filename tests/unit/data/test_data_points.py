@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from flwr_dpkmeans.data.points import frame_columns, validate_columns, validate_labels, validate_points
+from flwr_dpkmeans.data.points import frame_columns, require_names, validate_columns, validate_labels, validate_points
 from flwr_dpkmeans.errors import DataError
 
 
@@ -99,6 +99,10 @@ def test_masked_values_are_missing() -> None:
     masked = np.ma.MaskedArray([[1, 2], [3, 4]], mask=[[False, True], [False, False]])
     assert "the points have 1 rows with a missing or infinite value (the first such feature is 1)" in failure(masked)
     assert validate_points(np.ma.MaskedArray([[1, 2]])).tolist() == [[1.0, 2.0]]
+    objects = np.ma.MaskedArray(np.array([[1, 2.5], [3, 4]], dtype=object), mask=[[True, False], [False, False]])
+    assert "the points have 1 rows with a missing or infinite value (the first such feature is 0)" in failure(objects)
+    words = np.ma.MaskedArray([["a", "b"]], mask=[[True, False]])
+    assert failure(words).startswith("the points have dtype <U1, but they must be real numbers")
 
 
 @pytest.mark.parametrize("points", [np.array([["1", "2"]]), np.array([[1j]]), np.array([["2020"]], dtype="M8[Y]")])
@@ -106,7 +110,7 @@ def test_dtype(points: object) -> None:
     assert "but they must be real numbers: convert them with points.astype('float64')." in failure(points)
 
 
-@pytest.mark.parametrize("cell", ["3", None, pd.NA, 1j])
+@pytest.mark.parametrize("cell", ["3", None, pd.NA, 1j, np.timedelta64(1, "D")])
 def test_objects_that_are_no_numbers(cell: object) -> None:
     message = failure(np.array([[1.0, cell], [2.0, 4.0]], dtype=object))
     assert "the points have values in feature 1 which are no numbers, but all must be real numbers" in message
@@ -136,6 +140,37 @@ def test_names_are_those_of_a_frame_and_put_its_columns_in_order() -> None:
     assert validate_columns(frame, ["a", "b"]).tolist() == [[2.0, 1.0]]
 
 
+def test_without_names_on_either_side_columns_stay_in_their_order() -> None:
+    frame = pd.DataFrame({"b": [1.0], "a": [2.0]})
+    assert validate_columns([[1.0, 2.0]], ["a", "b"]).tolist() == [[1.0, 2.0]]
+    assert validate_columns(frame, []).tolist() == validate_columns(frame, ["b", "a"]).tolist() == [[1.0, 2.0]]
+
+
+@pytest.mark.parametrize(("columns", "n_texts"), [(["a", 1, 2], 1), (["a", "b", 2], 2)])
+def test_names_of_which_only_some_are_text_are_refused(columns: list[Any], n_texts: int) -> None:
+    with pytest.raises(DataError, match=f"{n_texts} of 3 column names are text and the others are not"):
+        frame_columns(pd.DataFrame([[1, 2, 3]], columns=columns))
+
+
+@pytest.mark.parametrize("names", [("a",), ("a", "b", "c")])
+def test_each_column_needs_a_name_or_none_has_one(names: tuple[str, ...]) -> None:
+    assert require_names((), 2) == ()
+    assert require_names(("a", "b"), 2) == ("a", "b")
+    with pytest.raises(DataError, match=f"2 columns have {len(names)} names, but each needs one: name all of them"):
+        require_names(names, 2)
+
+
+class Numbered:
+    """As a frame of polars, which has another way to change types."""
+
+    def to_numpy(self) -> list[list[float]]:
+        return [[1.0, 2.0]]
+
+
+def test_what_can_be_turned_into_an_array_is_taken_as_it_is() -> None:
+    assert validate_points(Numbered()).tolist() == [[1.0, 2.0]]
+
+
 def test_whole_floats_are_labels() -> None:
     assert validate_labels([1.0, 0.0], 2).tolist() == [1, 0]
 
@@ -150,8 +185,10 @@ def test_whole_floats_are_labels() -> None:
         ([1, 1], 1, "labels go from 0 to 1, but they must be from 0 to 0"),
         ([-1, 1], 2, "labels go from -1 to 1, but they must be from 0 to 1"),
         ([-1, 0], None, "labels go from -1 to 0, but they must be at least 0"),
+        ([-5, -5], 2, "labels go from -5 to 0, but they must be from 0 to 1"),
         ([], 1, ""),
         ([0.5, 1], None, "labels must be whole numbers"),
+        (np.ma.MaskedArray([0, 1], [False, True]), 2, "labels must be whole numbers"),
         (["0", "1"], None, "labels must be whole numbers"),
         ([[0], [1]], None, r"labels have shape \(2, 1\), but the table has 2 rows"),
         ([[0], [1, 2]], None, r"labels have shape \(2, 0\), but the table has 2 rows"),

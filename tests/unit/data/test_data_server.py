@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 
 from flwr_dpkmeans.data.bundled import load_server_table
+from flwr_dpkmeans.data.schema import Schema
 from flwr_dpkmeans.errors import ConfigurationError, DataError
 
 POINTS = np.array([[1.0, 2.0], [3.0, 4.5]])
@@ -43,6 +45,18 @@ def test_files(tmp_path: Path, suffix: str, as_text: bool) -> None:
     points = load_server_table(str(path) if as_text else path).points
     assert points.tolist() == POINTS.tolist()
     assert points.dtype == np.float64
+
+
+@pytest.mark.parametrize("kind", ["frame", "encoded", "file", "text", "table"])
+def test_points_of_a_schema_come_from_everything_that_it_reads(tmp_path: Path, kind: str) -> None:
+    """Without what is only profiled."""
+    said = {"a": {"kind": "number", "bounds": (0, 9)}, "b": {"kind": "flag", "weight": 0.0, "missing": "centre"}}
+    schema, frame = Schema(columns=said, profile=["b"]), pd.DataFrame({"a": [5.0, None], "b": [1.0, 0.0]})
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    sources: dict[str, Any] = {"frame": frame, "encoded": schema.encode(frame), "file": tmp_path / "t.csv"}
+    sources |= {"text": str(tmp_path / "t.csv"), "table": load_server_table(frame, schema=schema)}
+    found = load_server_table(sources[kind], schema=schema)
+    assert (found.points.tolist(), found.names, found.schema) == ([[5.0]], ("a",), schema.clustered)
 
 
 def test_columns_that_clients_leave_out(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import gzip
 import logging
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -13,7 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from flwr_dpkmeans.data.tables import Layout, load_declared, load_table
+from flwr_dpkmeans.data.readers import RawTable, source_name
+from flwr_dpkmeans.data.tables import Layout, Table, load_declared, load_table
 from flwr_dpkmeans.errors import DataError
 
 SECRET = "s3cr3t"
@@ -39,6 +41,11 @@ def test_csv_with_header(tmp_path: Path, separator: str) -> None:
     assert table.points.tolist() == [[1.0, 2.5], [3.0, -40.0]]
     assert table.points.dtype == np.float64
     assert table.points.flags.c_contiguous
+
+
+def test_csv_may_have_quotes_behind_a_space(tmp_path: Path) -> None:
+    table = load_table(write(tmp_path, 'a, "b,c"\n1, "2"\n'))
+    assert (table.names, table.points.tolist()) == (("a", "b,c"), [[1.0, 2.0]])
 
 
 def test_csv_without_header_keeps_its_first_row(tmp_path: Path) -> None:
@@ -91,6 +98,21 @@ def test_an_index_beside_a_single_column_is_no_column(tmp_path: Path) -> None:
     path.write_text(",age\n0,31\n1,40\n")
     table = load_table(path)
     assert (table.names, table.points.tolist()) == (("age",), [[31.0], [40.0]])
+
+
+def test_a_single_empty_cell_is_no_index_of_a_header(tmp_path: Path) -> None:
+    assert "'x0' of" in failure(write(tmp_path, '""\n5\n'))
+
+
+def test_a_part_knows_which_rows_of_the_source_it_has() -> None:
+    whole = Table(np.arange(4.0)[:, None], ("a",), labels=np.array([7, 8, 9, 6]))
+    part = whole.part(np.array([0, 2, 3]))
+    again = part.part(np.array([1, 2]))
+    for table, rows in ((part, [0, 2, 3]), (again, [2, 3])):
+        assert table.rows is not None
+        assert table.labels is not None
+        assert (table.rows.tolist(), table.points[:, 0].tolist(), table.names) == (rows, rows, ("a",))
+        assert table.labels.tolist() == [[7, 8, 9, 6][row] for row in rows]
 
 
 def test_two_numbered_cells_are_data(tmp_path: Path) -> None:
@@ -189,6 +211,7 @@ def test_several_bad_columns_are_counted(tmp_path: Path) -> None:
     message = failure(write(tmp_path, "a,b,c\n1,2,3\n,,\n"))
     assert "the column 'a' of" in message
     assert "(and 2 more columns have such rows)" in message
+    assert "(and 1 more columns have such rows)" in failure(write(tmp_path, "a,b,c\n1,2,3\n,,4\n"))
 
 
 def test_missing_truth_value_and_empty_column(tmp_path: Path) -> None:
@@ -238,6 +261,14 @@ def test_missing_file_says_where_it_was_looked_for(tmp_path: Path, monkeypatch: 
 
 def test_directory_is_refused(tmp_path: Path) -> None:
     assert "is a directory, but it must be one file" in failure(tmp_path)
+
+
+def test_no_sentence_shows_the_url_of_a_database(tmp_path: Path) -> None:
+    given: dict[str, Any] = {"sqlite:///t.db?password=s3cr3t": "database", f"{tmp_path}/t.csv": f"{tmp_path}/t.csv"}
+    assert [source_name(source) for source in given] == list(given.values())
+    assert source_name(pa.table({"a": [1]})) == "table"  # type: ignore[arg-type]
+    named = [RawTable(Path(name), (), named=True) for name in ("database", "a/t.csv", "")]
+    assert list(map(str, named)) == ["the table 'database'", "the table 'a/t.csv'", "the table"]
 
 
 def test_unknown_suffix(tmp_path: Path) -> None:
@@ -301,6 +332,8 @@ def test_npy_booleans_and_no_rows(tmp_path: Path) -> None:
 def test_npy_errors(tmp_path: Path) -> None:
     np.save(tmp_path / "flat.npy", np.arange(3))
     assert "has 1 dimensions, but it must have 2 (rows and features)" in failure(tmp_path / "flat.npy")
+    np.save(tmp_path / "number.npy", np.array(3.0))
+    assert "has 0 dimensions, but it must have 2 (rows and features)" in failure(tmp_path / "number.npy")
     np.save(tmp_path / "text.npy", np.array([["a"]]))
     assert "has dtype <U1, but it must hold real numbers" in failure(tmp_path / "text.npy")
     np.save(tmp_path / "object.npy", np.array([[None]]), allow_pickle=True)
@@ -367,6 +400,23 @@ def test_parquet_without_rows_and_below_a_partition_directory(tmp_path: Path) ->
     table = load_table(folder / "a.parquet")
     assert table.points.shape == (0, 1)
     assert table.names == ("a",)
+
+
+def test_files_of_a_folder_have_the_same_columns(tmp_path: Path) -> None:
+    for name, columns in (("a", "xy"), ("b", "yx"), ("c", "xz")):
+        pd.DataFrame([[1.0, 2.0]], columns=list(columns)).to_parquet(tmp_path / f"{name}.parquet")
+        if name == "b":
+            assert load_table(tmp_path).points.tolist() == [[1.0, 2.0], [2.0, 1.0]]
+    assert failure(tmp_path) == (
+        f"the .parquet files in {str(tmp_path)!r} do not all have the same columns: make them so."
+    )
+
+
+def test_a_column_without_a_value_in_one_file_is_text_where_it_is_in_another(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"note": pa.nulls(2), "b": [1.0, 2.0]}), tmp_path / "0.parquet")
+    pq.write_table(pa.table({"note": ["x"], "b": [3.0]}), tmp_path / "1.parquet")
+    table = load_table(tmp_path)
+    assert (table.names, table.points.tolist()) == (("b",), [[1.0], [2.0], [3.0]])
 
 
 def test_parquet_missing_values(tmp_path: Path) -> None:

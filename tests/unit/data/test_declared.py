@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import logging
+from datetime import datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from support.cases import pairs
 
-from flwr_dpkmeans.data.tables import Layout, load_declared, load_stated, parse_header
+from flwr_dpkmeans.data.schema import Schema
+from flwr_dpkmeans.data.tables import Layout, load_by_schema, load_declared, load_stated, parse_header
 from flwr_dpkmeans.errors import ConfigurationError, DataError
 
 ROWS = ["31,a,170", "47,b,160", "52,c,180"]
@@ -56,6 +60,52 @@ def test_one_row_changes_nothing_but_itself(tmp_path: Path, what: str, place: in
     assert loaded.names == ("age", "height")
 
 
+@pytest.mark.parametrize("begins", ["9\0,1", "PK\3\4,1", "\udcff\udcfe,1", "\x1f\udc8b,1", "\0,1"])
+def test_no_row_makes_a_file_look_like_one_of_another_kind(tmp_path: Path, begins: str) -> None:
+    """What a file begins with was looked at where that was a row: without a header, or behind one of a letter."""
+    for end in ("\n", "\r", "\r\n"):
+        for header in ([], ["a,b"], ["a"]):
+            layout = Layout(("a",) if header == ["a"] else ("a", "b"), header=bool(header))
+            lines = [*header, begins, "1" if header == ["a"] else "1,2"]
+            path = write(tmp_path, [end.join(lines)])
+            assert load_declared(path, layout).points.tolist() == [[1.0, 2.0][: len(layout.columns)]]
+            schema = Schema(columns={name: {"kind": "number", "bounds": (0, 9)} for name in layout.columns})
+            layout = Layout() if header else layout
+            assert load_by_schema(path, schema, layout).points.tolist() == [[1.0, 2.0][: len(schema.columns)]]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "numbers"),
+    [
+        (pa.array([1, 2**53 + 1]), pa.array([1.5]), [1.0, 2.0**53, 1.5]),
+        (pa.array([1, 2**63 + 1], pa.uint64()), pa.array([-1]), [1.0, 2.0**63, -1.0]),
+        (pa.array([Decimal("1.25")]), pa.array([10**15]), [1.25, 1e15]),
+        (pa.array([None, None]), pa.array([2.0]), [2.0]),
+    ],
+)
+def test_no_number_in_one_file_is_too_large_for_what_another_holds(
+    tmp_path: Path, first: Any, second: Any, numbers: list[float]
+) -> None:
+    """All files had one type, and one row's integer that floats cannot tell apart was an error of the node."""
+    for place, cells in enumerate((first, second)):
+        pq.write_table(pa.table({"a": cells}), tmp_path / f"{place}.parquet")
+    assert load_declared(tmp_path, Layout(("a",))).points[:, 0].tolist() == numbers
+
+
+def test_no_date_in_one_file_is_too_late_for_what_another_holds(tmp_path: Path) -> None:
+    days = [datetime(1970, 1, 2), datetime(2500, 1, 1)]
+    pq.write_table(pa.table({"a": pa.array(days, pa.timestamp("s"))}), tmp_path / "0.parquet")
+    pq.write_table(pa.table({"a": pa.array(days[:1], pa.timestamp("ns"))}), tmp_path / "1.parquet")
+    schema = Schema(columns={"a": {"kind": "date", "bounds": ("1970-01-01", "1970-01-11")}})
+    assert load_by_schema(tmp_path, schema).points.tolist() == [[1.0], [10.0], [1.0]]
+
+
+def test_bytes_that_are_no_text_are_one_row_s_own_fault(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"a": pa.array([b"x", b"\xff", b"y", None])}), tmp_path / "t.parquet")
+    schema = Schema(columns={"a": {"kind": "category", "values": ["x", "y"]}})
+    assert load_by_schema(tmp_path / "t.parquet", schema).points.tolist() == [[1.0, 0.0], [0.0, 1.0]]
+
+
 @pytest.mark.parametrize(
     ("cell", "value"), [("007", 7.0), ("true", 1.0), (" 1e2 ", 100.0), ('"5"', 5.0), ("-.5", -0.5)]
 )
@@ -81,6 +131,26 @@ def test_a_column_of_text_costs_all_rows_and_says_so_on_the_node_alone(
         load_declared(path, Layout.of("age,kind"))
     (line,) = [record.getMessage() for record in caplog.records]
     assert line.endswith("NO row has a finite number in each of the columns; look at 'kind'.")
+
+
+@pytest.mark.parametrize(
+    ("rows", "level", "told"),
+    [
+        (["1,2", ">89,3"], logging.WARNING, "left out rows with cells that are no finite number, in 'age'."),
+        (
+            ["1,2", ">89,3", "4,x"],
+            logging.WARNING,
+            "left out rows with cells that are no finite number, in 'age', 'cm'.",
+        ),
+        ([">89,3", "4,x"], logging.ERROR, "NO row has a finite number in each of the columns; look at 'age', 'cm'."),
+    ],
+)
+def test_the_columns_that_cost_rows_are_named_on_the_node(
+    rows: list[str], level: int, told: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO, logger="flwr_dpkmeans.data"):
+        load_declared(path := write(tmp_path, ["age,cm", *rows]), Layout.of("age,cm"))
+    assert caplog.record_tuples == [("flwr_dpkmeans.data", level, f"{path}: {told}")]
 
 
 @pytest.mark.parametrize("rows", [[], ["1,2"]])
@@ -154,8 +224,15 @@ def test_an_array_needs_as_many_names_as_columns(tmp_path: Path) -> None:
         load_declared(tmp_path / "a.npy", Layout.of("a,b"))
 
 
+def test_names_of_columns_are_separated_by_commas_and_may_be_quoted() -> None:
+    assert Layout.of(' age , "height, cm",, x ').columns == ("age", "height, cm", "x")
+    assert Layout.of("") == Layout()
+
+
 def test_a_header_is_said_with_yes_or_no() -> None:
-    assert [parse_header(value) for value in (True, "no", "", "auto")] == [True, False, None, None]
+    assert [parse_header(value) for value in (True, "yes", "TRUE", False, "no", "False")] == [True] * 3 + [False] * 3
+    assert [parse_header(value) for value in (None, "", "auto")] == [None] * 3
+    assert [Layout.of("a", header=value).header for value in ("yes", None, "no")] == [True, True, False]
     with pytest.raises(ConfigurationError, match="header is 'maybe', but it says whether a file has one"):
         parse_header("maybe")
 

@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import math
+from datetime import date
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 from flwr_dpkmeans.data.points import read_ranges, validate_points
-from flwr_dpkmeans.data.readers import MISSING, table_blocks
+from flwr_dpkmeans.data.readers import (
+    MISSING,
+    RawTable,
+    cells_of,
+    frame_table,
+    number_of,
+    numbers_in,
+    table_blocks,
+    text_of,
+)
 from flwr_dpkmeans.data.schema import Schema, say_once
 from flwr_dpkmeans.data.tables import Layout, load_by_schema, load_declared, load_table
 from flwr_dpkmeans.errors import ConfigurationError, DataError
@@ -72,6 +84,8 @@ def test_durations_and_foreign_types_are_no_numbers_of_some_unit(cells: Any, tmp
             load_by_schema(file, schema)
     with pytest.raises(DataError, match=r"'v' of .* holds neither numbers nor text"):
         load_declared(file, Layout(("v",)))
+    with pytest.raises(DataError, match=r"^the column 'v' holds neither numbers nor text"):
+        schema.encode(pa.Table.from_pandas(pd.DataFrame({"v": cells})))
     assert schema.encode(pd.DataFrame({"v": cells})).rows.size == 0
 
 
@@ -139,6 +153,94 @@ def test_cells_that_cannot_be_read_are_counted_beside_missing_ones(
     assert "of 100 rows, cells are missing in 'v' 3, 'ward' 2; 4 rows left out" in line.message
     assert line.message.endswith("; of these cells, spelt as nothing that the column may hold: 'v' 1, 'ward' 1")
     assert line.levelname == "WARNING"
+
+
+@pytest.mark.parametrize(
+    ("cell", "text"),
+    [
+        (True, "true"),
+        (np.False_, "false"),
+        (1.0, "1"),
+        (-0.0, "0"),
+        (np.float32(0.5), "0.5"),
+        (1e23, "99999999999999991611392"),
+        (math.inf, "inf"),
+        (7, "7"),
+        (date(2020, 1, 2), "2020-01-02"),
+        (pd.Timestamp("2020-01-02 03:04"), "2020-01-02T03:04:00"),
+        (" a ", "a"),
+        (" NA ", None),
+        (None, None),
+        (math.nan, None),
+        (pd.NaT, None),
+        (np.datetime64("NaT"), None),
+    ],
+)
+def test_an_object_is_written_as_a_file_would_have_it(cell: Any, text: str | None) -> None:
+    assert text_of(cell) == text
+
+
+def test_a_frame_of_pandas_is_read_cell_by_cell_but_for_plain_numbers() -> None:
+    cells = {"whole": pd.array([1, None], dtype="Int64"), "word": pd.array(["x", None], dtype="string")}
+    frame = pd.DataFrame({**cells, "when": pd.to_datetime(["2020-01-02", None]), "short": np.float32([0.5, np.nan])})
+    columns = {column.name: column for column in frame_table(frame).columns}
+    assert [columns[name].text() for name in ("whole", "word")] == [["1", None], ["x", None]]
+    assert [columns[name].text() for name in ("when", "short")] == [["2020-01-02T00:00:00", None], ["0.5", None]]
+    assert [name for name, column in columns.items() if column.values is not None] == ["short"]
+
+
+def test_a_line_is_cut_at_its_separators_and_not_within_quotes() -> None:
+    lines = ["", "1, 2", '1, "2,5",3', '"a ""b"" c",']
+    cells = [[], ["1", " 2"], ["1", "2,5", "3"], ['a "b" c', ""]]
+    assert [cells_of(line, ",") for line in lines] == cells
+    assert [cells_of(line.replace(",", ";"), ";") for line in lines] == [
+        [cell.replace(",", ";") for cell in row] for row in cells
+    ]
+    assert RawTable(Path(), (), named=False).n_rows == 0
+
+
+@pytest.mark.parametrize(
+    ("cells", "numbers", "others"),
+    [
+        ([["1", "2.5"], ["-3e1", " 4 "]], [[1.0, 2.5], [-30.0, 4.0]], [0, 0]),
+        ([["1_0", "2_0"]], [[None, None]], [1, 1]),
+        ([["1_0", "2"], ["", "NA"]], [[None, 2.0], [None, None]], [1, 0]),
+        ([["True", "x"], ["false", "y"]], [[1.0, None], [0.0, None]], [0, 2]),
+        ([["9" * 400, "1e400"]], [[math.inf, math.inf]], [0, 0]),
+    ],
+)
+def test_numbers_are_read_alike_in_whatever_company(
+    cells: list[list[str]], numbers: list[list[float | None]], others: list[int]
+) -> None:
+    found, n_others = numbers_in(cells)
+    np.testing.assert_array_equal(found, np.array(numbers, dtype=float))
+    assert n_others.tolist() == others
+    assert (number_of(10**400), number_of("1e400")) == (math.inf, math.inf)
+
+
+@pytest.mark.parametrize("url", ["sqlite://", "sqlite:///:memory:", "sqlite:///file::memory:?uri=true"])
+def test_a_database_in_memory_is_no_file_that_must_be_there(url: str) -> None:
+    pytest.importorskip("sqlalchemy")
+    assert load_declared(url, Layout(("a",), query="SELECT 1.5 AS a")).points.tolist() == [[1.5]]
+
+
+def test_columns_without_names_are_numbered_and_not_called_by_their_first_cells(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("1,0\n2,3\n")
+    (block,) = table_blocks(tmp_path / "t.csv", False)
+    assert ([column.name for column in block.columns], block.named) == (["0", "1"], False)
+    by_index = block.column_of("label_column", "0")
+    assert by_index is not None
+    assert by_index.text() == ["1", "2"]
+
+
+@pytest.mark.parametrize("method", ["to_pandas", "__dataframe__"])
+@pytest.mark.filterwarnings("ignore:The Dataframe Interchange Protocol is deprecated")
+def test_a_frame_may_say_in_two_other_ways_what_it_holds(method: str) -> None:
+    frame = pd.DataFrame({"v": [1.0, 2.0]})
+    gives = frame.__dataframe__ if method == "__dataframe__" else lambda: frame
+    other = type("Frame", (), {method: lambda self, **how: gives(**how)})()
+    (column,) = frame_table(other).columns
+    assert (column.name, column.numbers().tolist()) == ("v", [1.0, 2.0])
 
 
 @pytest.mark.parametrize("row", ["a,0,1,5", "a,0,1,"])

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -311,6 +312,7 @@ def test_rows_that_are_kept_are_for_their_user_alone_in_a_folder_that_was_open(
     folder.mkdir(mode=0o755)
     table = np.arange(10.0).reshape(5, 2)
     assert isinstance(Store(folder, "few").keep([table[:2], table[2:4]], "t"), np.ndarray)
+    assert Store(folder, "few").keep([few := table[:4]], "t") is few
     assert stat.S_IMODE(folder.stat().st_mode) == 0o755
     kept = Store(folder, "run").keep([table[:2], table[2:]], "t")
     assert [kept.shape, kept[1:3].tolist(), kept[5:].shape] == [(5, 2), table[1:3].tolist(), (0, 2)]
@@ -318,6 +320,40 @@ def test_rows_that_are_kept_are_for_their_user_alone_in_a_folder_that_was_open(
     (file,) = folder.glob("run-2.rows")
     assert (stat.S_IMODE(file.stat().st_mode), file.stat().st_size) == (0o600, 80)
     assert Store(folder, "run", keeps=False).kept() is None
+
+
+def test_how_many_rows_are_read_is_said_every_ten_seconds(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = iter([100.0, 104.0, 110.0, 112.0, 122.0, 122.5])
+    monkeypatch.setattr(rows, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    with caplog.at_level("INFO", logger="flwr_dpkmeans"):
+        Store().keep([np.ones((3, 1))] * 5, "t")
+    told = ["t: 9 rows read, 0.75 a second", "t: 15 rows read, 0.667 a second"]
+    assert [record.message for record in caplog.records] == told
+
+
+@pytest.mark.parametrize(("name", "in_folder"), [("run", False), ("", True), ("", False)])
+def test_rows_are_kept_for_later_processes_by_a_name_in_a_folder_only(
+    name: str, in_folder: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rows, "IN_MEMORY", 64)
+    store = Store(tmp_path / "rows" if in_folder else None, name)
+    kept = store.keep([np.ones((5, 2))], "t")
+    assert (type(kept), np.asarray(kept).tolist()) == (Rows, [[1.0, 1.0]] * 5)
+    assert [path.name for path in tmp_path.glob("*/*-2.rows")] == []
+    if not in_folder:
+        assert store.kept() is None
+        store.forget()
+        kept.forget()
+
+
+def test_chosen_rows_that_are_many_are_no_array_either(monkeypatch: pytest.MonkeyPatch) -> None:
+    table, index = np.arange(20.0).reshape(10, 2), np.array([1, 3, 4, 8, 9])
+    monkeypatch.setattr(rows, "IN_MEMORY", 64)  # eight numbers
+    chosen = strict(table)[index]
+    assert (type(chosen), chosen[:].tolist()) == (Rows, table[index].tolist())
+    assert isinstance(strict(table)[index[:4]], np.ndarray)
 
 
 def strict(table: np.ndarray) -> Rows:

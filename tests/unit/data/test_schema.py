@@ -7,6 +7,7 @@ import math
 import re
 import sqlite3
 import tomllib
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,8 @@ import pandas as pd
 import pytest
 
 from flwr_dpkmeans.__main__ import main
-from flwr_dpkmeans.data.schema import Schema, Seen, iso_date, schema_of
+from flwr_dpkmeans.data.points import Bounds
+from flwr_dpkmeans.data.schema import Encoded, Schema, Seen, iso_date, say_once, schema_of
 from flwr_dpkmeans.data.tables import Layout, load_by_schema
 from flwr_dpkmeans.errors import ColumnError, ConfigurationError, DataError
 from simulations.own_table import open_table
@@ -145,7 +147,7 @@ def test_a_column_that_is_not_there_is_told_by_name_here_and_by_position_elsewhe
     assert "column 3 of the schema's 5" in e.value.public
     assert "lat" not in e.value.public
     frame = pd.DataFrame([[1, 2]], columns=["a", "a"])
-    with pytest.raises(ColumnError, match="2 columns named 'a'"):
+    with pytest.raises(ColumnError, match="2 columns named 'a', but the schema needs one: rename the others"):
         Schema(columns={"a": {"kind": "flag"}}).encode(frame)
 
 
@@ -234,6 +236,8 @@ def test_a_file_and_an_object_say_the_same(schema: Schema, tmp_path: Path) -> No
         ('a = { kind = "flag", bounds = [0, 1] }', "it is a flag, so bounds must not be: leave it out"),
         ('a = { kind = "number", bounds = [1, 0] }', "a number has a lower, then an upper one: give both"),
         ('a = { kind = "number", bounds = ["a", "b"] }', "a number has a lower, then an upper one"),
+        ('a = { kind = "number", bounds = [1, 0.5] }', "a number has a lower, then an upper one: give both"),
+        ('a = { kind = "number", bounds = [1, 1] }', "a number has a lower, then an upper one: give both"),
         ('a = { kind = "number", bounds = [0, inf] }', "a number has a lower, then an upper one"),
         ('a = { kind = "date", bounds = ["2013", "2014"] }', "a date has a lower, then an upper one"),
         ('a = { kind = "category" }', "it is a category, so values must be given"),
@@ -257,6 +261,11 @@ def test_what_a_schema_may_not_say_has_a_sentence(tmp_path: Path, column: str, s
         Schema.load(tmp_path / "schema.toml")
     assert sentence in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_a_column_that_is_wrong_is_all_that_is_said_of_a_schema() -> None:
+    with pytest.raises(ConfigurationError, match=r"^the schema's column 'a': kind is 'nummer': "):
+        Schema(columns={"a": {"kind": "nummer"}})
 
 
 def test_a_draft_has_names_and_kinds_and_cannot_be_used_as_it_is(
@@ -406,6 +415,104 @@ def test_over_a_quarter_of_the_cells_outside_are_of_another_unit(n_outside: int,
     cells = [200.0] * n_outside + [50.0] * (4 - n_outside) + [math.nan]
     found = Schema(columns={"n": {"kind": "number", "bounds": (0, 100)}}).encode({"n": cells})
     assert (found.seen[0].looks_foreign, found.foreign) == (foreign, ("n",) * foreign)
+
+
+def test_a_column_with_unknown_cells_may_be_of_another_unit_too() -> None:
+    """Cells of all kinds are this party's own where they add up to its rows."""
+    age = Schema(columns={"n": {"kind": "number", "bounds": (0, 100)}})
+    found = age.encode({"n": ["200", "200", "50", "x", None]})
+    assert found.seen[0][1:5] == (3, 1, 1, 2)
+    assert found.foreign == ("n",)
+    assert Encoded(age, found.points, found.left_out_by[1:], found.seen).foreign == ()
+
+
+@pytest.mark.parametrize(
+    ("read", "unknown", "outside", "level", "said"),
+    [
+        (100, 0, 0, None, ""),
+        (100, 0, 1, None, ""),
+        (100, 0, 2, logging.WARNING, "over 1% of the cells lie outside the bounds of a"),
+        (90, 0, 0, logging.INFO, "of 100 rows, cells are missing in 'a' 10; 10 rows left out"),
+        (89, 0, 0, logging.WARNING, "of 100 rows, cells are missing in 'a' 11; 11 rows left out"),
+        (
+            99,
+            1,
+            0,
+            logging.WARNING,
+            "of 100 rows, cells are missing in 'a' 1; 1 rows left out; of these cells, spelt "
+            "as nothing that the column may hold: 'a' 1",
+        ),
+        (0, 0, 0, logging.ERROR, "of 100 rows, cells are missing in 'a' 100; 100 rows left out"),
+    ],
+)
+def test_an_owner_is_told_of_gaps_the_louder_the_more_there_are(
+    caplog: pytest.LogCaptureFixture, read: int, unknown: int, outside: int, level: int | None, said: str
+) -> None:
+    say_once.cache_clear()
+    seen = [Seen("b", 100, 0, 0, 0, ()), Seen("a", read, 100 - read - unknown, unknown, outside, ())]
+    with caplog.at_level(logging.INFO, logger="flwr_dpkmeans"):
+        Schema.tell("the table", 100, seen, read)
+    told = [] if level is None else [("flwr_dpkmeans.data", level, f"the table: {said}")]
+    assert caplog.record_tuples == told
+
+
+@pytest.mark.parametrize(("called", "name"), [("", "the table"), ("north's", "north's")])
+def test_a_table_without_a_file_is_called_as_its_owner_calls_it(
+    caplog: pytest.LogCaptureFixture, called: str, name: str
+) -> None:
+    say_once.cache_clear()
+    with caplog.at_level(logging.INFO, logger="flwr_dpkmeans"):
+        Schema(columns={"sick": {"kind": "flag"}}).encode({"sick": [1, None]}, called)
+    assert [record.message.partition(":")[0] for record in caplog.records] == [name]
+
+
+AGE, WARD = {"kind": "number", "bounds": [0.0, 9.0]}, {"kind": "category", "values": ["A", "B"]}
+
+
+def test_a_schema_says_in_plain_values_what_was_stated_and_no_defaults() -> None:
+    """All parties' digests are of this."""
+    assert Schema(columns={"age": AGE}).to_dict() == {"scale": "bounds", "columns": {"age": AGE}}
+    ward = WARD | {"weight": 0.0}
+    profiled = Schema(columns={"age": AGE, "ward": ward}, profile=["ward"], profile_share=0.1)
+    assert profiled.to_dict() == {
+        "scale": "bounds",
+        "profile": ["ward"],
+        "profile_share": 0.1,
+        "columns": {"age": AGE, "ward": ward},
+    }
+    assert Schema(**profiled.to_dict()).digest == profiled.digest != Schema(columns={"age": AGE}).digest
+
+
+def test_a_gap_may_be_filled_with_a_date_as_toml_has_it() -> None:
+    when = {"kind": "date", "bounds": ["1970-01-01", "1970-01-11"], "missing": "fill", "fill": date(1970, 1, 4)}
+    assert Schema(columns={"when": when}).encode({"when": [None, "1970-01-02"]}).points.tolist() == [[3.0], [1.0]]
+
+
+def test_private_deviations_are_units_of_the_bounds_as_they_are_stated() -> None:
+    said = {"age": AGE | {"weight": 0.5}, "size": {"kind": "number", "bounds": [-1.0, 1.0]}}
+    assert Schema(columns=said, scale="standard").bounds == Bounds((0.0, -1.0), (9.0, 1.0))
+
+
+def test_an_encoded_table_is_encoded_again_with_its_profile_or_without() -> None:
+    schema = Schema(columns={"age": AGE, "ward": WARD}, profile=["age", "ward"])
+    found = schema.encode({"age": [9.0, 0.0], "ward": ["A", "B"]})
+    assert found.points.tolist() == [[9.0, 1.0, 0.0, 1.0, 1.0, -1.0], [0.0, 0.0, 1.0, -1.0, -1.0, 1.0]]
+    assert schema.encode(found).points.tolist() == found.points.tolist()
+    assert schema.clustered.encode(found).points.tolist() == [[9.0, 1.0, 0.0], [0.0, 0.0, 1.0]]
+    with pytest.raises(DataError, match="the table was encoded by another schema: encode it by this one"):
+        Schema(columns={"age": AGE, "ward": WARD}, profile=["age"]).encode(found)
+
+
+def test_rounding_does_not_widen_bounds() -> None:
+    """14 times 2.1 / 14, over 2.1 / 14, is 1.8e-15 more than 14."""
+    assert Schema(columns={"t": {"kind": "number", "bounds": (-7, 7), "weight": 2.1}}).bounds == Bounds((-7.0,), (7.0,))
+
+
+def test_a_schema_that_is_not_there_has_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        Schema.load(tmp_path / "no.toml")
+    told = "cannot be read (No such file or directory): correct its path."
+    assert str(caught.value) == f"the schema {tmp_path / 'no.toml'}: {told}"
 
 
 def test_a_date_is_shown_as_far_as_there_is_one() -> None:
