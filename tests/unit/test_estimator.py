@@ -269,6 +269,10 @@ def test_history_has_one_entry_for_each_aggregation(algorithm: str, n_before: in
     assert (shorter.n_iter_, len(shorter.history_)) == (3, n_before + 3)
 
 
+def test_history_of_what_adds_no_noise_costs_infinitely_much() -> None:
+    assert {entry["epsilon"] for entry in model(algorithm="lloyd").fit(blobs()).history_} == {math.inf}
+
+
 def test_history_of_fastlloyd_has_radii() -> None:
     assert all(entry["radius"] > 0 for entry in model(algorithm="fastlloyd").fit(blobs()).history_)
 

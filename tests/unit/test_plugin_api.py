@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,7 @@ from flwr_dpkmeans.flower.strategy import Timeouts
 from flwr_dpkmeans.node.ledger import FileLedger
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.sums.draft import draft_plan
+from flwr_dpkmeans.sums.settings import Settings
 from flwr_dpkmeans.sums.wire import dump_plan
 
 N_CLIENTS = 4
@@ -308,3 +310,7 @@ def test_a_client_scales_its_table_once_for_each_plan() -> None:
     assert client._grid_points(first) is scaled
     assert client._grid_points(second) is not scaled
     assert scaled[0].tolist() == [-1.0, -0.875]
+
+
+def test_a_strategy_spends_by_default_what_every_other_door_does() -> None:
+    assert signature(PrivateKMeans.__init__).parameters["epsilon"].default == Settings.defaults()["epsilon"]

@@ -209,3 +209,9 @@ def test_axes_without_a_vector_share_what_is_left_of_the_trace(
     """Variances are 1 on average, and the eigenvalues' sum is d and the trace: 2.5 of two columns, 4.25 of four."""
     relative = np.diag([0.75, -0.25, 0.0, -0.25][:d]) + 0.1 * (1.0 - np.eye(d))
     assert module._all_lengths(np.array(leading), relative).tolist() == pytest.approx(lengths)
+
+
+@pytest.mark.parametrize(("power", "least"), [(-26, 2.0**-26), (-28, 2.0**-28), (-30, 2.0**-28)])
+def test_no_axis_is_shorter_than_the_grid_of_a_small_table(power: int, least: float) -> None:
+    found = ellipsoid_of(np.zeros((2, 2)), 0.0, 2.0**power)
+    assert found.variances.tolist() == [least, least]
