@@ -546,7 +546,10 @@ def test_a_node_that_runs_has_its_own_port_and_no_second_one_starts(place: Place
     options = NodeOptions.from_toml(place.file)
     own = ["sh", "-c", "read _", "--port", str(options.port), str(options.key)]
     with subprocess.Popen(own, stdin=subprocess.PIPE) as process:
-        assert place.found()["port"][0] is Verdict.OK, place.found()["port"]
+        # A process that was forked a moment ago has no words yet, or its parent's.
+        while str(options.key).encode() not in Path(f"/proc/{process.pid}/cmdline").read_bytes():
+            time.sleep(0.01)
+        assert place.found()["port"][0] is Verdict.OK
         assert f"is this node's, which runs already as process {process.pid}" in place.found()["port"][1]
         told = node_check.check(place.file, options, apps=False, starting=True)
         assert [(one.verdict, one.item) for one in told if "cannot be had" in one.says] == [(WRONG, "port")]
