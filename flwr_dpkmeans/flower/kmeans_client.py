@@ -32,7 +32,7 @@ from flwr_dpkmeans.results.writer import RunResult, require_writable, result_fil
 from flwr_dpkmeans.sums.draft import build_algorithm
 from flwr_dpkmeans.sums.plan import Plan, agreed_names, places_of, schema_agreement
 from flwr_dpkmeans.sums.round import Array, Labels, PrivateSum, State
-from flwr_dpkmeans.sums.settings import Box
+from flwr_dpkmeans.sums.settings import Box, Evaluation
 from flwr_dpkmeans.sums.statement import count_outside, local_cautions
 from flwr_dpkmeans.sums.task import Found
 from flwr_dpkmeans.sums.wire import load_plan
@@ -191,7 +191,8 @@ class KMeansClient(NumPyClient):
         if "centroids" in state.arrays:
             self.cluster_centers_ = in_callers_units(plan, state.centroids)
             self.counts_, self.cost_curve_ = state.counts, state.extras.get(COST_CURVE)
-            self.evaluation_ = read_evaluation(plan, state, int(config.get("n_clients", plan.n_clients)))
+            measured, n_asked = plan.settings.evaluation is not Evaluation.NONE, config.get("n_clients", plan.n_clients)
+            self.evaluation_ = read_evaluation(plan, state, int(n_asked)) if measured else None
         if self._output_dir is not None:
             spent: Any = config.get("spent", "")
             own = {"evaluation": self.evaluation_, "image_shape": self._image_shape, "spent": spent}
