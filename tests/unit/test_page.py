@@ -227,7 +227,8 @@ def test_bounds_ten_thousand_times_too_wide_are_warned_of() -> None:
     generator = np.random.default_rng(0)
     rows = np.concatenate([generator.normal(m, 0.5, (500, 2)) for m in ((0, 0), (5, 5), (-5, 5))])
     for width, expected in ((1e3, 0), (1e5, 1)):
-        km = FederatedKMeans(3, epsilon=2.0, bounds=(-width, width), engine="direct", random_state=0)
+        seeded: dict[str, Any] = {"engine": "direct", "random_state": 0, "noise": "seeded"}
+        km = FederatedKMeans(3, epsilon=2.0, bounds=(-width, width), **seeded)
         with catch_warnings(record=True) as seen:
             simplefilter("always")
             km.fit([rows[::2], rows[1::2]])
@@ -238,7 +239,7 @@ def test_bounds_ten_thousand_times_too_wide_are_warned_of() -> None:
 def test_a_choice_of_one_cluster_says_what_it_means(places: list[tuple[int, int]], n_found: int, warns: bool) -> None:
     generator = np.random.default_rng(1)
     rows = np.concatenate([generator.normal(place, 0.8, (1500, 2)) for place in places])
-    options: dict[str, Any] = {"engine": "direct", "bounds": (-8, 8), "random_state": 0}
+    options: dict[str, Any] = {"engine": "direct", "bounds": (-8, 8), "random_state": 0, "noise": "seeded"}
     km = FederatedKMeans("auto", epsilon=2.0, trust="distributed", **options)
     with catch_warnings():
         simplefilter("ignore")
