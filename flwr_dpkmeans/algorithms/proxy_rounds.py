@@ -329,14 +329,14 @@ def _at_known_points(proxies: Array, state: State) -> Array:
 def _heard_weights(setting: Setting, state: State, counts: Array, noise: float) -> Array:
     """Weights of proxies from their noisy counts alone; those that rows are less likely to be at are weighed apart."""
     proxies, weights = state[PROXIES], np.zeros(len(counts))
-    far = lone = very_far = np.zeros(len(counts), dtype=np.bool_)
+    apart = very_far = np.zeros(len(counts), dtype=np.bool_)
+    if not setting.in_subspace:
+        distances, extent = np.abs(proxies - state[CENTRE]).max(axis=1), _length(state, EXTENT)
+        apart, very_far = distances > extent, distances > 2.0 * extent
     # With one pass, a small cluster may be heard by one proxy.
     if setting.plan.n_passes > 1:
-        lone = numerics.are_lone(proxies, counts / noise, state[PROXY_RADIUS])
-    if not setting.in_subspace:
-        distances = np.abs(proxies - state[CENTRE]).max(axis=1)
-        far, very_far = distances > _length(state, EXTENT), distances > 2.0 * _length(state, EXTENT)
-    for part in (far | lone, ~(far | lone)):
+        apart = apart | numerics.are_lone(proxies, counts / noise, state[PROXY_RADIUS])
+    for part in (apart, ~apart):
         weights[part] = _likely_weights(setting, counts[part], noise)
     if setting.plan.n_passes == 1:
         # Nobody looks again, and so far away a few rows of noise outweigh whole clusters.

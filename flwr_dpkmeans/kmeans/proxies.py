@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from statistics import NormalDist
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +22,7 @@ from flwr_dpkmeans.kmeans.lloyd import (
     sum_by_label,
 )
 from flwr_dpkmeans.kmeans.projected import eigenpairs, product
+from flwr_dpkmeans.kmeans.ranges import exceeded_among
 
 PRIOR_VARIANCE = 0.2
 """Of a column in the box [-1, 1], before anything is known: between a uniform column (1/3) and a peaked one."""
@@ -286,8 +286,8 @@ def outside_cube(proxies: FloatArray, samples: FloatArray, centre: FloatArray, e
 
     The mean of a cell all around the cube lies amid the other proxies, and steps as far as its cell is wide.
     """
-    inside = np.abs(proxies - centre).max(axis=1) <= extent
-    return np.where(inside[:, None], round_to_grid(samples)[nearest_centroids(proxies, samples)[0]], proxies)
+    inside, rounded = np.abs(proxies - centre).max(axis=1) <= extent, round_to_grid(samples)
+    return np.where(inside[:, None], rounded[nearest_centroids(proxies, rounded)[0]], proxies)
 
 
 def _in_cubes(centre: FloatArray, halves: FloatArray, generator: np.random.Generator) -> FloatArray:
@@ -350,11 +350,8 @@ def likely_weights(noisy_counts: FloatArray, noise: float, n: float, *, least: f
 
 
 def heard_among(n: int) -> float:
-    """Deviations of the noise that any of n counts exceeds with a chance of 0.002 at most; 0 for no counts.
-
-    Six digits, so that the last digit of a machine's logarithm makes no difference.
-    """
-    return float(f"{-NormalDist().inv_cdf(_HEARD_FALSELY / n):.6g}") if n else 0.0
+    """Deviations of the noise that any of n counts exceeds with a chance of 0.002 at most; 0 for no counts."""
+    return exceeded_among(n, _HEARD_FALSELY) if n else 0.0
 
 
 def are_lone(proxies: FloatArray, scores: FloatArray, radii: FloatArray) -> npt.NDArray[np.bool_]:

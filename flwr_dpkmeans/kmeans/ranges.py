@@ -280,7 +280,11 @@ def _window_widths(n_bins: int) -> list[int]:
 
 def noise_threshold(n_columns: int, noise_std: float) -> float:
     """What noise alone exceeds in any window of magnitudes of one sign with probability `COARSE_FAILURE` at most."""
-    # A union bound.
     n_tests = n_columns * sum(N_MAGNITUDES - width + 1 for width in _window_widths(N_MAGNITUDES))
+    return noise_std * exceeded_among(n_tests, COARSE_FAILURE)
+
+
+def exceeded_among(n_tests: int, chance: float) -> float:
+    """Deviations that noise exceeds in any of so many counts with this chance at most, by a union bound."""
     # Six digits, so that the last digit of a machine's logarithm makes no difference.
-    return noise_std * float(f"{-NormalDist().inv_cdf(COARSE_FAILURE / n_tests):.6g}")
+    return float(f"{-NormalDist().inv_cdf(chance / n_tests):.6g}")
