@@ -126,26 +126,30 @@ def block_length(values_each: int) -> int:
     return max(1, BLOCK_BYTES // (8 * max(1, values_each)))
 
 
-def row_blocks(n_rows: int, values_each: int) -> Iterator[slice]:
-    """Cut rows into blocks; no rows are one empty block."""
-    step = block_length(values_each)
+def row_blocks(n_rows: int, values_each: int, least: int = 1) -> Iterator[slice]:
+    """Cut rows into blocks, of `least` rows or more; no rows are one empty block."""
+    step = max(least, block_length(values_each))
     for start in range(0, max(1, n_rows), step):
         yield slice(start, min(n_rows, start + step))
 
 
 def sum_over_blocks(
-    statistic: Callable[[slice], Sequence[FloatArray]], n_rows: int, values_each: int
+    statistic: Callable[[slice], Sequence[FloatArray]], n_rows: int, values_each: int, *, least: int = 1
 ) -> list[FloatArray]:
-    """Add up ``statistic(rows) -> arrays`` over blocks of rows (slices), on all processors.
+    """Add up ``statistic(rows) -> arrays`` over blocks of rows (slices), of `least` rows or more, on all processors.
 
     Exact on the grid, so that neither blocks nor threads show.
     """
-    blocks = list(row_blocks(n_rows, values_each))
+    return _in_threads(lambda blocks: _added(map(statistic, blocks)), list(row_blocks(n_rows, values_each, least)))
+
+
+def _in_threads(summed: Callable[[Sequence[slice]], list[FloatArray]], blocks: Sequence[slice]) -> list[FloatArray]:
+    """Add up what each thread sums over its part of the blocks."""
     n_threads = 1 if len(blocks) == 1 else min(len(blocks), os.cpu_count() or 1)
     if n_threads == 1:
-        return _added(map(statistic, blocks))
+        return summed(blocks)
     with ThreadPoolExecutor(n_threads) as pool:
-        return _added(pool.map(lambda i: _added(map(statistic, blocks[i::n_threads])), range(n_threads)))
+        return _added(pool.map(lambda i: summed(blocks[i::n_threads]), range(n_threads)))
 
 
 def _added(parts: Iterator[Sequence[FloatArray]]) -> list[FloatArray]:
@@ -203,15 +207,20 @@ def _summed(
     """Sum the kept points of every block; a dropped point goes to an extra row, which is cut off."""
     table: Any = points if hasattr(points, "shape") else np.asarray(points)
     n_rows = len(centroids) + 1
-    sums, counts = np.zeros((n_rows, *centroids.shape[1:])), np.zeros(n_rows)
-    for rows in row_blocks(len(table), table.shape[-1]):
-        block = table[rows]
-        labels, squares = nearest_centroids(block, centroids)
-        if largest_square is not None:
-            # Negated, so that a distance that is not a number drops its point as well.
-            labels[~(squares <= largest_square)] = len(centroids)
-        add_by_label(sums, block, labels)
-        counts += np.bincount(labels, minlength=n_rows)
+
+    def summed(blocks: Sequence[slice]) -> list[FloatArray]:
+        sums, counts = np.zeros((n_rows, *centroids.shape[1:])), np.zeros(n_rows)
+        for rows in blocks:
+            block = table[rows]
+            labels, squares = nearest_centroids(block, centroids)
+            if largest_square is not None:
+                # Negated, so that a distance that is not a number drops its point as well.
+                labels[~(squares <= largest_square)] = len(centroids)
+            add_by_label(sums, block, labels)
+            counts += np.bincount(labels, minlength=n_rows)
+        return [sums, counts]
+
+    sums, counts = _in_threads(summed, list(row_blocks(len(table), table.shape[-1])))
     return sums[:-1], counts[:-1]
 
 

@@ -7,7 +7,7 @@ projected points are the server's: a client's assignment may depend on them in a
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -41,12 +41,12 @@ def outer_product_triangle(
     """
     d = points.shape[1]
     places, factors = _triangle(d)
+
     # Products of grid values are multiples of 2^-32. A block's sums are exact; the blocks are added up as whole grid
     # steps and the rest, both exact, so that no row's contribution depends on how many others there are.
-    steps, rests = np.zeros(len(places)), np.zeros(len(places))
-    # Up to d rows are no larger than their product.
-    for start in range(0, len(points), max(d, lloyd.block_length(d))):
-        rows = prepare(points[start : start + max(d, lloyd.block_length(d))])
+    def summed(part: slice) -> Sequence[FloatArray]:
+        steps, rests = np.zeros(len(places)), np.zeros(len(places))
+        rows = prepare(points[part])
         largest = float(np.einsum("ij,ij->i", rows, rows).max(initial=1.0))
         n_exact = max(1, int(_EXACT_SUM / largest))
         for first in range(0, len(rows), n_exact):
@@ -55,6 +55,10 @@ def outer_product_triangle(
             whole = np.floor(scaled)
             steps += whole
             rests += scaled - whole
+        return [steps, rests]
+
+    # Up to d rows are no larger than their product.
+    steps, rests = lloyd.sum_over_blocks(summed, len(points), d, least=d)
     return np.asarray((steps + rests) * (factors / GRID), dtype=np.float64)
 
 

@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.kmeans import lloyd
-from flwr_dpkmeans.kmeans.lloyd import nearest_centroids, nearest_labels, round_to_grid, sum_over_blocks
+from flwr_dpkmeans.kmeans.lloyd import (
+    absolute_statistics,
+    nearest_centroids,
+    nearest_labels,
+    relative_statistics,
+    round_to_grid,
+    sum_over_blocks,
+)
+from flwr_dpkmeans.kmeans.projected import outer_product_triangle
 from flwr_dpkmeans.kmeans.residuals import residual_sums
 
 GENERATOR = np.random.default_rng(4)
@@ -34,6 +43,40 @@ def test_neither_blocks_nor_threads_show(monkeypatch: pytest.MonkeyPatch, n_proc
     for found, expected in zip(sum_over_blocks(statistic, len(POINTS), 5), whole, strict=True):
         assert found.tobytes() == expected.tobytes()
     assert (threading.get_ident() in seen) is (n_processors == 1)
+
+
+class Watched:
+    """Rows that know which threads looked at them."""
+
+    def __init__(self) -> None:
+        self.shape, self.seen = POINTS.shape, set[int]()
+
+    def __len__(self) -> int:
+        return len(POINTS)
+
+    def __getitem__(self, rows: slice) -> NDArray[np.float64]:
+        self.seen.add(threading.get_ident())
+        return POINTS[rows]
+
+
+@pytest.mark.parametrize("n_processors", [1, 2, 5])
+def test_sums_of_lloyd_and_outer_products_take_all_processors(
+    monkeypatch: pytest.MonkeyPatch, n_processors: int
+) -> None:
+    def sums(points: Any) -> list[NDArray[np.float64]]:
+        return [
+            *relative_statistics(points, CENTERS, 0.5),
+            *absolute_statistics(points, CENTERS),
+            outer_product_triangle(points, lambda rows: rows * 0.5),
+        ]
+
+    whole = sums(POINTS)
+    monkeypatch.setattr(lloyd.os, "cpu_count", lambda: n_processors)
+    monkeypatch.setattr(lloyd, "BLOCK_BYTES", 8 * 5 * 400)
+    rows = Watched()
+    for found, expected in zip(sums(rows), whole, strict=True):
+        assert found.tobytes() == expected.tobytes()
+    assert (threading.get_ident() in rows.seen) is (n_processors == 1)
 
 
 def test_a_block_that_fails_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
