@@ -336,6 +336,7 @@ SUBSPACE_SPREAD = "subspace_spread"
 AXES = "axes"
 PROXIES = "proxies"
 PROXY_RADIUS = "proxy_radius"
+SHAPE = "shape"
 RADIUS = "radius"
 
 _SMALLEST_RADIUS = 2.0**-15
@@ -431,6 +432,6 @@ class Setting:
         return lambda state: all(name in state.arrays and fits(name, state.arrays[name]) for name in names)
 
 
-def as_length(value: float) -> Array:
-    """A length on the grid, as an array of the state."""
-    return round_to_grid(np.array([max(value, _SMALLEST_RADIUS)]))
+def as_length(value: float | Array) -> Array:
+    """A length, or several, on the grid, as an array of the state."""
+    return round_to_grid(np.maximum(np.atleast_1d(value), _SMALLEST_RADIUS))

@@ -33,6 +33,7 @@ from flwr_dpkmeans.algorithms.proxy_plan import (
     PROXIES,
     PROXY_RADIUS,
     RADIUS,
+    SHAPE,
     SPREAD,
     SPREAD_ERROR,
     SUBSPACE_SPREAD,
@@ -316,6 +317,10 @@ def _first_proxies(setting: Setting, state: State, found: numerics.Ellipsoid) ->
         proxies = np.concatenate([proxies, own])
         radii[-n_far:] = np.maximum(radii[-n_far:], numerics.cell_radii(far, own))
     proxies = _at_known_points(proxies, state)
+    if plan.n_passes > 1:
+        # Deviations along the axes of the space that proxies live in, above these.
+        axes = found.axes if plan.n_components is None else np.eye(width)
+        state = state.changed(**{SHAPE: np.vstack([as_length(np.sqrt(found.variances[:width])), axes])})
     return state.changed(**{PROXIES: proxies, PROXY_RADIUS: radii})
 
 
@@ -433,7 +438,9 @@ def proxy_round(setting: Setting, index: int) -> PlannedSum:
             return _clustered(setting, state, moved, weights)
         generator = setting.generator(state, index)
         radii = radii[nearest_centroids(moved, proxies)[0]] if len(moved) != len(proxies) else radii
-        samples = numerics.samples_around(moved, weights, options.split_width * radii / math.sqrt(width), generator)
+        within = numerics.Ellipsoid(np.square(state[SHAPE][0]), state[SHAPE][1:])
+        widths = options.split_width * radii / math.sqrt(width)
+        samples = numerics.samples_around(moved, weights, widths, generator, within)
         redrawn = _at_known_points(numerics.tessellation(_inside(samples, state), n_proxies, generator), state)
         closer = round_to_grid(options.pass_shrinking * radii[nearest_centroids(redrawn, moved)[0]])
         return state.changed(**{PROXIES: redrawn, PROXY_RADIUS: np.maximum(closer, as_length(0.0))})
@@ -483,7 +490,7 @@ def _started(setting: Setting, state: State, centers: Array) -> State:
     side = _length(state, SPREAD) * len(centroids) ** (-1.0 / setting.n_features)
     radius = as_length(setting.options.cluster_clip * setting.plan.widening * side)
     kept = state.view(
-        state.arrays.keys() - {PROXIES, PROXY_RADIUS, SERVER_POINTS, CLIP, EXTENT, SPREAD_ERROR, DISTANCES}
+        state.arrays.keys() - {PROXIES, PROXY_RADIUS, SHAPE, SERVER_POINTS, CLIP, EXTENT, SPREAD_ERROR, DISTANCES}
     )
     return kept.changed(centroids=centroids, counts=np.zeros(len(centroids)), **{RADIUS: radius})
 

@@ -37,6 +37,7 @@ _RELATIVE_GRID = 2.0**16
 SAMPLES_PER_PROXY = 10
 _LEAST_SAMPLES = 2000
 _LLOYD_STEPS = 8
+_FLAT = 0.5
 _CUBE_SHARE = 0.3
 _CELLS_PER_AXIS = 4
 _MOST_DISTANCES = 1 << 28
@@ -308,20 +309,32 @@ def _n_samples(n_proxies: int, width: int, least: int = _LEAST_SAMPLES) -> int:
 
 
 def samples_around(
-    proxies: FloatArray, weights: npt.ArrayLike, width: float | FloatArray, generator: np.random.Generator
+    proxies: FloatArray,
+    weights: npt.ArrayLike,
+    width: float | FloatArray,
+    generator: np.random.Generator,
+    within: Ellipsoid | None = None,
 ) -> FloatArray:
     """Draw points around proxies (n, c), in proportion to their weights: where the next pass has to look more closely.
 
     Ten for each proxy, or as many as memory allows; `width`, of each or of all, is the deviation along each axis.
-    Weights are at least 0; equal ones are taken where all are 0.
+    Around those of the least width it is at most half of the rows' own along an axis of `within`: where these are flat,
+    hardly a point would lie among them. Weights are at least 0; equal ones are taken where all are 0.
     """
     shares = np.asarray(weights, dtype=np.float64)
     shares = shares / shares.sum() if shares.sum() > 0.0 else np.full(len(proxies), 1.0 / len(proxies))
     size = _n_samples(len(proxies), proxies.shape[1], least=1)
     parents = generator.choice(len(proxies), size=size, p=shares)
-    return proxies[parents] + np.broadcast_to(width, len(proxies))[parents, None] * generator.standard_normal(
-        (len(parents), proxies.shape[1])
-    )
+    widths = np.broadcast_to(width, len(proxies))[parents, None]
+    steps = widths * generator.standard_normal((len(parents), proxies.shape[1]))
+    if within is not None:
+        # Cells that are wider than others lie far away, where rows are not those that it describes.
+        usual = np.min(width)
+        surplus = np.where(widths > usual, 0.0, 1.0 - np.minimum(1.0, _FLAT * np.sqrt(within.variances) / usual))
+        if surplus.any():
+            steps = round_to_grid(steps)  # Then products with axes on the grid are exact.
+            steps -= round_to_grid(steps @ within.axes * surplus) @ within.axes.T
+    return proxies[parents] + steps
 
 
 def likely_weights(noisy_counts: FloatArray, noise: float, n: float, *, least: float, heard: float) -> FloatArray:

@@ -18,6 +18,7 @@ from flwr_dpkmeans.algorithms.proxy_plan import (
     PROXIES,
     PROXY_RADIUS,
     ROUNDS,
+    SHAPE,
     SPREAD,
     ProxyOptions,
     ProxyPlan,
@@ -78,6 +79,7 @@ def quiet_pass(
         EXTENT: np.array([2.0 * math.sqrt(d)]),
         PROXIES: proxies,
         PROXY_RADIUS: np.full(len(proxies), radius),
+        SHAPE: np.vstack([np.arange(1.0, d + 1.0), np.eye(d)]),
     }
     state = cluster_state(np.zeros((k, d)), np.zeros(k), (), extras)
     return replace(step, blocks=blocks), state, setting
@@ -114,18 +116,21 @@ def test_the_next_pass_looks_where_rows_are_at_the_new_radius(monkeypatch: pytes
     proxies = np.array([[-0.5, -0.5], [0.5, 0.5]])
     step, state, setting = quiet_pass(2, 1, proxies, n_passes=2, radius=0.4)
     state = state.changed(**{PROXY_RADIUS: np.array([0.4, 0.6])})
-    asked: list[tuple[Floats, Floats, Floats]] = []
+    asked: list[tuple[Floats, Floats, Floats, Ellipsoid]] = []
 
-    def samples_around(moved: Floats, weights: Floats, widths: Floats, generator: np.random.Generator) -> Floats:
+    def samples_around(
+        moved: Floats, weights: Floats, widths: Floats, generator: np.random.Generator, within: Ellipsoid
+    ) -> Floats:
         del generator
-        asked.append((moved, weights, widths))
+        asked.append((moved, weights, widths, within))
         return np.concatenate([moved, moved])
 
     monkeypatch.setattr(proxy_rounds.numerics, "samples_around", samples_around)
     noise = setting.noise(step.blocks[1])
     after = step.advance(state, released(step, np.zeros((2, 2)), np.array([900.0, 0.5 * noise])))
-    ((moved, weights, widths),) = asked
+    ((moved, weights, widths, within),) = asked
     assert moved == pytest.approx(proxies, abs=1e-4)
+    assert (within.variances.tolist(), within.axes.tolist()) == ([1.0, 4.0], np.eye(2).tolist())
     assert weights.tolist() == [900.0, 0.0]
     assert widths == pytest.approx(0.75 * np.array([0.4, 0.6]) / math.sqrt(2.0))
     # Each new proxy has four fifths of the radius of the one whose cell it lies in.
@@ -496,6 +501,29 @@ def test_cells_are_as_large_as_what_the_first_proxies_are_spread_over(
     assert found.extras[PROXIES].shape == (n_proxies, d)
     # The ellipsoid's own box ends at sqrt(3) deviations of an axis, and the widest one beyond the walls.
     assert bool(np.abs(found.extras[PROXIES]).max() > spread * math.sqrt(1.5)) is (cover and spread < 0.8)
+
+
+TURN = np.array([[0.6, 0.8, 0.0], [0.8, -0.6, 0.0], [0.0, 0.0, 1.0]])
+
+
+@pytest.mark.parametrize(("n_components", "axes"), [(None, TURN), (2, np.eye(2))])
+def test_later_passes_know_how_flat_the_rows_are(n_components: int | None, axes: Floats) -> None:
+    """In the space that proxies live in, whose axes are those of the private covariance where they are its own."""
+    found = Ellipsoid(np.array([0.25, 0.0625, 2.0**-40]), TURN)
+    extras = {"seed": np.array([5.0]), CENTRE: np.zeros(3), EXTENT: np.array([2.0])}
+    state = cluster_state(np.zeros((3, 3)), np.zeros(3), (), extras)
+    for n_passes in (1, 2):
+        plan = ProxyPlan(25, n_passes, n_components, (0.5,), 0.35, cover_box=False)
+        after = proxy_rounds._first_proxies(Setting(public_of(3, 3, 10_000), plan, ProxyOptions()), state, found)
+        assert (SHAPE in after.arrays) is (n_passes == 2)
+    # Not below the least length.
+    assert after.extras[SHAPE].tolist() == [[0.5, 0.25, 2.0**-15][: len(axes)], *axes.tolist()]
+    started = proxy_rounds._started(
+        Setting(public_of(3, 3, 10_000), plan, ProxyOptions()),
+        after.changed(**{SPREAD: np.array([0.5])}),
+        np.zeros((3, 3)),
+    )
+    assert SHAPE not in started.arrays
 
 
 @pytest.mark.parametrize(

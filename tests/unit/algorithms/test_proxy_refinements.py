@@ -24,6 +24,7 @@ from flwr_dpkmeans.algorithms.proxy_plan import (
     PROXIES,
     PROXY_RADIUS,
     RADIUS,
+    SHAPE,
     SPREAD,
     SPREAD_ERROR,
     SUBSPACE_SPREAD,
@@ -75,6 +76,7 @@ def after(step: PrivateSum, state: State, *arrays: Any) -> State:
 def state_of(d: int, centroids: Any = None, **extras: Any) -> State:
     centroids = np.zeros((2, d)) if centroids is None else np.array(centroids)
     given = {"seed": np.array([5.0]), CENTRE: np.zeros(d), SPREAD: np.array([0.5]), EXTENT: np.array([4.0])}
+    given[SHAPE] = np.vstack([np.ones(d), np.eye(d)])
     arrays = {name: np.array(value, dtype=np.float64) for name, value in extras.items()}
     return cluster_state(centroids, np.zeros(len(centroids)), (), given | arrays)
 
@@ -212,8 +214,8 @@ def test_a_proxy_that_moves_into_anothers_cell_keeps_its_own_radius(monkeypatch:
     """The first one moves 0.9 radii to the right, where the second one was."""
     asked: list[Floats] = []
 
-    def around(moved: Floats, weights: Floats, widths: Floats, generator: np.random.Generator) -> Floats:
-        del weights, generator
+    def around(moved: Floats, weights: Floats, widths: Floats, *others: object) -> Floats:
+        del weights, others
         asked.append(widths)
         return np.concatenate([moved, moved])
 

@@ -15,8 +15,10 @@ from scipy.stats import norm
 
 from flwr_dpkmeans.errors import DataError
 from flwr_dpkmeans.kmeans import proxies as module
+from flwr_dpkmeans.kmeans.lloyd import round_to_grid
 from flwr_dpkmeans.kmeans.proxies import (
     N_DISTANCES,
+    Ellipsoid,
     are_lone,
     binned_square,
     box_samples,
@@ -227,6 +229,25 @@ def test_a_sample_is_a_step_of_its_parents_width_away() -> None:
     drawn: Any = SimpleNamespace(choice=lambda n, size, p: np.array([0, 1, 1]), standard_normal=lambda shape: steps)
     found = samples_around(np.array([[0.0, 1.0], [5.0, 0.0]]), [1.0, 3.0], np.array([0.5, 0.25]), drawn)
     assert found.tolist() == [[0.5, 1.0], [4.75, 0.5], [5.125, 0.125]]
+
+
+def test_where_rows_are_flat_samples_are_no_thicker_than_half_of_them() -> None:
+    """Along the first axis rows reach farther than a cell, along the second not; a far cell is as wide as it is."""
+    axes = np.array([[0.6, -0.8], [0.8, 0.6]])
+    flat = Ellipsoid(np.array([0.25, 0.01]) ** 2, round_to_grid(axes))
+    old = np.repeat([[0.0, 0.0], [5.0, 0.0]], 200, axis=0)
+    widths = np.repeat([0.0625, 0.25], 200)
+    found = samples_around(old, np.ones(400), widths, generator(), flat)
+    free = samples_around(old, np.ones(400), widths, generator())
+    near = free[:, 0] < 2.5
+    along, across = (found[near] @ axes).T
+    assert across.std() == pytest.approx(0.005, rel=0.1)
+    assert np.abs(along - free[near] @ axes[:, 0]).max() < 1e-3
+    assert along.std() == pytest.approx(0.0625, rel=0.1)
+    assert np.abs(found[~near] - free[~near]).max() <= 2.0**-17
+    # Where rows fill all directions alike, nothing changes to the last bit.
+    for round_ in (Ellipsoid(np.full(2, 0.125**2), round_to_grid(axes)), None):
+        assert np.array_equal(samples_around(old, np.ones(400), widths, generator(), round_), free)
 
 
 def test_ten_samples_for_each_proxy_as_memory_allows() -> None:
