@@ -33,6 +33,7 @@ Labels = NDArray[np.int64]
 PAGE = Path(__file__).resolve().parents[3] / "flwr_dpkmeans" / "sums" / "A_METHOD.md"
 BOUNDS = (-6.0, 6.0)
 NOWHERE = 1e6
+SEEDED: Any = {"noise": "seeded", "random_state": 1, "engine": "direct"}
 """An epsilon at which noise is a step of the grid or so."""
 
 
@@ -72,7 +73,7 @@ def test_the_median_of_twenty_runs_is_within_a_hundredth_of_the_accuracy_without
 
 def test_without_noise_it_is_gaussian_naive_bayes() -> None:
     points, labels = overlapping()
-    own = FederatedNaiveBayes(4, epsilon=NOWHERE, bounds=BOUNDS, noise="seeded", random_state=1, engine="direct")
+    own = FederatedNaiveBayes(4, epsilon=NOWHERE, bounds=BOUNDS, **SEEDED)
     own.fit(split(points), split(labels))
     theirs = GaussianNB().fit(points, labels)
     np.testing.assert_allclose(own.theta_, theirs.theta_, atol=0.02)
@@ -283,7 +284,7 @@ def test_what_cannot_be_is_refused_in_one_sentence(values: dict[str, Any], sente
 def test_categories_may_be_an_array() -> None:
     labels = np.tile([0, 1], 30)
     codes = np.stack([labels / 2.0, labels], axis=1)
-    model = FederatedNaiveBayes(2, epsilon=NOWHERE, bounds=BOUNDS, categories=np.array([0, 2]), engine="direct")
+    model = FederatedNaiveBayes(2, epsilon=NOWHERE, bounds=BOUNDS, categories=np.array([0, 2]), **SEEDED)
     assert model.fit([codes, codes], [labels, labels]).predict(codes).tolist() == labels.tolist()
 
 
@@ -442,7 +443,10 @@ def test_a_model_of_numbers_and_categories_by_hand() -> None:
 
 
 def test_the_noise_in_a_variance_is_that_of_its_squares_and_of_its_mean() -> None:
-    """Of sums it counts twice the mean; of a class of half a row as of one row. The more noise, the less is kept."""
+    """Of sums it counts twice the mean; of a class of half a row as of one row. The more noise, the less is kept.
+
+    A row lies as far from a noisy mean as the mean's own error besides.
+    """
     plan = plan_of(classes=2, n_features=1, epsilon=40.0)
     (step,), (planned,) = build_algorithm(plan).rounds, plan.rounds
     std = {one.name: one.noise_scale for one in planned.blocks}
@@ -453,4 +457,5 @@ def test_the_noise_in_a_variance_is_that_of_its_squares_and_of_its_mean() -> Non
     noise = math.hypot(std["group_squares"], 2.0 * 0.5 * std["group_sums"]) / np.array([[1.0], [64.0]])
     expected = pulled_together(variances, rows, noise)
     assert 0.01 < abs(expected[0, 0] - expected[1, 0]) < 0.6
+    expected = expected + (std["group_sums"] / np.array([[1.0], [64.0]])) ** 2
     assert step.advance(State({}), released)["deviations"] == pytest.approx(np.sqrt(expected), abs=2.0**-16)
