@@ -208,7 +208,9 @@ class CoverGrid:
 
     def _missing(self, sampler: CoverageSampler) -> int:
         """Return a uniform key among those that neither cover a point nor were chosen."""
-        present = np.sort(np.append(self._keys[self._coverage > 0], np.array(self._chosen, dtype=np.int64)))
+        # In order but for the few that were chosen: a merge, where sorting took two thirds of a whole fit.
+        unsorted = np.append(self._keys[self._coverage > 0], np.array(self._chosen, dtype=np.int64))
+        present = np.sort(unsorted, kind="stable")
         rank = sampler.below(self.n_candidates - len(present))
         # present[i] - i absent keys lie below present[i].
         return rank + int(np.searchsorted(present - np.arange(len(present)), rank, side="right"))
