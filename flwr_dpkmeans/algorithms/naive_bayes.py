@@ -121,13 +121,11 @@ class NaiveBayes(moments.OneRound):
             if columns.numbers:
                 _, means, variances = moments.read_moments(released)
                 noise = {one.name: one.noise_scale for one in released.blocks}
-                scales, counts = (
-                    np.hypot(noise["group_squares"], 2.0 * means * noise["group_sums"]),
-                    np.maximum(rows, 1.0),
-                )
-                variances = np.maximum(pulled_together(variances, rows, scales / counts[:, None]), 0.0)
+                counts = np.maximum(rows, 1.0)[:, None]
+                scales = np.hypot(noise["group_squares"], 2.0 * means * noise["group_sums"])
+                variances = np.maximum(pulled_together(variances, rows, scales / counts), 0.0)
                 # Without the error of the mean itself, a column that hardly varies would outweigh all others.
-                variances += np.square(noise["group_sums"] / counts)[:, None]
+                variances += np.square(noise["group_sums"] / counts)
                 deviations = moments.deviations_of(variances, self.options.least_deviation)
                 found |= {"means": round_to_grid(means), moments.DEVIATIONS: deviations}
             if columns.coded:

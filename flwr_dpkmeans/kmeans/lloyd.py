@@ -140,11 +140,12 @@ def sum_over_blocks(
 
     Exact on the grid, so that neither blocks nor threads show.
     """
-    return _in_threads(lambda blocks: _added(map(statistic, blocks)), list(row_blocks(n_rows, values_each, least)))
+    return _in_threads(lambda blocks: _added(map(statistic, blocks)), row_blocks(n_rows, values_each, least))
 
 
-def _in_threads(summed: Callable[[Sequence[slice]], list[FloatArray]], blocks: Sequence[slice]) -> list[FloatArray]:
-    """Add up what each thread sums over its part of the blocks."""
+def _in_threads(summed: Callable[[Sequence[slice]], list[FloatArray]], parts: Iterator[slice]) -> list[FloatArray]:
+    """Add up what each thread sums over its share of the blocks."""
+    blocks = list(parts)
     n_threads = 1 if len(blocks) == 1 else min(len(blocks), os.cpu_count() or 1)
     if n_threads == 1:
         return summed(blocks)
@@ -220,7 +221,7 @@ def _summed(
             counts += np.bincount(labels, minlength=n_rows)
         return [sums, counts]
 
-    sums, counts = _in_threads(summed, list(row_blocks(len(table), table.shape[-1])))
+    sums, counts = _in_threads(summed, row_blocks(len(table), table.shape[-1]))
     return sums[:-1], counts[:-1]
 
 

@@ -37,7 +37,7 @@ _RELATIVE_GRID = 2.0**16
 SAMPLES_PER_PROXY = 10
 _LEAST_SAMPLES = 2000
 _LLOYD_STEPS = 8
-_FLAT = 0.5
+_DEPTH = 0.5
 _CUBE_SHARE = 0.3
 _CELLS_PER_AXIS = 4
 _MOST_DISTANCES = 1 << 28
@@ -330,7 +330,7 @@ def samples_around(
     if within is not None:
         # Cells that are wider than others lie far away, where rows are not those that it describes.
         usual = np.min(width)
-        surplus = np.where(widths > usual, 0.0, 1.0 - np.minimum(1.0, _FLAT * np.sqrt(within.variances) / usual))
+        surplus = np.where(widths > usual, 0.0, 1.0 - np.minimum(1.0, _DEPTH * np.sqrt(within.variances) / usual))
         if surplus.any():
             steps = round_to_grid(steps)  # Then products with axes on the grid are exact.
             steps -= round_to_grid(steps @ within.axes * surplus) @ within.axes.T

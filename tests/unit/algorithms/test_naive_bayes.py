@@ -33,8 +33,8 @@ Labels = NDArray[np.int64]
 PAGE = Path(__file__).resolve().parents[3] / "flwr_dpkmeans" / "sums" / "A_METHOD.md"
 BOUNDS = (-6.0, 6.0)
 NOWHERE = 1e6
-SEEDED: Any = {"noise": "seeded", "random_state": 1, "engine": "direct"}
 """An epsilon at which noise is a step of the grid or so."""
+SEEDED: Any = {"noise": "seeded", "random_state": 1, "engine": "direct"}
 
 
 @cache
