@@ -176,15 +176,15 @@ def gdp_epsilon(totals: Totals, delta: float) -> float:
     if tau == 0.0:
         return losses.gaussian_epsilon(mu, delta) + pure
 
-    def private(epsilon: float) -> bool:
-        return losses.gaussian_delta_bound(epsilon, mu) + slack_cost(tau, epsilon + pure) <= delta
+    def cost(epsilon: float) -> float:
+        return losses.gaussian_delta_bound(epsilon, mu) + slack_cost(tau, epsilon + pure)
 
-    return _least_epsilon(private, _turning_epsilon(mu, pure, tau)) + pure
+    return _least_epsilon(cost, delta, _turning_epsilon(mu, pure, tau)) + pure
 
 
-def _least_epsilon(private: Callable[[float], bool], enough: float) -> float:
+def _least_epsilon(cost: Callable[[float], float], delta: float, enough: float) -> float:
     """Return the smallest private epsilon, rounded up; infinity if not even `enough` is: slack leaves no room."""
-    return smallest_true(private, 0.0, enough) if private(enough) else math.inf
+    return losses.least_epsilon(cost, delta, enough) if cost(enough) <= delta else math.inf
 
 
 def _turning_epsilon(mu: float, pure: float, tau: float) -> float:
@@ -204,10 +204,7 @@ def _mixture_epsilon(totals: Totals, delta: float) -> float:
     enough = float(mixture.losses[-1]) + totals.mu * (math.sqrt(-2.0 * math.log(delta)) + 0.5 * totals.mu)
     enough = _mixture_turning_epsilon(mixture, tau, enough)
 
-    def private(epsilon: float) -> bool:
-        return mixture.delta(epsilon) + slack_cost(tau, epsilon) <= delta
-
-    return _least_epsilon(private, enough)
+    return _least_epsilon(lambda epsilon: mixture.delta(epsilon) + slack_cost(tau, epsilon), delta, enough)
 
 
 def _mixture_turning_epsilon(mixture: losses.Mixture, tau: float, high: float) -> float:

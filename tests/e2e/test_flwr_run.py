@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 from collections.abc import Iterator
@@ -20,6 +21,8 @@ pytestmark = pytest.mark.ray
 
 FILES = ("model.json", "profile.csv", "centroids.npz", "privacy_report.json", "metrics.json", "summary.png")
 FILES += ("report.html", "report.md", "deployment.json")
+README_RUN = "FLWR_DPKMEANS_README_RUN"
+"""Environment variable: the home in which the README's first command has run, what it printed beside its output."""
 OWN = (sys.executable, "-m", "flwr_dpkmeans")
 """The package's own command, which tells how a run ended."""
 
@@ -43,19 +46,30 @@ def run_folder(output: Path) -> Path:
     return folder
 
 
-def test_the_default_job(superlink: LocalSuperLink) -> None:
-    completed = superlink.run(nodes=3)  # with ten, the first command of the README does it in CI
+@pytest.fixture
+def default_job(request: pytest.FixtureRequest) -> tuple[Path, str, int]:
+    """Output folder, printed lines and nodes of the default job: the README's own run, if that was just typed."""
+    if README_RUN in os.environ:
+        home = Path(os.environ[README_RUN])
+        return home / "flwr-dpkmeans", (home / "printed").read_text(), 10
+    superlink: LocalSuperLink = request.getfixturevalue("superlink")
+    completed = superlink.run(nodes=3, workers=2)
     assert completed.returncode == 0, completed.stdout + completed.stderr
-    (root,) = (superlink.home / "flwr-dpkmeans").iterdir()
+    return superlink.home / "flwr-dpkmeans", completed.stdout, 3
+
+
+def test_the_default_job(default_job: tuple[Path, str, int]) -> None:
+    output, printed, n_nodes = default_job
+    (root,) = output.iterdir()
     folders = client_folders(root)
-    assert len(folders) == 3
+    assert len(folders) == n_nodes
     arrays = [np.load(folder / "centroids.npz")["centroids"] for folder in folders]
     assert arrays[0].shape == (10, 64)
     assert all(np.array_equal(arrays[0], other) for other in arrays[1:])
     for folder in folders:
         for name in FILES:
             assert (folder / name).is_file()
-        assert str(folder / "report.html") in completed.stdout
+        assert str(folder / "report.html") in printed
     assert not (root / "server" / "centroids.npz").exists()
     report = json.loads((root / "server" / "privacy_report.json").read_text())
     own = json.loads((folders[0] / "privacy_report.json").read_text())
@@ -71,8 +85,8 @@ def test_the_default_job(superlink: LocalSuperLink) -> None:
     assert report["trust"] == "oblivious"
     assert 1.99 < report["epsilon"] <= 2.0
     assert report["delta"] == pytest.approx(1 / (1797 * np.log(1797)))
-    assert len(re.findall(r"^round \d+/\d+ .*epsilon so far", completed.stdout, re.MULTILINE)) == report["n_attempts"]
-    assert "movement" not in completed.stdout
+    assert len(re.findall(r"^round \d+/\d+ .*epsilon so far", printed, re.MULTILINE)) == report["n_attempts"]
+    assert "movement" not in printed
 
 
 def test_a_users_csv_with_a_private_count(superlink: LocalSuperLink, tmp_path: Path) -> None:
@@ -103,7 +117,7 @@ def test_a_users_csv_with_a_private_count(superlink: LocalSuperLink, tmp_path: P
 
 def test_equal_seeds_give_equal_centroids_on_ray_and_in_process(superlink: LocalSuperLink, tmp_path: Path) -> None:
     config = "noise='seeded' random-state=7 epsilon=1.0 num-clients=2 trust='central' evaluation='private' n-classes=10"
-    completed = superlink.run(f"{config} output='{tmp_path / 'out'}'", nodes=2)
+    completed = superlink.run(f"{config} output='{tmp_path / 'out'}'", nodes=2, workers=2)
     assert completed.returncode == 0, completed.stdout + completed.stderr
     assert "NOT PRIVATE" in completed.stdout
     digits = load_bundled("digits", partition_column="target")

@@ -45,13 +45,18 @@ class LocalSuperLink:
         run_config: str = "",
         *,
         nodes: int,
+        workers: int = 1,
         app: Path = PROJECT,
         paths: Sequence[Path] = (),
         program: Sequence[str] = (str(Path(sys.executable).with_name("flwr")),),
     ) -> subprocess.CompletedProcess[str]:
-        """Type `flwr run . --stream ...` in the folder of an app, with packages from other folders."""
+        """Type `flwr run . --stream ...` in the folder of an app, with packages from other folders.
+
+        Ray starts a worker for each `workers`-th part of the processors, and each imports everything by itself.
+        """
         command = [*program, "run", ".", "--stream"]
-        command += ["--federation-config", f"num-supernodes={nodes} client-resources-num-cpus=1"]
+        each = max(1, (os.cpu_count() or 1) // workers)
+        command += ["--federation-config", f"num-supernodes={nodes} client-resources-num-cpus={each}"]
         if run_config:
             command += ["--run-config", run_config]
         for _ in range(STARTS):

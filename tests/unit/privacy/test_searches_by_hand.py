@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Callable
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -218,6 +220,52 @@ def test_a_bisection_asks_at_both_ends_and_then_in_the_middle() -> None:
     for low, high in ((1.0, math.inf), (1.0, 1.0), (1.0, 2.0)):
         with pytest.raises(PlanError, match=f"no value up to {high} meets"):
             losses.smallest_true(lambda x: x > 2.0, low, high)
+
+
+def test_an_epsilon_is_that_of_the_plain_bisection_in_half_of_the_steps() -> None:
+    generator = random.Random(3)
+    n_searched, asked = 0, {"plain": 0, "quick": 0}
+    for _ in range(300):
+        mu, delta, tau = (10.0 ** generator.uniform(*exponents) for exponents in ((-3, 1), (-14, -0.1), (-40, -16)))
+        enough = mu * (math.sqrt(-2.0 * math.log(delta)) + 0.5 * mu)
+
+        def cost(kind: str, mu: float, tau: float, epsilon: float) -> float:
+            asked[kind] += 1
+            return losses.gaussian_delta_bound(epsilon, mu) + tau * (1.0 + math.exp(epsilon))
+
+        plain, quick = partial(cost, "plain", mu, tau), partial(cost, "quick", mu, tau)
+        if plain(enough) <= delta < plain(0.0):
+            n_searched += 1
+            expected = losses.smallest_true(lambda epsilon, of=plain, at=delta: of(epsilon) <= at, 0.0, enough)  # type: ignore[misc]
+            assert losses.least_epsilon(quick, delta, enough) == expected
+    assert n_searched > 200
+    assert 2 * asked["quick"] < asked["plain"]
+
+
+def test_an_epsilon_of_a_cost_with_steps_or_zeros_is_that_of_the_bisection() -> None:
+    """Secants end anywhere on a step; what is not seen on both sides of the place is bisected as a whole."""
+
+    def stairs(epsilon: float) -> float:
+        return 1.0 if epsilon < 0.3 else 0.25 if epsilon < 0.6 else 0.0
+
+    for delta in (0.5, 0.25, 0.1, 1e-300):
+        plain = losses.smallest_true(lambda epsilon, d=delta: stairs(epsilon) <= d, 0.0, 1.0)  # type: ignore[misc]
+        assert losses.least_epsilon(stairs, delta, 1.0) == plain
+    assert losses.least_epsilon(stairs, 1.0, 1.0) == 0.0
+    # So near to 0 that a hundred secants do not reach it.
+    assert losses.least_epsilon(lambda epsilon: float(epsilon < 1e-200), 0.5, 1.0) == pytest.approx(1e-200, rel=1e-12, abs=0.0)
+    # A level that is met over a whole range, and a cost that trembles by more than the narrow range.
+    assert losses.least_epsilon(lambda epsilon: max(0.5, 1.0 - epsilon), 0.5, 1.0) == pytest.approx(0.5, rel=1e-12)
+
+    def trembling(epsilon: float) -> float:
+        return 1.0 - epsilon + 1e-9 * (int(epsilon * 1e12) % 2)
+
+    found = losses.least_epsilon(trembling, 0.4, 1.0)
+    assert trembling(found) <= 0.4
+    assert found == pytest.approx(0.6, abs=1e-8)
+    for high in (math.inf, 0.2):
+        with pytest.raises(PlanError, match=f"no value up to {high} meets"):
+            losses.least_epsilon(stairs, 0.5, high)
 
 
 def test_golden_sections_ask_once_for_each_step() -> None:
