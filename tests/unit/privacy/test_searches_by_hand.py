@@ -253,7 +253,9 @@ def test_an_epsilon_of_a_cost_with_steps_or_zeros_is_that_of_the_bisection() -> 
         assert losses.least_epsilon(stairs, delta, 1.0) == plain
     assert losses.least_epsilon(stairs, 1.0, 1.0) == 0.0
     # So near to 0 that a hundred secants do not reach it.
-    assert losses.least_epsilon(lambda epsilon: float(epsilon < 1e-200), 0.5, 1.0) == pytest.approx(1e-200, rel=1e-12, abs=0.0)
+    assert losses.least_epsilon(lambda epsilon: float(epsilon < 1e-200), 0.5, 1.0) == pytest.approx(
+        1e-200, rel=1e-12, abs=0.0
+    )
     # A level that is met over a whole range, and a cost that trembles by more than the narrow range.
     assert losses.least_epsilon(lambda epsilon: max(0.5, 1.0 - epsilon), 0.5, 1.0) == pytest.approx(0.5, rel=1e-12)
 
