@@ -82,6 +82,7 @@ VARIANTS: Mapping[str, Variant] = MappingProxyType(
             "steps are nearly noisy quotients", ProxyOptions(first_least_tau=4.0, least_tau_falls=1.0)
         ),
         "counts apart": Variant("noisy counts are not pulled toward their mean", ProxyOptions(pulls=False)),
+        "empty clusters stay": Variant("no cluster is split by a centroid without rows", ProxyOptions(splits=False)),
         "no ellipsoid": Variant(
             "centre, spread and axes are the prior's",
             ProxyOptions(

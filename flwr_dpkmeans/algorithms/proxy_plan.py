@@ -201,6 +201,7 @@ class ProxyOptions:
     clips: bool = True  # residuals beyond the radius; False drops them, as FastLloyd does
     weighs_likely: bool = True  # proxies by posterior means of their counts; False: by noisy counts above 0
     pulls: bool = True  # counts of refinements toward their mean, by what noise explains of their scatter
+    splits: bool = True  # the largest cluster by a centroid that likely has no rows
 
 
 def client_bounds(config: Run) -> dict[str, float]:
@@ -338,6 +339,7 @@ PROXIES = "proxies"
 PROXY_RADIUS = "proxy_radius"
 SHAPE = "shape"
 RADIUS = "radius"
+AVERAGE_COUNTS = "average_counts"
 
 _SMALLEST_RADIUS = 2.0**-15
 _MEANS = (

@@ -25,6 +25,7 @@ from flwr_dpkmeans.algorithms.kmeans_task import (
 from flwr_dpkmeans.algorithms.measure import COST_CURVE
 from flwr_dpkmeans.algorithms.noise_budget import PlannedSum, private_sums
 from flwr_dpkmeans.algorithms.proxy_plan import (
+    AVERAGE_COUNTS,
     AXES,
     CENTRE,
     CLIP,
@@ -222,6 +223,7 @@ def look_round(setting: Setting, index: int) -> PlannedSum:
         averages = round_to_grid(averages + (released["row_distances"] - averages) / (looks + 1.0))
         noise = bin_noise / np.sqrt(looks + 1.0)
         first = numerics.farthest_heard(averages / noise, options.heard)
+        first = numerics.farther_if_likelier(first, averages, noise, n)
         square, own = float(released["row_squares"][0]) * clip**2 / n, square_noise * clip**2 / n
         binned, binned_own = numerics.binned_square(averages[first:], noise[first:], edges[first:], n)
         # Either may miss rows: a histogram those that it did not hear, of which a mean square beyond its noise tells.
@@ -529,11 +531,34 @@ def refinement_round(setting: Setting, index: int) -> PlannedSum:
         )
         moved = round_to_grid(truncate(state.centroids + steps))
         smaller = _next_radius(setting, released, squares_noise, steps, radius)
+        average = counts if index == 1 else state[AVERAGE_COUNTS] + (counts - state[AVERAGE_COUNTS]) / index
+        if options.splits and 2 <= index < len(setting.plan.refinement_shares):
+            square = max(0.0, float(released["residual_squares"][0])) / setting.public.n_units * radius**2
+            moved, average = _without_empty_clusters(setting, state, moved, average, counts_noise, square, index)
         kept = state.view((SEED, SPREAD, COST_CURVE))
-        return stepped(kept, moved, counts).changed(**{RADIUS: as_length(smaller)})
+        return stepped(kept, moved, counts).changed(
+            **{RADIUS: as_length(smaller), AVERAGE_COUNTS: round_to_grid(average)}
+        )
 
     reads = (RADIUS, CENTRE, AXES, PROJECTED_CENTERS) if projects else (RADIUS,)
     return parts, PrivateSum(f"refinement-{index}", (), statistic, advance, None, reads, setting.admitting(reads))
+
+
+def _without_empty_clusters(
+    setting: Setting, state: State, centroids: Array, average: Array, counts_noise: float, square: float, index: int
+) -> tuple[Array, Array]:
+    """A centroid that likely has no rows, beside the one that has most; with the average counts, of `index` rounds."""
+    n, least = setting.public.n_units, setting.options.least_count
+    noise = counts_noise / math.sqrt(index)
+    if n < least * noise * len(centroids):  # An average cluster is not to be told from none.
+        return centroids, average
+    generator = setting.generator(state, setting.plan.n_passes + index)
+    likely, average = numerics.expected_rows(average, noise, n), average.copy()
+    while split := numerics.split_largest(centroids, likely, square, n, generator):
+        centroids, empty, largest = split
+        for counts in (likely, average):
+            counts[[empty, largest]] = counts[largest] / 2.0
+    return round_to_grid(truncate(centroids)), average
 
 
 def _next_radius(setting: Setting, released: ReleasedSum, noise: float, steps: Array, radius: float) -> float:

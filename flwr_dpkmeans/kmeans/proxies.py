@@ -46,6 +46,7 @@ N_DISTANCES = 28
 """Bins of a histogram of squared distances, each half as wide as the next: down to a few steps of the grid."""
 MIDDLE_OF_BIN = math.sqrt(0.5)
 """Squared distance in the middle of a bin, in that of its edge."""
+_BIN_SHARES = (0.25, 0.5, 0.25)
 BIN_ERROR = 0.15
 """Relative standard deviation of a mean square that a histogram of such bins tells."""
 _FARTHEST_SCORE = 30.0
@@ -54,6 +55,7 @@ _STANDS_OUT = 3.0
 _NEIGHBOUR = 2.5
 """Radii within which a neighbour lies."""
 _SCORE_STEP = 0.125
+_SIZE_STEP = 0.125  # octaves
 _FARTHEST_STEP = 48
 _FULL_SHARES = 1.0 / (1.0 + 2.0 ** np.arange(-6.0, 10.5, 0.5))
 """Shares of proxies with rows that are looked at: from nearly all to one in a thousand."""
@@ -136,6 +138,21 @@ def farthest_heard(scores: FloatArray, threshold: float) -> int:
         places = np.flatnonzero(windows > threshold * math.sqrt(width))
         first = int(places[0]) if places.size else first
     return 0 if first == len(scores) else first
+
+
+def farther_if_likelier(first: int, counts: FloatArray, noise: FloatArray, n: float) -> int:
+    """The place `first`, or a farther one where n rows are likelier to begin than anywhere from about there on.
+
+    Rows are taken to lie in three bins, a quarter, a half and a quarter of them. Few rows may not be heard where they
+    are, and noise is then heard in some bin near the centre.
+    """
+    logs = np.zeros(len(counts) - len(_BIN_SHARES) + 1)
+    for place, share in enumerate(_BIN_SHARES):
+        bins, rows = slice(place, place + len(logs)), share * n
+        # Log likelihood of so many rows over that of none.
+        logs += (counts[bins] - 0.5 * rows) * rows / np.square(noise[bins])
+    likeliest = int(logs.argmax())
+    return likeliest if likeliest < first - (len(_BIN_SHARES) - 1) else first
 
 
 def binned_square(counts: FloatArray, noise: FloatArray, edges: FloatArray, n: float) -> tuple[float, float]:
@@ -360,6 +377,40 @@ def likely_weights(noisy_counts: FloatArray, noise: float, n: float, *, least: f
     if math.fsum(noisy_counts) <= heard * noise * math.sqrt(len(noisy_counts)):
         is_full = np.where(is_full > 0.5, is_full, 0.0)
     return round_to_grid(is_full * noise * chances.sum(axis=1) / np.maximum(densities.sum(axis=1), 1e-300))
+
+
+def expected_rows(noisy_counts: FloatArray, noise: float, n: float) -> FloatArray:
+    """Posterior means of counts that are 0 or, as likely, of any size from `LEAST_CLUSTER` to n, all octaves alike."""
+    sizes = 2.0 ** np.arange(math.log2(LEAST_CLUSTER), math.log2(max(n, LEAST_CLUSTER)) + _SIZE_STEP / 2.0, _SIZE_STEP)
+    # (k, 1 + n_sizes): log likelihoods of none and of each size.
+    logs = -0.5 * np.square((noisy_counts[:, None] - np.concatenate([[0.0], sizes])) / noise)
+    chances = np.exp(logs - logs.max(axis=1, keepdims=True))
+    chances[:, 0] *= len(sizes)
+    return np.asarray((chances[:, 1:] * sizes).sum(axis=1) / chances.sum(axis=1), dtype=np.float64)
+
+
+def split_largest(
+    centers: FloatArray, likely: FloatArray, mean_square: float, n: float, generator: np.random.Generator
+) -> tuple[FloatArray, int, int] | None:
+    """Halve the cluster with most rows by the center (k, d) that has fewest, if that likely lowers the cost; or None.
+
+    Returned with both places. `likely` (k,) are expected counts, `mean_square` is that of the n rows' residuals. The
+    loss is the fewest rows' way to the next center. The gain is what halving a normal distribution takes off, times how
+    much larger than an average cluster the largest is, as it may be several; and half of it, as few rounds are left.
+    """
+    (k, d), empty, largest = centers.shape, int(likely.argmin()), int(likely.argmax())
+    squares = np.square(centers - centers[empty]).sum(axis=1)
+    squares[empty] = math.inf
+    along = 2.0 / math.pi * mean_square / d
+    gain = 0.5 * along * likely[largest] * (likely[largest] * k / n)
+    # Of one cluster, or of counts that all say nothing, it is the same one.
+    if empty == largest or 2.0 * likely[empty] > likely[largest] or likely[empty] * float(squares.min()) >= gain:
+        return None
+    step = generator.standard_normal(d)
+    step *= math.sqrt(along / math.fsum(np.square(step)))
+    moved = centers.copy()
+    moved[empty], moved[largest] = centers[largest] + step, centers[largest] - step
+    return moved, empty, largest
 
 
 def heard_among(n: int) -> float:

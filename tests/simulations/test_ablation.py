@@ -88,8 +88,8 @@ def test_fastlloyd_may_come_from_a_reference(tmp_path: Path) -> None:
     assert own["excess_ratio"] == pytest.approx(max(cost - 0.5, 1e-9))
 
 
-IN_A_CORNER = ("no far proxies", "no cover", "no few proxies", "counts apart")
-"""Variants that IRIS at epsilon 2 does not differ by: three counts are too few to be pulled together."""
+IN_A_CORNER = ("no far proxies", "no cover", "no few proxies", "counts apart", "empty clusters stay")
+"""Variants that IRIS at epsilon 2 does not differ by: three counts are too few to be pulled together, and none is 0."""
 
 
 def test_far_proxies_differ_where_most_rows_lie_in_a_corner(tmp_path: Path) -> None:
@@ -98,6 +98,14 @@ def test_far_proxies_differ_where_most_rows_lie_in_a_corner(tmp_path: Path) -> N
     near = np.clip(np.repeat(centres, 750, axis=0) + 0.1 * generator.normal(size=(3000, 3)), -1, 1)
     costs = costs_of(np.concatenate([0.95 + 0.05 * near, -np.ones((1, 3))]), 4, 0.5, "no far proxies", tmp_path)
     assert costs[0] != costs[1]
+
+
+def test_a_centroid_without_rows_goes_where_it_lowers_the_cost(tmp_path: Path) -> None:
+    generator = np.random.default_rng(1)
+    rows = np.repeat(generator.uniform(-0.9, 0.9, (15, 2)), 40, axis=0) + 0.03 * generator.normal(size=(600, 2))
+    split, stayed = costs_of(rows, 15, 2.0, "empty clusters stay", tmp_path)
+    assert np.mean(split) < 0.99 * np.mean(stayed)
+    assert all(np.array(split) <= np.array(stayed))
 
 
 @pytest.mark.parametrize(("name", "epsilon"), [("no few proxies", 0.75), ("no cover", 10.0)])

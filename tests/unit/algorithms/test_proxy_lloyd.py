@@ -15,6 +15,7 @@ from support.cases import pairs
 from support.flat import flat_estimator
 
 from flwr_dpkmeans.algorithms.kmeans_task import cluster_state
+from flwr_dpkmeans.algorithms.proxy_plan import AVERAGE_COUNTS
 from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError
 from flwr_dpkmeans.estimator import FederatedKMeans
 from flwr_dpkmeans.options import parse_config, parse_run
@@ -351,7 +352,8 @@ def test_fewer_centroids_than_planned_leave_the_last_rows_zero() -> None:
     plan = plan_of(2, 4, 4000)
     path = states(plan, blobs(4000, 2), 1.0)
     last = build_algorithm(plan).rounds[-1]
-    state = cluster_state(path[-2].centroids[:2], np.zeros(2), path[-2].movements, path[-2].extras)
+    averages = {AVERAGE_COUNTS: path[-2][AVERAGE_COUNTS][:2]}
+    state = cluster_state(path[-2].centroids[:2], np.zeros(2), path[-2].movements, {**path[-2].extras, **averages})
     sums, counts, squares = last.statistic(blobs(300, 2), state)
     assert sums.shape == (4, 2)
     assert not sums[2:].any()

@@ -16,6 +16,7 @@ from flwr_dpkmeans.algorithms import proxy_rounds
 from flwr_dpkmeans.algorithms.kmeans_task import PROJECTED_CENTERS, SERVER_POINTS, cluster_state
 from flwr_dpkmeans.algorithms.noise_budget import PlannedSum
 from flwr_dpkmeans.algorithms.proxy_plan import (
+    AVERAGE_COUNTS,
     AXES,
     CENTRE,
     CLIP,
@@ -322,7 +323,8 @@ def test_a_refinement_by_hand(pulls: bool, index: int) -> None:
     """Five clusters, of which one may not be used; least tau falls from a quarter to a sixteenth of it each time."""
     step = with_noise(refinement_round(setting_of(2, 6, pulls=pulls), index), 20.0, 90.0, 30.0)
     centroids = np.array([[0.5, 0.0], [0.0, 0.5], [-0.5, 0.0], [0.0, -0.5], [0.9375, 0.9375]])
-    state = state_of(2, centroids, **{RADIUS: [0.25], "cost_curve": [3.0], "other": [1.0]})
+    before = [600.0, 800.0, 500.0, 350.0, 700.0]
+    state = state_of(2, centroids, **{RADIUS: [0.25], "cost_curve": [3.0], "other": [1.0], AVERAGE_COUNTS: before})
     sums = np.array([[300.0, -40.0], [0.0, 90.0], [15.0, 5.0], [-60.0, -60.0], [800.0, 700.0], [9.0, 9.0]])
     counts = np.array([1000.0, 700.0, 300.0, 150.0, 900.0, 50.0])
     found = after(step, state, sums, counts, 2500.0)
@@ -336,12 +338,50 @@ def test_a_refinement_by_hand(pulls: bool, index: int) -> None:
     assert found.centroids == pytest.approx(moved, abs=2 / GRID)
     assert found.counts.tolist() == counts[:5].tolist()
     assert found.movements == pytest.approx((np.linalg.norm(moved - centroids, axis=1).max(),), abs=4 / GRID)
-    assert set(found.extras) == {"seed", SPREAD, "cost_curve", RADIUS}
+    assert set(found.extras) == {"seed", SPREAD, "cost_curve", RADIUS, AVERAGE_COUNTS}
+    average = (np.array(before) * (index - 1) + counts[:5]) / index
+    assert found[AVERAGE_COUNTS] == pytest.approx(average, abs=1 / GRID)
     # What steps leave of the mean square 0.25, weighted by noisy counts; with the prior that the radius is right.
     square = 0.25 - min(float((steps**2).sum(axis=1) @ counts[:5]) / counts[:5].sum() / 0.0625, 0.225)
     own, prior = (30.0 / N) ** 2, 1.0 / 1.5**2
     part = 1.5 * math.sqrt((square * 0.06 + prior * own) / (0.06 + own))
     assert found.extras[RADIUS].item() == pytest.approx(0.25 * min(1.0, part), abs=2 / GRID)
+
+
+@pytest.mark.parametrize(
+    ("index", "n", "noise", "splits", "is_split"),
+    [
+        (2, N, 90.0, True, True),
+        (2, N, 90.0, False, False),
+        # Where an average cluster has less than two deviations of the average of two counts; in the first and the last.
+        (2, N, 1.01 * N / 10.0 * math.sqrt(2.0), True, False),
+        (2, N, 0.99 * N / 10.0 * math.sqrt(2.0), True, True),
+        (1, N, 90.0, True, False),
+        (3, N, 90.0, True, False),
+    ],
+)
+def test_the_largest_cluster_is_split_by_a_centroid_without_rows(
+    index: int, n: int, noise: float, splits: bool, is_split: bool
+) -> None:
+    step = with_noise(refinement_round(setting_of(2, 5, n=n, splits=splits), index), 20.0, noise, 30.0)
+    centroids = np.array([[0.5, 0.0], [0.0, 0.5], [-0.5, 0.0], [0.98, -0.5], [0.5, 0.03125]])
+    before = np.array([1500.0, 1500.0, 1500.0, 5000.0, -3000.0])
+    state = state_of(2, centroids, **{RADIUS: [0.25], AVERAGE_COUNTS: before})
+    counts = np.array([1000.0, 1100.0, 1200.0, 6000.0, -3000.0])
+    found = after(step, state, np.zeros((5, 2)), counts, 2500.0)
+    average = before + (counts - before) / index
+    if not is_split:
+        assert found.centroids == pytest.approx(centroids, abs=1 / GRID)
+        assert found[AVERAGE_COUNTS] == pytest.approx(average, abs=1 / GRID)
+        return
+    assert found[AVERAGE_COUNTS].tolist() == [*average[:3], average[3] / 2.0, average[3] / 2.0]
+    assert found.centroids[:3] == pytest.approx(centroids[:3], abs=1 / GRID)
+    # A mean square of a quarter of the squared radius; both within the box.
+    away = np.random.default_rng([5, 1 + index]).standard_normal(2)
+    away *= math.sqrt(2.0 / math.pi * 0.25 * 0.0625 / 2.0) / np.linalg.norm(away)
+    halves = np.clip([centroids[3] - away, centroids[3] + away], -1.0, 1.0)
+    assert found.centroids[3:] == pytest.approx(halves, abs=1 / GRID)
+    assert found.counts.tolist() == counts.tolist()
 
 
 @pytest.mark.parametrize(

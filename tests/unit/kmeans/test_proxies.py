@@ -24,13 +24,16 @@ from flwr_dpkmeans.kmeans.proxies import (
     box_samples,
     by_precision,
     distance_counts,
+    expected_rows,
     far_samples,
+    farther_if_likelier,
     farthest_heard,
     heard_among,
     likely_weights,
     normal_samples,
     outside_cube,
     samples_around,
+    split_largest,
     squared_edges,
     tessellation,
     without_lone_rows,
@@ -524,3 +527,96 @@ def test_what_just_equals_the_threshold_is_not_heard() -> None:
     assert module.farthest_heard(np.array([0.0, 2.5, 2.5, 0.0]), 3.0) == 1
     assert module.farthest_heard(np.array([0.0, 0.0, 2.5, 5.0]), 3.0) == 3
     assert module.farthest_heard(np.array([0.0, 2.5, 2.5, 5.0]), 3.0) == 1
+
+
+# -- empty clusters -----------------------------------------------------------------------------------------------
+
+
+def expected_rows_naively(count: float, noise: float, n: float) -> float:
+    sizes = [2.0 * 2.0 ** (step / 8.0) for step in range(1000) if 2.0 * 2.0 ** (step / 8.0) <= n * 2.0**0.0625]
+    chances = [norm.pdf(count, size, noise) for size in sizes]
+    whole = len(sizes) * norm.pdf(count, 0.0, noise) + math.fsum(chances)
+    return math.fsum(size * chance for size, chance in zip(sizes, chances, strict=True)) / whole
+
+
+@pytest.mark.parametrize("noise", [3.0, 20.0, 60.0])
+@pytest.mark.parametrize("n", [64.0, 1000.0])
+def test_expected_rows_are_what_a_naive_sum_says(noise: float, n: float) -> None:
+    counts = np.array([-3.0, 0.0, 0.5, 1.0, 2.0]) * noise
+    found = expected_rows(counts, noise, n)
+    assert found == pytest.approx([expected_rows_naively(count, noise, n) for count in counts.tolist()], rel=1e-9)
+    assert (np.diff(found) > 0.0).all()
+    assert 0.0 < found[0] < noise
+
+
+def test_expected_rows_where_noise_is_next_to_nothing() -> None:
+    found = expected_rows(np.array([-1e9, 0.0, 0.4, 2.0, 64.0]), 1e-3, 64.0)
+    assert found == pytest.approx([0.0, 0.0, 0.0, 2.0, 64.0], abs=1e-9)
+
+
+CENTERS = np.array([[0.0, 0.0], [0.5, 0.0], [-0.5, 0.5]])
+
+
+def test_the_largest_cluster_is_split_by_an_empty_one_by_hand() -> None:
+    """Loss 4 * 0.25 = 1; gain (0.02 / 2) (2 / pi) / 2 * 300 * (300 * 3 / 400) = 2.15."""
+    split = split_largest(CENTERS, np.array([96.0, 4.0, 300.0]), 0.02, 400.0, generator())
+    assert split is not None
+    moved, empty, largest = split
+    assert (empty, largest) == (1, 2)
+    assert moved[0].tolist() == [0.0, 0.0]
+    # Opposite each other, beside where the largest was, as far as the mean of half a normal distribution is.
+    assert 0.5 * (moved[1] + moved[2]) == pytest.approx(CENTERS[2])
+    assert np.linalg.norm(moved[1] - CENTERS[2]) == pytest.approx(math.sqrt(0.01 * 2.0 / math.pi))
+    assert CENTERS[2].tolist() == [-0.5, 0.5]
+
+
+@pytest.mark.parametrize("factor", [0.99, 1.01])
+def test_it_is_split_just_where_the_gain_exceeds_the_loss(factor: float) -> None:
+    gain = 0.01 * (2.0 / math.pi) / 2.0 * 300.0 * (300.0 * 3.0 / 400.0)
+    likely = np.array([100.0, factor * gain / 0.25, 300.0])
+    assert (split_largest(CENTERS, likely, 0.02, 400.0, generator()) is not None) == (factor < 1.0)
+
+
+def test_no_cluster_is_split_by_one_of_more_than_half_its_rows_or_by_itself() -> None:
+    centers = np.array([[0.0, 0.0], [1e-3, 0.0]])
+    assert split_largest(centers, np.array([151.0, 300.0]), 1.0, 400.0, generator()) is None
+    assert split_largest(centers, np.array([149.0, 300.0]), 1.0, 400.0, generator()) is not None
+    for likely in (300.0, 0.0):
+        assert split_largest(centers[:1], np.array([likely]), 1.0, 400.0, generator()) is None
+    assert split_largest(centers, np.zeros(2), 1.0, 400.0, generator()) is None
+
+
+def test_expected_rows_of_a_single_row_are_none_or_two() -> None:
+    assert expected_rows(np.array([-5.0, 2.0, 9.0]), 1e-3, 1.0).tolist() == [0.0, 2.0, 2.0]
+
+
+# -- few rows, of which noise is heard ----------------------------------------------------------------------------
+
+
+def farther_naively(first: int, counts: list[float], noise: list[float], n: float) -> int:
+    def log_likelihood(start: int) -> float:
+        parts = zip((0.25, 0.5, 0.25), counts[start : start + 3], noise[start : start + 3], strict=True)
+        return sum(norm.logpdf(count, share * n, own) - norm.logpdf(count, 0.0, own) for share, count, own in parts)
+
+    values = [log_likelihood(start) for start in range(len(counts) - 2)]
+    best = values.index(max(values))
+    return best if best < first - 2 else first
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_bins_that_are_likelier_than_the_one_heard_by_a_naive_version(seed: int) -> None:
+    own = generator(seed)
+    noise = own.uniform(20.0, 120.0, N_DISTANCES)
+    true = np.zeros(N_DISTANCES)
+    true[4:7] = (100.0, 190.0, 110.0)
+    counts = true + own.normal(0.0, noise)
+    found = [farther_if_likelier(first, counts, noise, 400.0) for first in range(N_DISTANCES)]
+    assert found == [farther_naively(first, counts.tolist(), noise.tolist(), 400.0) for first in range(N_DISTANCES)]
+
+
+def test_rows_that_lie_where_they_were_heard_stay_there() -> None:
+    counts, noise = np.zeros(N_DISTANCES), np.full(N_DISTANCES, 10.0)
+    counts[8:11] = (100.0, 200.0, 100.0)
+    assert [farther_if_likelier(first, counts, noise, 400.0) for first in (0, 5, 8, 9, 10)] == [0, 5, 8, 9, 10]
+    # Heard nearer than three bins behind.
+    assert [farther_if_likelier(first, counts, noise, 400.0) for first in (11, 20, 27)] == [8, 8, 8]
