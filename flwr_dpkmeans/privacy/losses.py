@@ -87,7 +87,7 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
 
 
 def least_epsilon(cost: Callable[[float], float], delta: float, enough: float) -> float:
-    """Return what `smallest_true` finds of ``cost(epsilon) <= delta`` from 0 to `enough`, in less than half of its steps.
+    """Return what `smallest_true` finds of ``cost(epsilon) <= delta`` from 0 to `enough`, in under half of its steps.
 
     The cost, of at least 0, falls. Secants in its logarithm tell where it crosses `delta`; once it is seen on both
     sides of a narrow range, bisection asks only there, and ends at the same bits.
