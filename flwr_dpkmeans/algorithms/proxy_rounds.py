@@ -534,7 +534,8 @@ def refinement_round(setting: Setting, index: int) -> PlannedSum:
         average = counts if index == 1 else state[AVERAGE_COUNTS] + (counts - state[AVERAGE_COUNTS]) / index
         if options.splits and 2 <= index < len(setting.plan.refinement_shares):
             square = max(0.0, float(released["residual_squares"][0])) / setting.public.n_units * radius**2
-            moved, average = _without_empty_clusters(setting, state, moved, average, counts_noise, square, index)
+            noise, generator = counts_noise / math.sqrt(index), setting.generator(state, setting.plan.n_passes + index)
+            moved, average = _without_empty_clusters(setting, moved, average, noise, square, generator)
         kept = state.view((SEED, SPREAD, COST_CURVE))
         return stepped(kept, moved, counts).changed(
             **{RADIUS: as_length(smaller), AVERAGE_COUNTS: round_to_grid(average)}
@@ -545,14 +546,15 @@ def refinement_round(setting: Setting, index: int) -> PlannedSum:
 
 
 def _without_empty_clusters(
-    setting: Setting, state: State, centroids: Array, average: Array, counts_noise: float, square: float, index: int
+    setting: Setting, centroids: Array, average: Array, noise: float, square: float, generator: np.random.Generator
 ) -> tuple[Array, Array]:
-    """A centroid that likely has no rows, beside the one that has most; with the average counts, of `index` rounds."""
+    """Centroids that likely have no rows, each beside the one that has most; with the average counts that go with it.
+
+    `noise` is that of the average counts, `square` the mean square of the residuals.
+    """
     n, least = setting.public.n_units, setting.options.least_count
-    noise = counts_noise / math.sqrt(index)
     if n < least * noise * len(centroids):  # An average cluster is not to be told from none.
         return centroids, average
-    generator = setting.generator(state, setting.plan.n_passes + index)
     likely, average = numerics.expected_rows(average, noise, n), average.copy()
     while split := numerics.split_largest(centroids, likely, square, n, generator):
         centroids, empty, largest = split

@@ -23,7 +23,7 @@ from statistics import NormalDist
 
 from flwr_dpkmeans.errors import LocalMisuseError, PlanError, require_delta, require_real
 from flwr_dpkmeans.privacy import losses, release
-from flwr_dpkmeans.privacy.losses import numerical_losses, smallest_true
+from flwr_dpkmeans.privacy.losses import numerical_losses, smallest_at_most, smallest_true
 from flwr_dpkmeans.privacy.noise import SAME, Closeness, joint_closeness, slack_cost
 from flwr_dpkmeans.privacy.release import Event
 
@@ -184,7 +184,7 @@ def gdp_epsilon(totals: Totals, delta: float) -> float:
 
 def _least_epsilon(cost: Callable[[float], float], delta: float, enough: float) -> float:
     """Return the smallest private epsilon, rounded up; infinity if not even `enough` is: slack leaves no room."""
-    return losses.least_epsilon(cost, delta, enough) if cost(enough) <= delta else math.inf
+    return smallest_at_most(cost, delta, enough) if cost(enough) <= delta else math.inf
 
 
 def _turning_epsilon(mu: float, pure: float, tau: float) -> float:
@@ -211,7 +211,7 @@ def _mixture_turning_epsilon(mixture: losses.Mixture, tau: float, high: float) -
     """Return the epsilon, at most `high`, at which the slope of delta, minus the absent tail, is that of slack."""
     if tau == 0.0 or mixture.absent_tail(high) > tau:
         return high
-    return smallest_true(lambda epsilon: mixture.absent_tail(epsilon) <= tau, 0.0, high)
+    return smallest_at_most(mixture.absent_tail, tau, high)
 
 
 def numerical_epsilon(totals: Totals, delta: float) -> float:

@@ -20,6 +20,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -38,6 +39,7 @@ _QUADRATURE = tuple(zip(_NODES.tolist(), _WEIGHTS.tolist(), strict=True))
 _MAX_STEPS = 2200
 _RELATIVE_PRECISION = 2.0**-43
 _NEAR = 2.0**-41
+_MOST_SECANTS = 30
 _MOST_ATOMS = 4096
 # Convolutions by FFT carry absolute errors near 1e-15 in each probability; 1e-13 of delta is set aside for them.
 FFT_NOISE = 1e-13
@@ -83,31 +85,52 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
     mu, delta = require_positive("mu", mu), require_delta(delta)
     # Phi(-x) <= exp(-x^2 / 2) / 2 < delta at x = sqrt(2 log(1 / delta)), and epsilon = mu x + mu^2 / 2 there.
     enough = mu * (math.sqrt(-2.0 * math.log(delta)) + 0.5 * mu)
-    return least_epsilon(lambda epsilon: gaussian_delta_bound(epsilon, mu), delta, enough)
+    return smallest_at_most(lambda epsilon: gaussian_delta_bound(epsilon, mu), delta, enough)
 
 
-def least_epsilon(cost: Callable[[float], float], delta: float, enough: float) -> float:
-    """Return what `smallest_true` finds of ``cost(epsilon) <= delta`` from 0 to `enough`, in under half of its steps.
+def smallest_at_most(cost: Callable[[float], float], level: float, high: float) -> float:
+    """Return what `smallest_true` finds of ``cost(value) <= level`` from 0 to `high`, in under half of its steps.
 
-    The cost, of at least 0, falls. Secants in its logarithm tell where it crosses `delta`; once it is seen on both
+    The cost, of at least 0, falls. Secants in its logarithm tell where it crosses the level; once it is seen on both
     sides of a narrow range, bisection asks only there, and ends at the same bits.
     """
-    from scipy.optimize import brentq
+    cost = cache(cost)
 
-    def holds(epsilon: float) -> bool:
-        return cost(epsilon) <= delta
+    def holds(value: float) -> bool:
+        return cost(value) <= level
 
-    if holds(0.0) or not (math.isfinite(enough) and holds(enough)):
-        return smallest_true(holds, 0.0, enough)
+    def excess(value: float) -> float:
+        return math.log(max(cost(value), 5e-324)) - math.log(level)
 
-    def excess(epsilon: float) -> float:
-        return math.log(max(cost(epsilon), 5e-324)) - math.log(delta)
+    if holds(0.0) or not (math.isfinite(high) and holds(high)):
+        return smallest_true(holds, 0.0, high)
+    about = _crossing(excess, high)
+    below, above = about * (1.0 - 2.0 * _NEAR), about * (1.0 + 2.0 * _NEAR)
+    if holds(below) or not holds(above):  # so flat that rounding shows
+        return smallest_true(holds, 0.0, high)
+    return smallest_true(lambda value: value >= above or (value > below and holds(value)), 0.0, high)
 
-    about = brentq(excess, 0.0, enough, xtol=1e-300, rtol=_NEAR, disp=False)
-    low, high = about * (1.0 - 2.0 * _NEAR), about * (1.0 + 2.0 * _NEAR)
-    if holds(low) or not holds(high):  # so flat that rounding shows
-        return smallest_true(holds, 0.0, enough)
-    return smallest_true(lambda epsilon: epsilon >= high or (epsilon > low and holds(epsilon)), 0.0, enough)
+
+def _crossing(excess: Callable[[float], float], high: float) -> float:
+    """Return about where a function, above 0 at 0, falls through 0: regula falsi (Dowell and Jarratt 1971).
+
+    SciPy's `brentq` asks as often, but takes as long to be imported as a thousand prices.
+    """
+    low, at_low, at_high, last = 0.0, excess(0.0), excess(high), 0.0
+    for _ in range(_MOST_SECANTS):
+        place = high - at_high * (high - low) / (at_high - at_low)
+        found = excess(place)
+        # Where the same end moves twice, the other one counts half, else it would stay for ever.
+        if found > 0.0:
+            at_high *= 0.5 if last > 0.0 else 1.0
+            step, low, at_low = place - low, place, found
+        else:
+            at_low *= 0.5 if last < 0.0 else 1.0
+            step, high, at_high = high - place, place, found
+        if found == 0.0 or step <= _NEAR * place:
+            break
+        last = found
+    return place
 
 
 def smallest_true(holds: Callable[[float], bool], low: float, high: float) -> float:

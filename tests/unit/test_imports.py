@@ -168,3 +168,14 @@ def test_the_help_of_a_command_imports_nothing_that_its_work_takes(command: str)
 def test_public_names_are_there() -> None:
     package = importlib.import_module(PACKAGE)
     assert [name for name in package.__all__ if getattr(package, name, None) is None] == []
+
+
+def test_a_price_of_gaussian_noise_waits_for_no_library() -> None:
+    """Importing SciPy's root finders takes as long as a thousand prices; a process has a few."""
+    code = (
+        "import sys; from flwr_dpkmeans.privacy.accounting import compose_epsilon as price\n"
+        "from flwr_dpkmeans.privacy.release import GaussianRelease as release\n"
+        "before = set(sys.modules); price([release('sums', 2.0)], 1e-6); print(sorted(set(sys.modules) - before))"
+    )
+    completed = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert completed.stdout == "[]\n"

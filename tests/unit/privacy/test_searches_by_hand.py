@@ -237,7 +237,7 @@ def test_an_epsilon_is_that_of_the_plain_bisection_in_half_of_the_steps() -> Non
         if plain(enough) <= delta < plain(0.0):
             n_searched += 1
             expected = losses.smallest_true(lambda epsilon, of=plain, at=delta: of(epsilon) <= at, 0.0, enough)  # type: ignore[misc]
-            assert losses.least_epsilon(quick, delta, enough) == expected
+            assert losses.smallest_at_most(quick, delta, enough) == expected
     assert n_searched > 200
     assert 2 * asked["quick"] < asked["plain"]
 
@@ -250,24 +250,24 @@ def test_an_epsilon_of_a_cost_with_steps_or_zeros_is_that_of_the_bisection() -> 
 
     for delta in (0.5, 0.25, 0.1, 1e-300):
         plain = losses.smallest_true(lambda epsilon, d=delta: stairs(epsilon) <= d, 0.0, 1.0)  # type: ignore[misc]
-        assert losses.least_epsilon(stairs, delta, 1.0) == plain
-    assert losses.least_epsilon(stairs, 1.0, 1.0) == 0.0
+        assert losses.smallest_at_most(stairs, delta, 1.0) == plain
+    assert losses.smallest_at_most(stairs, 1.0, 1.0) == 0.0
     # So near to 0 that a hundred secants do not reach it.
-    assert losses.least_epsilon(lambda epsilon: float(epsilon < 1e-200), 0.5, 1.0) == pytest.approx(
+    assert losses.smallest_at_most(lambda epsilon: float(epsilon < 1e-200), 0.5, 1.0) == pytest.approx(
         1e-200, rel=1e-12, abs=0.0
     )
     # A level that is met over a whole range, and a cost that trembles by more than the narrow range.
-    assert losses.least_epsilon(lambda epsilon: max(0.5, 1.0 - epsilon), 0.5, 1.0) == pytest.approx(0.5, rel=1e-12)
+    assert losses.smallest_at_most(lambda epsilon: max(0.5, 1.0 - epsilon), 0.5, 1.0) == pytest.approx(0.5, rel=1e-12)
 
     def trembling(epsilon: float) -> float:
         return 1.0 - epsilon + 1e-9 * (int(epsilon * 1e12) % 2)
 
-    found = losses.least_epsilon(trembling, 0.4, 1.0)
+    found = losses.smallest_at_most(trembling, 0.4, 1.0)
     assert trembling(found) <= 0.4
     assert found == pytest.approx(0.6, abs=1e-8)
     for high in (math.inf, 0.2):
         with pytest.raises(PlanError, match=f"no value up to {high} meets"):
-            losses.least_epsilon(stairs, 0.5, high)
+            losses.smallest_at_most(stairs, 0.5, high)
 
 
 def test_golden_sections_ask_once_for_each_step() -> None:
