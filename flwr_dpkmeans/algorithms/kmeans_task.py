@@ -279,7 +279,9 @@ class KMeansTask(Task):
                 box, unclear = standard_box(plan, released, std)
                 found = replace(found, box=box, unclear=unclear)
             elif block.name == MAGNITUDES:
-                coarse = ranges.find_coarse_ranges(released[block.name], domain, std)
+                n_examples = found.n_examples or plan.settings.n_examples
+                by_row = plan.settings.unit is PrivacyUnit.RECORD
+                coarse = ranges.find_coarse_ranges(released[block.name], domain, std, n_examples if by_row else None)
                 _require_bounded(plan, coarse.unheard, domain, std)
                 unclear = tuple(sorted(coarse.unheard + coarse.zero))
                 found = replace(found, box=coarse.ranges, unclear=unclear)

@@ -37,6 +37,8 @@ COARSE_FAILURE = 1e-3
 """Probability that noise alone widens any coarse range, possibly to the whole domain: that would spoil the run."""
 SHARED_DEVIATIONS = 3.0
 """Deviations that a column must stand out by where the columns together do: one place, not hundreds of them."""
+LUCKY_DEVIATIONS = 2.0
+"""By which all rows of a table may miss the threshold of a window that is looked into: nearer, noise is as likely."""
 MIRRORED = 0.3
 """A column has both signs where the mirror image of what was found holds more than this part of it."""
 WIDENING = 0.5
@@ -114,13 +116,19 @@ def one_vote(counts: Array) -> Array:
     return clip_vector(counts, math.sqrt(len(counts)))
 
 
-def find_coarse_ranges(released: Array, domain: Ranges, noise_std: float) -> CoarseRanges:
+def find_coarse_ranges(
+    released: Array, domain: Ranges, noise_std: float, n_examples: int | None = None
+) -> CoarseRanges:
     """Read each column's order of magnitude off its noisy magnitude histogram, given the Gaussian noise's deviation.
 
     Ranges are twice as wide as what was heard, but inside the domain. A column that does not stand out by itself is
     looked for where the columns together are fullest; else it has the whole domain: its own fullest bin may be noise.
+    Where `n_examples` is known, nothing is heard in windows so wide that all rows together would hardly stand out.
     """
     threshold = noise_threshold(len(released), noise_std)
+    widest = N_MAGNITUDES
+    if n_examples is not None:
+        widest = int(min(widest, (n_examples / max(threshold - LUCKY_DEVIATIONS * noise_std, 1e-9)) ** 2))
     counts, columns = as_integers(released), list(_columns_of(domain))
     # Bins outside of the domain hold noise alone.
     for column, (_, _, _, first, last) in enumerate(columns):
@@ -128,7 +136,7 @@ def find_coarse_ranges(released: Array, domain: Ranges, noise_std: float) -> Coa
     shared = _shared_window(counts, noise_threshold(1, noise_std * math.sqrt(len(released))))
     lower, upper, unheard, zero = [], [], [], []
     for column, (low, high, edges, _, _) in enumerate(columns):
-        found = _heard(counts[column], threshold)
+        found = _heard(counts[column], threshold, widest)
         if found in (None, ZERO) and shared is not None:
             found = _heard_where_others_are(counts[column], shared, found, noise_std)
         start, end = low, high
@@ -167,12 +175,12 @@ def find_ranges(released: Array, coarse: Ranges, noise_std: float) -> Ranges:
 # -- what stands out of the noise in a histogram --------------------------------------------------------------------
 
 
-def _heard(counts: Integers, threshold: float) -> Window | None:
+def _heard(counts: Integers, threshold: float, widest: int) -> Window | None:
     """Magnitude bins that stand out, on one side of zero or, where the other side is much alike, on both."""
-    found = outermost(counts, threshold)
+    found = outermost(counts, threshold, widest)
     if found is None:
         folded = (counts + counts[::-1])[LEVELS + 1 :]
-        both = outermost(folded, threshold * math.sqrt(2.0))
+        both = outermost(folded, threshold * math.sqrt(2.0), widest // 2)
         return None if both is None else (LEVELS - 1 - both[1], LEVELS + 1 + both[1])
     if found[0] <= LEVELS <= found[1]:
         return found
@@ -224,15 +232,15 @@ def _holds_most(counts: Integers, found: Window, noise_std: float) -> bool:
     return float(counts.sum() - inside) / GRID + noise <= MOST_OUTSIDE * float(inside) / GRID
 
 
-def outermost(counts: Integers, threshold: float) -> Window | None:
+def outermost(counts: Integers, threshold: float, widest: int = N_MAGNITUDES) -> Window | None:
     """First and last bin of what stands out of the noise in counts of grid steps of 2^-16; None if nothing does.
 
     Narrow windows come first, also where a wider one stands out more: a tight range costs less than rows clipped to it.
     """
-    for width in _window_widths(len(counts)):
+    for width in _window_widths(len(counts), widest):
         found = _fullest(counts, width)
         if _deviations(counts, found, threshold) > 1.0:
-            return _with_tails(counts, found, threshold)
+            return _with_tails(counts, found, threshold, widest)
     return None
 
 
@@ -249,14 +257,14 @@ def bulk_and_tails(counts: Integers, noise_std: float) -> Window | None:
     return _with_tails(counts, bulk, TAIL_DEVIATIONS * noise_std)
 
 
-def _with_tails(counts: Integers, found: Window, threshold: float) -> Window:
+def _with_tails(counts: Integers, found: Window, threshold: float, widest: int = N_MAGNITUDES) -> Window:
     """Reach out to the outermost windows beside the found bins that exceed the threshold, narrow ones first.
 
     Windows of w bins must exceed sqrt(w) times as much: a thin tail stands out as a whole, and a full bin does not draw
     its empty neighbours in.
     """
     sums = running_sums(counts)
-    for width in _window_widths(len(counts)):
+    for width in _window_widths(len(counts), widest):
         starts = np.flatnonzero((sums[width:] - sums[:-width]) / GRID > threshold * math.sqrt(width))
         before, after = starts[starts + width <= found[0]], starts[starts > found[1]]
         found = (int(before[0]) if before.size else found[0], int(after[-1]) + width - 1 if after.size else found[1])
@@ -273,9 +281,9 @@ def running_sums(counts: Integers) -> Integers:
     return np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(counts)])
 
 
-def _window_widths(n_bins: int) -> list[int]:
-    """Powers of two up to a quarter of the bins."""
-    return [2**power for power in range(max(1, (n_bins // 4).bit_length()))]
+def _window_widths(n_bins: int, widest: int = N_MAGNITUDES) -> list[int]:
+    """Powers of two up to a quarter of the bins, and up to the widest."""
+    return [2**power for power in range(max(1, (n_bins // 4).bit_length())) if 2**power <= widest]
 
 
 def noise_threshold(n_columns: int, noise_std: float) -> float:

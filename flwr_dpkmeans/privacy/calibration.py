@@ -22,7 +22,7 @@ _RELATIVE_PRECISION = 2.0**-43
 _STEPS_PER_OCTAVE = 2**20  # so that a scale has 21 significant bits
 _FARTHEST = 333 * _STEPS_PER_OCTAVE  # a scale of about 1e100
 _LONGEST_JUMP = 16.0  # octaves
-_MOST_PRICES = 500
+_MOST_SLOW = 3  # secants that may leave more than half of a range
 
 
 def calibrate_gaussian(epsilon: float, delta: float, closeness_at: Callable[[float], Closeness]) -> float:
@@ -112,25 +112,37 @@ def first_private(price: Callable[[float], float], epsilon: float, start: float)
     The price must not increase with the scale, and may be 0 or infinite. A `PlanError` is raised if no scale up to
     1e100 is private, every one down to 1e-100 is, or a price is not a number.
     """
-    from scipy.optimize import brentq
 
     @cache
-    def excess_at(index: int) -> float:
+    def excess(index: int) -> float:
         return _log_excess(price(_scale_at(index)), epsilon)
 
-    def excess(place: float) -> float:
-        return excess_at(round(place))
-
     low, high = _bracket(excess, min(max(_index_of(start), -_FARTHEST), _FARTHEST))
-    # Prices are about straight lines in logarithms, along which secants are quick. They end between two neighbours, of
-    # which the first is not private and the second is.
-    index = round(brentq(excess, low, high, xtol=0.5, maxiter=_MOST_PRICES))
-    while excess(index) > 0.0:
-        index += 1
-    return _scale_at(index)
+    return _scale_at(_first_below(excess, low, high))
 
 
-def _bracket(excess: Callable[[float], float], start: int) -> tuple[int, int]:
+def _first_below(excess: Callable[[int], float], low: int, high: int) -> int:
+    """Return, of a function above 0 at `low` and below at `high`, an index where it is below, and was above before.
+
+    Prices are about straight lines in logarithms, along which secants are quick (Illinois method; Dowell and Jarratt
+    1971). SciPy's `brentq` asks as often, but takes as long to be imported as a thousand prices.
+    """
+    at_low, at_high, last, slow = excess(low), excess(high), 0.0, 0
+    while high - low > 1:
+        width = high - low
+        secant = high - at_high * width / (at_high - at_low)
+        place = min(max(round(secant), low + 1), high - 1) if slow < _MOST_SLOW else (low + high) // 2
+        found = excess(place)
+        # Where the same end moves twice, the other one counts half, else it would stay for ever.
+        if found > 0.0:
+            low, at_low, at_high = place, found, at_high * (0.5 if last > 0.0 else 1.0)
+        else:
+            high, at_high, at_low = place, found, at_low * (0.5 if last < 0.0 else 1.0)
+        last, slow = found, slow + 1 if high - low > width / 2 else max(slow - 1, 0)
+    return high
+
+
+def _bracket(excess: Callable[[int], float], start: int) -> tuple[int, int]:
     """Return a scale of the lattice that is not private and one above it that is."""
     low = high = start
     # At first as far as if the price were 1 / scale, then 1, 8, 64, ... octaves further, however flat the price is.

@@ -213,6 +213,23 @@ def test_two_octaves_of_both_sides_stand_out_together(count: float, heard: bool)
     assert find_coarse_ranges(released(*values), WIDE, noise).ranges == (((-16.0,), (16.0,)) if heard else WIDE)
 
 
+@pytest.mark.parametrize(
+    ("sides", "low", "high"), [((1.0,), -126.5, 383.5), ((1.0, -1.0), -512.0, 512.0)], ids=["one side", "both"]
+)
+@pytest.mark.parametrize(("margin", "heard"), [(1.0, True), (-1.0, False)])
+def test_all_rows_must_nearly_stand_out_of_a_windows_noise(
+    sides: tuple[float, ...], low: float, high: float, margin: float, heard: bool
+) -> None:
+    """Of 1 to 2^8 the noise is sqrt(8) times as large; where both sides are taken as one, sqrt(2) times that."""
+    noise = 100.0 / noise_threshold(1, 1.0)
+    root = math.sqrt(8.0 * len(sides))
+    values = [(side * 1.5 * 2.0**power, 104.0 * root / 8.0 / len(sides)) for power in range(8) for side in sides]
+    n_examples = round((100.0 - 2.0 * noise) * root + margin)
+    assert find_coarse_ranges(released(*values), WIDE, noise).ranges == ((low,), (high,))
+    found = find_coarse_ranges(released(*values), WIDE, noise, n_examples)
+    assert (found.ranges, found.unheard) == ((((low,), (high,)), ()) if heard else (WIDE, (0,)))
+
+
 def test_zeros_alone_give_a_range_next_to_zero() -> None:
     found = find_coarse_ranges(released((0.0, 500.0), (3.0, 20.0)), WIDE, 10.0)
     assert found.ranges == ((-(2.0**-19),), (2.0**-19,))
