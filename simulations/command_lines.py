@@ -187,7 +187,7 @@ _ABOUT = {
     "plan": "Forecast noise, accuracy, messages and minutes of a run from its public shape.",
     "node": "A party's node, which runs approved apps only.",
     "server": "A SuperLink, and its parties by name.",
-    "results": "Print a line for each run: its id, when it ended, what it cost or why it failed, its page.",
+    "results": "Print a line for each party's result: its run, when it ended, what it cost or why it failed, its page.",
     "ledger": "Look at a privacy ledger.",
     "identity": "Make or show a node's long-term identity.",
     "schema": "Draft the schema that all parties share, or try it.",

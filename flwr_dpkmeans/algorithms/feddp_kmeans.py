@@ -381,7 +381,7 @@ def outer_product_round(known: Known, facts: ServerFacts, share: float) -> noise
         return [clip_vector(triangle, facts.outer_product_bound) if per_client else round_to_grid(triangle)]
 
     def advance(state: State, released: ReleasedSum) -> State:
-        noise = released.blocks[0].noise_scale
+        noise = known.released_std(released.blocks[0])
         matrix = projected.symmetric_from_triangle(released["outer_product"], known.n_features)
         server_points = state[SERVER_POINTS]
         if known.options.server_prior:
@@ -447,7 +447,7 @@ def weights_round(known: Known, facts: ServerFacts, share: float) -> noise_budge
         return [clip_vector(histogram, facts.weights_bound, order=order) if per_client else histogram]
 
     def advance(state: State, released: ReleasedSum) -> State:
-        least = known.options.weight_threshold * released.blocks[0].standard_deviation
+        least = known.options.weight_threshold * known.released_std(released.blocks[0])
         weights = _without_noise_weights(released["weights"][: len(state[PROJECTED_POINTS])], least)
         centers, curve = clustered(config, state[PROJECTED_POINTS], weights, seed_of(state))
         # In the space of the data: the best guess before step 3.
@@ -493,7 +493,7 @@ def centers_round(known: Known, facts: ServerFacts, sums_share: float, counts_sh
         return clear_labels(rows, state[PROJECTION], state[PROJECTED_CENTERS], margin)
 
     def advance(state: State, released: ReleasedSum) -> State:
-        centroids, counts = _new_centroids(state, released, facts)
+        centroids, counts = _new_centroids(state, released, facts, known.noise_factor)
         return state.changed(centroids=centroids, counts=counts)
 
     def admits(state: State) -> bool:
@@ -515,7 +515,7 @@ def lloyd_rounds(known: Known, facts: ServerFacts, total: float, n_rounds: int) 
         return nearest_projected(rows, None, feddp_appendix.moved_centroids(state.centroids - centre, state, facts))
 
     def advance(state: State, released: ReleasedSum) -> State:
-        return stepped(state, *_new_centroids(state, released, facts))
+        return stepped(state, *_new_centroids(state, released, facts, known.noise_factor))
 
     def one_round(index: int, part: float) -> noise_budget.PlannedSum:
         shares = noise_budget.shared(budget_shares(known)[2:], part * total / n_rounds, known.options.noise_kind)
@@ -577,11 +577,11 @@ def _cluster_sums(
     ], clipped_of
 
 
-def _new_centroids(state: State, released: ReleasedSum, facts: ServerFacts) -> tuple[Array, Array]:
+def _new_centroids(state: State, released: ReleasedSum, facts: ServerFacts, noise_factor: float) -> tuple[Array, Array]:
     """Quotients of released sums and counts; a cluster whose count is lost in its noise keeps the centroid it had."""
     k, (summed, counted) = len(state.centroids), released.blocks
     sums, counts = released[summed.name][:k], released[counted.name][:k]
-    least = min(1.0, counted.sensitivity.bound) + counted.noise_scale
+    least = min(1.0, counted.sensitivity.bound) + counted.noise_scale * noise_factor
     found = counts > least
     means = sums / np.where(found, counts, 1.0)[:, None]
     # The means of clipped rows lie in the ball, so noise that leaves it is cut off.

@@ -57,7 +57,8 @@ def noise_caution(plan: Plan, n_groups: int, groups: str, most: float) -> tuple[
     """Say so if noise is more than a part `most` of a group's average number of rows; all of them public numbers."""
     if plan.n_examples is None or not plan.rounds:
         return ()
-    noise = max(block.noise_scale for block in plan.rounds[0].blocks) * n_groups / plan.n_examples
+    first = plan.rounds[0]
+    noise = max(plan.released_std(first, block) for block in first.blocks) * n_groups / plan.n_examples
     if noise <= most:
         return ()
     whose, fewer = (f" in {n_groups} {groups}", f" or {groups}") if n_groups > 1 else ("", "")

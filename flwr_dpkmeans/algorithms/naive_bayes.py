@@ -120,7 +120,7 @@ class NaiveBayes(moments.OneRound):
             found = {"rows": rows}
             if columns.numbers:
                 _, means, variances = moments.read_moments(released)
-                noise = {one.name: one.noise_scale for one in released.blocks}
+                noise = {one.name: known.released_std(one) for one in released.blocks}
                 counts = np.maximum(rows, 1.0)[:, None]
                 scales = np.hypot(noise["group_squares"], 2.0 * means * noise["group_sums"])
                 variances = np.maximum(pulled_together(variances, rows, scales / counts), 0.0)

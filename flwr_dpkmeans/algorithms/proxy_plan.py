@@ -193,6 +193,7 @@ class ProxyOptions:
     pass_shrinking: float = 0.8  # radius of a pass over that of the one before
     split_width: float = 0.75  # deviation of new proxies around an old one, in radii along all axes together
     least_count: float = 2.0  # of a proxy that has rows, in deviations of the noise on a count
+    unsure_noise: float = 0.1  # on a count, in average clusters: from here on proxies may be believed in falsely
     far_share: float = 0.2  # part of the proxies beyond the farthest rows heard, where these do not fill the box
     first_least_tau: float = 0.25  # smallest variance of a step in the first refinement, and its factor to the next
     least_tau_falls: float = 0.0625

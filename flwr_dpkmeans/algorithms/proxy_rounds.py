@@ -555,9 +555,12 @@ def _without_empty_clusters(
     n, least = setting.public.n_units, setting.options.least_count
     if n < least * noise * len(centroids):  # An average cluster is not to be told from none.
         return centroids, average
-    likely, average = numerics.expected_rows(average, noise, n), average.copy()
-    while split := numerics.split_largest(centroids, likely, square, n, generator):
+    (likely, missing), average = numerics.expected_rows(average, noise, n), average.copy()
+    # Noise far below an average cluster hardly made the proxies believe in rows: what looks empty is few rows far away.
+    missing *= noise * len(centroids) > setting.options.unsure_noise * n
+    while split := numerics.split_largest(centroids, likely, missing, square, n, generator):
         centroids, empty, largest = split
+        missing[[empty, largest]] = 0.0
         for counts in (likely, average):
             counts[[empty, largest]] = counts[largest] / 2.0
     return round_to_grid(truncate(centroids)), average

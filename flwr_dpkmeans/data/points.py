@@ -410,7 +410,7 @@ def _to_ranges(content: object, source: str) -> NamedRanges:
     if missing or not isinstance(content, Mapping):
         raise ConfigurationError(
             f"{source} has no {missing[0]!r}, but it needs 'lower' and 'upper': name them so, in "
-            "the first row of a .csv file or as keys in the other formats."
+            "the first row of a .csv file, with commas between them, or as keys in the other formats."
         )
     lower, upper = _broadcast(content["lower"], content["upper"])
     if "feature" not in keys:

@@ -267,7 +267,10 @@ def frame_table(frame: Any) -> RawTable:
     import pandas as pd
 
     if isinstance(frame, Mapping):
-        frame = pd.DataFrame(dict(frame))
+        try:
+            frame = pd.DataFrame(dict(frame))
+        except ValueError as error:
+            raise DataError(f"a table of columns by name is none ({error}): give columns of one length.") from error
     if not isinstance(frame, pd.DataFrame):
         if hasattr(frame, "__arrow_c_stream__"):
             import pyarrow as pa

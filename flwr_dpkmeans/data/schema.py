@@ -204,9 +204,11 @@ class Seen(NamedTuple):
     @classmethod
     def of(cls, cells: RawColumn, gaps: NDArray[np.int64], n_outside: int, n_rows: int) -> Seen:
         """`gaps` are the rows whose cell is missing or unknown."""
-        written = cells.text() if cells.values is None and len(gaps) else []
-        spelt = Counter(text for row in (gaps if written else ()) if (text := written[row]) is not None)
-        n_unknown = cells.n_unparsable + spelt.total()
+        # A number that the column may not hold is no empty cell, also where nothing says how it was written.
+        unknown = gaps if cells.values is None else gaps[np.isfinite(cells.values[gaps])]
+        written = cells.text() if len(unknown) else []
+        spelt = Counter(text for row in (unknown if written else ()) if (text := written[row]) is not None)
+        n_unknown = cells.n_unparsable + (spelt.total() if cells.values is None else len(unknown))
         spellings = tuple(text for text, _ in spelt.most_common())
         return cls(cells.name, n_rows - len(gaps), len(gaps) - n_unknown, n_unknown, n_outside, spellings)
 
@@ -525,8 +527,8 @@ def days_of(text: str) -> float:
 
 
 def iso_date(days: float) -> str:
-    """The ISO 8601 date so many days after 1970 began, as far as there is one."""
-    return (_EPOCH + timedelta(min(max(math.floor(days), -700_000), 2_900_000))).date().isoformat()
+    """The ISO 8601 date nearest to so many days after 1970 began, as far as there is one; of noon, that of its day."""
+    return (_EPOCH + timedelta(min(max(math.ceil(days - 0.5), -700_000), 2_900_000))).date().isoformat()
 
 
 def _written(value: Any) -> float | str:

@@ -11,7 +11,7 @@ import os
 import secrets
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, KeysView, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -100,6 +100,13 @@ class Federated:
 
     def __getitem__(self, name: str) -> Array:
         return self.result[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.result)
+
+    def keys(self) -> KeysView[str]:
+        """Names of the arrays."""
+        return self.result.keys()
 
     def __repr__(self) -> str:
         found = ", ".join(f"{name!r} {array.shape}" for name, array in self.result.arrays.items())

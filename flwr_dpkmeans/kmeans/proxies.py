@@ -56,6 +56,7 @@ _NEIGHBOUR = 2.5
 """Radii within which a neighbour lies."""
 _SCORE_STEP = 0.125
 _SIZE_STEP = 0.125  # octaves
+_SURELY_MISSING = 0.7
 _FARTHEST_STEP = 48
 _FULL_SHARES = 1.0 / (1.0 + 2.0 ** np.arange(-6.0, 10.5, 0.5))
 """Shares of proxies with rows that are looked at: from nearly all to one in a thousand."""
@@ -379,30 +380,41 @@ def likely_weights(noisy_counts: FloatArray, noise: float, n: float, *, least: f
     return round_to_grid(is_full * noise * chances.sum(axis=1) / np.maximum(densities.sum(axis=1), 1e-300))
 
 
-def expected_rows(noisy_counts: FloatArray, noise: float, n: float) -> FloatArray:
-    """Posterior means of counts that are 0 or, as likely, of any size from `LEAST_CLUSTER` to n, all octaves alike."""
+def expected_rows(noisy_counts: FloatArray, noise: float, n: float) -> tuple[FloatArray, FloatArray]:
+    """Posterior means of counts (k,), and their chances of being 0.
+
+    Before, they are 0 or, as likely, of any size from `LEAST_CLUSTER` to n, all octaves alike.
+    """
     sizes = 2.0 ** np.arange(math.log2(LEAST_CLUSTER), math.log2(max(n, LEAST_CLUSTER)) + _SIZE_STEP / 2.0, _SIZE_STEP)
     # (k, 1 + n_sizes): log likelihoods of none and of each size.
     logs = -0.5 * np.square((noisy_counts[:, None] - np.concatenate([[0.0], sizes])) / noise)
     chances = np.exp(logs - logs.max(axis=1, keepdims=True))
     chances[:, 0] *= len(sizes)
-    return np.asarray((chances[:, 1:] * sizes).sum(axis=1) / chances.sum(axis=1), dtype=np.float64)
+    chances /= chances.sum(axis=1, keepdims=True)
+    return np.asarray((chances[:, 1:] * sizes).sum(axis=1), dtype=np.float64), chances[:, 0].copy()
 
 
 def split_largest(
-    centers: FloatArray, likely: FloatArray, mean_square: float, n: float, generator: np.random.Generator
+    centers: FloatArray,
+    likely: FloatArray,
+    missing: FloatArray,
+    mean_square: float,
+    n: float,
+    generator: np.random.Generator,
 ) -> tuple[FloatArray, int, int] | None:
     """Halve the cluster with most rows by the center (k, d) that has fewest, if that likely lowers the cost; or None.
 
-    Returned with both places. `likely` (k,) are expected counts, `mean_square` is that of the n rows' residuals. The
-    loss is the fewest rows' way to the next center. The gain is what halving a normal distribution takes off, times how
-    much larger than an average cluster the largest is, as it may be several; and half of it, as few rounds are left.
+    Returned with both places. `likely` (k,) are expected counts, `missing` (k,) the chances that a center has no rows
+    and one is missing elsewhere, `mean_square` is that of the n rows' residuals. The loss is the fewest rows' way to
+    the next center. The gain is what halving a normal distribution takes off, and half of it, as few rounds are left.
+    Where a center is surely missing, it is as many times that as the largest is larger than an average cluster, since
+    it may be several. Else it may be the middle of heavy tails, whose few rows have centers to keep.
     """
     (k, d), empty, largest = centers.shape, int(likely.argmin()), int(likely.argmax())
     squares = np.square(centers - centers[empty]).sum(axis=1)
     squares[empty] = math.inf
     along = 2.0 / math.pi * mean_square / d
-    gain = 0.5 * along * likely[largest] * (likely[largest] * k / n)
+    gain = 0.5 * along * likely[largest] * (likely[largest] * k / n if missing[empty] > _SURELY_MISSING else 1.0)
     # Of one cluster, or of counts that all say nothing, it is the same one.
     if empty == largest or 2.0 * likely[empty] > likely[largest] or likely[empty] * float(squares.min()) >= gain:
         return None

@@ -92,7 +92,8 @@ def smallest_at_most(cost: Callable[[float], float], level: float, high: float) 
     """Return what `smallest_true` finds of ``cost(value) <= level`` from 0 to `high`, in under half of its steps.
 
     The cost, of at least 0, falls. Secants in its logarithm tell where it crosses the level; once it is seen on both
-    sides of a narrow range, bisection asks only there, and ends at the same bits.
+    sides of a narrow range, bisection asks only there, and ends at the same bits, but where the cost is so flat that
+    it crosses the level more than once by rounding.
     """
     cost = cache(cost)
 

@@ -56,13 +56,25 @@ class ReleaseLine:
     trust: str
     noise: str
     noise_scale: float
-    """Standard deviation or Laplace scale; the multiplier is its ratio to the sensitivity."""
+    """Standard deviation or Laplace scale that is priced; the multiplier is its ratio to the sensitivity."""
     noise_multiplier: float
     theorem: str
     """Why the sensitivity bound holds and what prices the noise."""
     epsilon_so_far: float
     """Cost of the run up to and including this aggregation."""
     radius: float | None
+    surplus: float = 1.0
+    """What all noise in the release is, over the priced one: clients' shares that are not counted on are there, too."""
+
+    @property
+    def released_scale(self) -> float:
+        """Standard deviation or Laplace scale of all noise in the release."""
+        return self.noise_scale * self.surplus
+
+    @property
+    def standard_deviation(self) -> float:
+        """Of all noise in one entry of the release."""
+        return self.released_scale * (math.sqrt(2.0) if self.noise == "laplace" else 1.0)
 
 
 def _plain(record: Any) -> Any:
@@ -207,14 +219,14 @@ def faint_clusters(counts: Sequence[float] | NDArray[np.float64], report: Privac
 
     The `report`'s last release of counts, (n_clusters,), says how much noise they have; none of it, no cluster is.
     """
-    scales = [line.noise_scale for line in report.releases if line.array in _COUNTS]
+    scales = [line.released_scale for line in report.releases if line.array in _COUNTS]
     return tuple(j for j, count in enumerate(counts) if scales and count < COUNT_DEVIATIONS * scales[-1])
 
 
 def counts_deviation(report: PrivacyReport) -> float | None:
-    """Standard deviation of the noise planned on each of the last released counts; None if none were released."""
+    """Standard deviation of the noise on each of the last released counts; None if none were released."""
     lines = [line for line in report.releases if line.array in _COUNTS]
-    return lines[-1].noise_scale * (math.sqrt(2.0) if lines[-1].noise == "laplace" else 1.0) if lines else None
+    return lines[-1].standard_deviation if lines else None
 
 
 def _show(epsilon: float) -> str:

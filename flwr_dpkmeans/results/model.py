@@ -118,7 +118,7 @@ class Model:
         unit = radius if last is not None and last.array == "residual_sums" else 1.0
         if last is None or counts is None or unit is None:
             return None
-        each = last.noise_scale * unit * (math.sqrt(2.0) if last.noise == "laplace" else 1.0)
+        each = last.standard_deviation * unit
         # A sum that is not relative to its centre moves with the noise of its count, too.
         beside = counts * np.linalg.norm(self.scaled, axis=1) if last.array == "sums" else 0.0
         length: NDArray[np.float64] = np.hypot(each * math.sqrt(d), beside) / np.maximum(self.counts, 1.0)

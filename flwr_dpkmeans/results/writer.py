@@ -161,7 +161,7 @@ def metrics_of(
         first = {"round": line["round_index"], "name": line["round_name"], "epsilon": 0.0, "radius": line["radius"]}
         entry = rounds.setdefault(line["round_index"], first)
         entry["epsilon"] = line["epsilon_so_far"]
-        entry[f"noise_{line['array']}"] = line["noise_scale"]
+        entry[f"noise_{line['array']}"] = line["noise_scale"] * line["surplus"]
     listed = [rounds[index] for index in sorted(rounds)]
     # Steps before the first Lloyd round, and what closes the run, move nothing.
     moving = [entry for entry in listed if entry["round"] > 0 and entry["name"] not in CLOSING_ROUNDS]

@@ -124,7 +124,7 @@ def party_cautions(counts: Array, parties: Sequence[str], names: Sequence[str]) 
 
 @dataclass(frozen=True)
 class Step:
-    """What the server may say of one aggregation; noise scales by array, and the radius, are in scaled units."""
+    """What the server may say of one aggregation; scales of all noise by array, and the radius, are in scaled units."""
 
     round_index: int
     n_rounds: int
@@ -166,6 +166,7 @@ def describe_step(plan: Plan, attempts: Sequence[tuple[int, int]], n_clients: in
     """Describe the last of some aggregations; `movement` is the largest step of a centroid, where it may be known."""
     index, attempt = attempts[-1]
     planned = plan.round_at(index)
+    surplus = planned.model.released_factor(plan.shares)
     return Step(
         round_index=index,
         n_rounds=plan.last_round,
@@ -173,7 +174,7 @@ def describe_step(plan: Plan, attempts: Sequence[tuple[int, int]], n_clients: in
         name=planned.name,
         n_clients=n_clients,
         epsilon=epsilon_after(plan, attempts),
-        noise_scales=tuple([(block.name, block.noise_scale) for block in planned.blocks]),
+        noise_scales=tuple([(block.name, block.noise_scale * surplus) for block in planned.blocks]),
         radius=planned.radius,
         # What closes a run moves nothing.
         movement=None if planned.name in CLOSING_ROUNDS else movement,
@@ -273,6 +274,7 @@ def _lines(plan: Plan, attempts: tuple[tuple[int, int], ...]) -> tuple[ReleaseLi
                 theorem=planned.model.theorem(block, rate),
                 epsilon_so_far=so_far,
                 radius=planned.radius,
+                surplus=planned.model.released_factor(plan.shares),
             )
             for block in planned.blocks
         ]

@@ -9,7 +9,7 @@ import hashlib
 import json
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, KeysView, Mapping
 from dataclasses import dataclass, field, fields, replace
 from enum import Enum
 from functools import cached_property, lru_cache
@@ -168,6 +168,10 @@ class Known:
             raise PlanError(f"{self.config.task.name!r} needs the number of rows: declare n_examples.")
         return self.n_examples
 
+    def released_std(self, block: Block) -> float:
+        """Standard deviation of all noise in one entry of a release."""
+        return block.standard_deviation * self.noise_factor
+
     @property
     def counted(self) -> bool:
         """Whether N was released, so that all plans that may follow from it must be priced together."""
@@ -235,6 +239,13 @@ class Result:
 
     def __getitem__(self, name: str) -> Array:
         return self.arrays[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.arrays)
+
+    def keys(self) -> KeysView[str]:
+        """Names of the arrays."""
+        return self.arrays.keys()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -102,6 +102,10 @@ def _settings(given: argparse.Namespace, invitation: Invitation) -> dict[str, An
     table = open_table(given.data, query=given.query)
     # Without names of its own a table has made-up ones, which must be those of all of its columns.
     held = [one.name for one in table.columns if not table.named or np.isfinite(one.numbers()).any()]
+    if not held:
+        raise ConfigurationError(
+            f"no column of {table} holds numbers, as where they are written 3,5 and not 3.5: mend it, or add --schema."
+        )
     print(f"clustered are {listed(held)}, since nothing else is said: --columns or --schema say it")
     settings["columns"] = held
     return settings | ({} if table.named else {"header": False})

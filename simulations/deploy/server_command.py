@@ -482,7 +482,7 @@ def _show_status(options: ServerOptions, *, as_json: bool) -> int:
 
 
 def results(arguments: Sequence[str]) -> int:
-    """Print a line for each run: its id, when it ended, what it cost or why it failed, its page."""
+    """Print a line for each party's result: its run, when it ended, what it cost or why it failed, its page."""
     place, failed = parse("results", arguments).place, []
     if not place.exists():
         raise ConfigurationError(f"{place} does not exist: correct its path.")

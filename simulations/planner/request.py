@@ -71,6 +71,11 @@ class PlanningRequest(Options):
             given["bounds"] = (bounds.lower, bounds.upper)
             if self.n_features == 0 and (names or len(bounds.lower) > 1):
                 object.__setattr__(self, "n_features", len(bounds.lower))
+            if names and len(names) != self.n_features:
+                raise ConfigurationError(
+                    f"n_features is {self.n_features}, but the bounds name {len(names)} columns: leave n_features out, "
+                    "or give bounds without names."
+                )
         require_integer("n_features", self.n_features, 1, 8)
         for name in self.algorithms:
             require_forecastable(name)

@@ -431,3 +431,13 @@ def test_a_schema_is_tried_on_the_own_table_before_any_run(here: Path, capsys: p
     assert '"age" = { kind = "number", bounds = [] }' in (here / "t.toml").read_text()
     (here / "t.csv").write_text("\n".join([rows[0], "North,30,170,2020-02-02"]) + "\n")
     assert main(["schema", "check", "s.toml", "t.csv"]) == 0
+
+
+def test_a_table_without_numbers_is_no_node(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (here / "commas.csv").write_text("a;b\n1,5;2,5\n3,5;4,5\n")
+    assert init(data="commas.csv") == 1
+    told = capsys.readouterr()
+    assert "no column of the table" in told.err
+    assert "holds numbers, as where they are written 3,5 and not 3.5" in told.err
+    assert "clustered are" not in told.out
+    assert not (here / "ward-7").exists()

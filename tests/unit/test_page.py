@@ -479,16 +479,16 @@ def test_dates_flags_and_shares_are_shown_as_such(monkeypatch: pytest.MonkeyPatc
     scaled = schema.bounds.scale([[10.6, 0.25, 1.0, 0.0], [0.0, 1.5, 0.4, 0.6]])
     model = Model(scaled, np.array([500.0, 600.0]), schema.bounds, report, schema=schema)
     assert model.feature_names == ("seen", "sick", "ward=A", "ward=B")
-    assert model.shown() == [["1970-01-11", "1970-01-01"], ["25%", "100%"], ["100%", "40%"], ["0%", "60%"]]
+    assert model.shown() == [["1970-01-12", "1970-01-01"], ["25%", "100%"], ["100%", "40%"], ["0%", "60%"]]
     kept: list[Any] = []
     monkeypatch.setattr(picture, "png_of", lambda figure: kept.append(figure) or b"")
     picture.draw_summary(RunResult(model, report))
-    assert "1970-01-11" in {text.get_text() for axis in kept[0].axes for text in axis.texts}
+    assert "1970-01-12" in {text.get_text() for axis in kept[0].axes for text in axis.texts}
     two = Schema(columns={"seen": {"kind": "date", "bounds": ("1970-01-01", "1970-01-21")}, "sick": {"kind": "flag"}})
     flat = Model(two.bounds.scale([[10.6, 0.0], [3.0, 1.0]]), np.full(2, 500.0), two.bounds, report, schema=two)
     picture.draw_summary(RunResult(flat, report))
     (axis,) = [axis for axis in kept[1].axes if axis.get_xlabel() == "seen"]
-    assert axis.xaxis.get_major_formatter()(10.6, 0) == "1970-01-11"
+    assert axis.xaxis.get_major_formatter()(10.6, 0) == "1970-01-12"
     assert len(axis.get_xticks()) <= 6  # four steps between them and one beyond each end
     assert axis.yaxis.get_major_formatter().__class__.__name__ == "ScalarFormatter"
 

@@ -24,7 +24,7 @@ KEYS = [
 ]
 LINE_KEYS = [
     *("round_index", "attempt", "round_name", "array", "norm", "sensitivity", "trust", "noise"),
-    *("noise_scale", "noise_multiplier", "theorem", "epsilon_so_far", "radius"),
+    *("noise_scale", "noise_multiplier", "theorem", "epsilon_so_far", "radius", "surplus"),
 ]
 
 
@@ -286,11 +286,11 @@ def test_one_client_is_one_table(n_clients: int, words: str) -> None:
 
 
 def test_faint_clusters_follow_from_the_last_release_of_counts() -> None:
-    """Of a scale of 20 after one of 5: fewer than 60 are mostly noise."""
+    """Of a scale of 20, of which half is priced, after one of 5: fewer than 60 are mostly noise."""
     report = REPORTS["fastlloyd"]
     line = report.releases[0]
     lines = [("counts", 5.0), ("counts", 20.0), ("sums", 1.0)]
-    releases = tuple(replace(line, array=array, noise_scale=scale) for array, scale in lines)
+    releases = tuple(replace(line, array=array, noise_scale=scale / 2.0, surplus=2.0) for array, scale in lines)
     assert faint_clusters([59.9, 60.0, -1.0, 1e6], replace(report, releases=releases)) == (0, 2)
     assert faint_clusters([-1.0], replace(report, releases=releases[2:])) == ()
 
@@ -311,6 +311,7 @@ def test_the_deviation_of_counts_is_that_of_their_last_release(
     """Laplace noise of scale b has the variance 2 b^2."""
     report = REPORTS["fastlloyd"]
     releases = tuple(
-        replace(report.releases[0], array=array, noise=noise, noise_scale=scale) for array, noise, scale in lines
+        replace(report.releases[0], array=array, noise=noise, noise_scale=scale / 4.0, surplus=4.0)
+        for array, noise, scale in lines
     )
     assert counts_deviation(replace(report, releases=releases)) == deviation

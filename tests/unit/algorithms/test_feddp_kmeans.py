@@ -256,16 +256,16 @@ def test_with_lemma_17_both_what_it_found_and_what_a_round_reads_are_looked_at()
     ],
 )
 def test_a_count_of_hardly_more_than_its_noise_moves_no_centroid(bound: float, count: float, moved: bool) -> None:
-    """Of one, or of the bound if it is smaller, and one deviation of the noise, four times the bound."""
+    """Of one, or of the bound if it is smaller, and one deviation of all noise: four times the bound; half is priced."""
     moves = [Sensitivity(Norm.L2, one, PrivacyUnit.RECORD, "") for one in (1.0, bound)]
     blocks = [
         Block("sums", (2, 2), moves[0], NoiseShape.GAUSSIAN, 1.0, 1.0),
-        Block("counts", (2,), moves[1], NoiseShape.GAUSSIAN, 4.0, 1.0),
+        Block("counts", (2,), moves[1], NoiseShape.GAUSSIAN, 2.0, 1.0),
     ]
     state = cluster_state(np.array([[-0.5, 0.25], [0.0, 0.0]]), np.zeros(2))
     facts = ServerFacts(3, (0.25, 0.0), 0.5, 1.0)
     sums = [[0.25 * count, -0.25 * count], [100.0, 0.0]]
-    centroids, counts = _new_centroids(state, released([sums, [count, 400.0]], blocks), facts)
+    centroids, counts = _new_centroids(state, released([sums, [count, 400.0]], blocks), facts, 2.0)
     assert counts.tolist() == [count, 400.0]
     expected = [0.5, -0.25] if moved else [-0.5, 0.25]
     assert centroids.tolist() == [pytest.approx(expected, abs=2 * STEP), [0.5, 0.0]]

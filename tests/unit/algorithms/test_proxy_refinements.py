@@ -384,6 +384,26 @@ def test_the_largest_cluster_is_split_by_a_centroid_without_rows(
     assert found.counts.tolist() == counts.tolist()
 
 
+@pytest.mark.parametrize(("factor", "is_missing"), [(0.99, False), (1.01, True)])
+def test_a_centroid_may_be_missing_only_where_noise_is_large_beside_an_average_cluster(
+    factor: float, is_missing: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From a tenth of an average cluster on: else what looks empty is few rows far away."""
+    asked: list[NDArray[np.float64]] = []
+    monkeypatch.setattr(
+        proxy_rounds.numerics, "split_largest", lambda centres, likely, missing, *more: asked.append(missing)
+    )
+    noise = factor * 0.1 * N / 5.0 * math.sqrt(2.0)  # of the average of two counts it is 1 / sqrt(2)
+    step = with_noise(refinement_round(setting_of(2, 5, n=N), 2), 20.0, noise, 30.0)
+    centroids = np.array([[0.5, 0.0], [0.0, 0.5], [-0.5, 0.0], [0.9, -0.5], [0.5, 0.25]])
+    before = np.array([1500.0, 1500.0, 1500.0, 5000.0, -3000.0])
+    state = state_of(2, centroids, **{RADIUS: [0.25], AVERAGE_COUNTS: before})
+    after(step, state, np.zeros((5, 2)), before, 2500.0)
+    (missing,) = asked
+    assert missing[:4] == pytest.approx(0.0, abs=1e-9)
+    assert missing[4] > 0.8 if is_missing else missing[4] == 0.0
+
+
 @pytest.mark.parametrize(
     ("n", "square", "counts", "noise", "left"),
     [

@@ -97,6 +97,9 @@ def test_results_are_in_the_units_of_the_data() -> None:
     np.testing.assert_allclose(moments["mean"], both.mean(axis=0), rtol=1e-3)
     np.testing.assert_allclose(moments["deviation"], both.std(axis=0), rtol=0.03)
     histograms = federate("histograms", points, bins=10, **box)
+    assert list(histograms) == list(histograms.keys()) == ["counts", "edges"]
+    assert "bins" not in histograms
+    assert dict(histograms)["counts"].tolist() == histograms["counts"].tolist()
     np.testing.assert_allclose(histograms["edges"], [np.linspace(0, 100, 11), np.linspace(0, 1000, 11)])
     for column in range(2):
         counted, _ = np.histogram(both[:, column], histograms["edges"][column])
@@ -362,8 +365,9 @@ def test_deviations_have_a_floor_and_are_above_zero(variance: float, least: floa
 def test_noise_is_compared_with_the_rows_of_a_group(
     scales: list[float], n_groups: int, n_examples: int | None, most: float, said: str | None
 ) -> None:
-    blocks = [SimpleNamespace(noise_scale=one) for one in scales]
-    plan: Any = SimpleNamespace(n_examples=n_examples, rounds=[SimpleNamespace(blocks=blocks)] if blocks else [])
+    rounds = [SimpleNamespace(blocks=scales)] if scales else []
+    # All noise that is released counts.
+    plan: Any = SimpleNamespace(n_examples=n_examples, rounds=rounds, released_std=lambda planned, block: block)
     found = noise_caution(plan, n_groups, "groups", most)
     assert len(found) == (said is not None)
     assert all(one.startswith(str(said)) for one in found)

@@ -18,7 +18,7 @@ import pytest
 from flwr_dpkmeans.__main__ import main
 from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.data.schema import Encoded, Schema, Seen, iso_date, say_once, schema_of
-from flwr_dpkmeans.data.tables import Layout, load_by_schema
+from flwr_dpkmeans.data.tables import Layout, load_by_schema, look_by_schema
 from flwr_dpkmeans.errors import ColumnError, ConfigurationError, DataError
 from simulations.own_table import open_table
 
@@ -515,8 +515,20 @@ def test_a_schema_that_is_not_there_has_a_sentence(tmp_path: Path) -> None:
     assert str(caught.value) == f"the schema {tmp_path / 'no.toml'}: {told}"
 
 
-def test_a_date_is_shown_as_far_as_there_is_one() -> None:
-    days = [0.0, 0.99, -0.01, -699_999.0, -700_000.0, -700_001.0, -1e300, 2_899_999.0, 2_900_000.0, 2_900_001.0]
+def test_a_number_that_a_flag_or_category_may_not_hold_is_unknown_however_it_came(tmp_path: Path) -> None:
+    schema = Schema(columns={"flag": {"kind": "flag"}, "ward": {"kind": "category", "values": ["A", "B"]}})
+    frame = pd.DataFrame({"flag": [2.0, 1.0, 0.0, math.nan], "ward": [1, 1, 2, 2]})
+    frame.to_parquet(tmp_path / "t.parquet")
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    for name in ("t.parquet", "t.csv"):
+        flag, ward = look_by_schema(tmp_path / name, schema)
+        assert (flag[1:5], ward[1:5]) == ((2, 1, 1, 0), (0, 0, 4, 0)), name
+    flag, ward = schema.encode(frame).seen
+    assert (flag[1:5], ward[1:5]) == ((2, 1, 1, 0), (0, 0, 4, 0))
+
+
+def test_the_nearest_date_is_shown_as_far_as_there_is_one() -> None:
+    days = [-0.49, 0.5, -0.5, -699_999.0, -700_000.0, -700_001.0, -1e300, 2_899_999.0, 2_900_000.0, 2_900_001.0]
     shown = ["1970-01-01"] * 2 + ["1969-12-31", "0053-06-20"] + ["0053-06-19"] * 3 + ["9909-12-06"] + ["9909-12-07"] * 2
     assert list(map(iso_date, days)) == shown
 

@@ -140,6 +140,18 @@ def test_private_bounds_take_rounds_and_a_share_and_leave_no_units() -> None:
     assert noise_in_units(private, 0.04) == (0.04,)
 
 
+@pytest.mark.parametrize(("named", "width"), [({"a": (0.0, 10.0)}, 5), ({"a": (0.0, 10.0)}, 2)])
+def test_bounds_by_name_have_all_columns_that_are_planned_for(named: dict[str, Any], width: int) -> None:
+    options = {"n_clusters": 2, "bounds": named, "epsilon": 1.0}
+    sentence = (
+        f"n_features is {width}, but the bounds name 1 columns: leave n_features out, or give bounds without names."
+    )
+    with pytest.raises(ConfigurationError, match=f"^{sentence}$"):
+        PlanningRequest(1000, width, 3, options)
+    assert [PlanningRequest(1000, one, 3, options).n_features for one in (0, 1)] == [1, 1]
+    assert PlanningRequest(1000, width, 3, options | {"bounds": (0.0, 10.0)}).n_features == width
+
+
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
