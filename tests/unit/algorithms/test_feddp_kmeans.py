@@ -256,7 +256,7 @@ def test_with_lemma_17_both_what_it_found_and_what_a_round_reads_are_looked_at()
     ],
 )
 def test_a_count_of_hardly_more_than_its_noise_moves_no_centroid(bound: float, count: float, moved: bool) -> None:
-    """Of one, or of the bound if it is smaller, and one deviation of all noise: four times the bound; half is priced."""
+    """Of one, or the bound if that is smaller, and one deviation of all noise, four times the bound: half is priced."""
     moves = [Sensitivity(Norm.L2, one, PrivacyUnit.RECORD, "") for one in (1.0, bound)]
     blocks = [
         Block("sums", (2, 2), moves[0], NoiseShape.GAUSSIAN, 1.0, 1.0),
