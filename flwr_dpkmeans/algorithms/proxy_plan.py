@@ -387,7 +387,7 @@ class Setting:
 
         Seven digits, as calibration searches for it and two machines' last digits may differ.
         """
-        return float(np.float32(block.noise_scale * self.public.noise_factor))
+        return float(np.float32(self.public.released_std(block)))
 
     def generator(self, state: State, *place: int) -> np.random.Generator:
         """Public randomness of one step."""

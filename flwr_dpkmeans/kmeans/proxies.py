@@ -391,7 +391,7 @@ def expected_rows(noisy_counts: FloatArray, noise: float, n: float) -> tuple[Flo
     chances = np.exp(logs - logs.max(axis=1, keepdims=True))
     chances[:, 0] *= len(sizes)
     chances /= chances.sum(axis=1, keepdims=True)
-    return np.asarray((chances[:, 1:] * sizes).sum(axis=1), dtype=np.float64), chances[:, 0].copy()
+    return np.asarray((chances[:, 1:] * sizes).sum(axis=1), dtype=np.float64), chances[:, 0]
 
 
 def split_largest(

@@ -8,7 +8,7 @@ from functools import cache
 
 from flwr_dpkmeans.errors import PlanError, require_delta, require_positive
 from flwr_dpkmeans.privacy.accounting import Totals, add_up, compose_epsilon, delta_as_drawn, gdp_delta
-from flwr_dpkmeans.privacy.losses import gaussian_delta, gaussian_delta_bound, smallest_true
+from flwr_dpkmeans.privacy.losses import Bracket, gaussian_delta, gaussian_delta_bound, smallest_true
 from flwr_dpkmeans.privacy.noise import Closeness
 from flwr_dpkmeans.privacy.release import Event
 
@@ -124,22 +124,16 @@ def first_private(price: Callable[[float], float], epsilon: float, start: float)
 def _first_below(excess: Callable[[int], float], low: int, high: int) -> int:
     """Return, of a function above 0 at `low` and below at `high`, an index where it is below, and was above before.
 
-    Prices are about straight lines in logarithms, along which secants are quick (Illinois method; Dowell and Jarratt
-    1971). SciPy's `brentq` asks as often, but takes as long to be imported as a thousand prices.
+    Prices are about straight lines in logarithms, along which secants are quick.
     """
-    at_low, at_high, last, slow = excess(low), excess(high), 0.0, 0
-    while high - low > 1:
-        width = high - low
-        secant = high - at_high * width / (at_high - at_low)
-        place = min(max(round(secant), low + 1), high - 1) if slow < _MOST_SLOW else (low + high) // 2
-        found = excess(place)
-        # Where the same end moves twice, the other one counts half, else it would stay for ever.
-        if found > 0.0:
-            low, at_low, at_high = place, found, at_high * (0.5 if last > 0.0 else 1.0)
+    bracket, slow = Bracket(excess, low, high), 0
+    while (width := bracket.high - bracket.low) > 1:
+        if slow < _MOST_SLOW:
+            bracket.ask(min(max(round(bracket.secant()), bracket.low + 1), bracket.high - 1))
         else:
-            high, at_high, at_low = place, found, at_low * (0.5 if last < 0.0 else 1.0)
-        last, slow = found, slow + 1 if high - low > width / 2 else max(slow - 1, 0)
-    return high
+            bracket.ask((bracket.low + bracket.high) // 2)
+        slow = slow + 1 if bracket.high - bracket.low > width / 2 else max(slow - 1, 0)
+    return bracket.high
 
 
 def _bracket(excess: Callable[[int], float], start: int) -> tuple[int, int]:

@@ -21,7 +21,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -113,25 +113,47 @@ def smallest_at_most(cost: Callable[[float], float], level: float, high: float) 
 
 
 def _crossing(excess: Callable[[float], float], high: float) -> float:
-    """Return about where a function, above 0 at 0, falls through 0: regula falsi (Dowell and Jarratt 1971).
+    """Return about where a function, above 0 at 0, falls through 0."""
+    bracket = Bracket(excess, 0.0, high)
+    for _ in range(_MOST_SECANTS):
+        low, high, place = bracket.low, bracket.high, bracket.secant()
+        found = bracket.ask(place)
+        if found == 0.0 or max(bracket.low - low, high - bracket.high) <= _NEAR * place:
+            break
+    return place
+
+
+Place = TypeVar("Place", int, float)
+
+
+class Bracket(Generic[Place]):
+    """Two places between which a function falls from above 0, narrowed by regula falsi (Dowell and Jarratt 1971).
 
     SciPy's `brentq` asks as often, but takes as long to be imported as a thousand prices.
     """
-    low, at_low, at_high, last = 0.0, excess(0.0), excess(high), 0.0
-    for _ in range(_MOST_SECANTS):
-        place = high - at_high * (high - low) / (at_high - at_low)
-        found = excess(place)
+
+    def __init__(self, excess: Callable[[Place], float], low: Place, high: Place) -> None:
+        self.low: Place = low
+        self.high: Place = high
+        self._excess: Callable[[Place], float] = excess
+        self._at_low, self._at_high, self._last = excess(low), excess(high), 0.0
+
+    def secant(self) -> float:
+        """Where a straight line between both ends is 0."""
+        return self.high - self._at_high * (self.high - self.low) / (self._at_high - self._at_low)
+
+    def ask(self, place: Place) -> float:
+        """Take a place between both in the stead of one, and return what the function is there."""
+        found = self._excess(place)
         # Where the same end moves twice, the other one counts half, else it would stay for ever.
         if found > 0.0:
-            at_high *= 0.5 if last > 0.0 else 1.0
-            step, low, at_low = place - low, place, found
+            self._at_high *= 0.5 if self._last > 0.0 else 1.0
+            self.low, self._at_low = place, found
         else:
-            at_low *= 0.5 if last < 0.0 else 1.0
-            step, high, at_high = high - place, place, found
-        if found == 0.0 or step <= _NEAR * place:
-            break
-        last = found
-    return place
+            self._at_low *= 0.5 if self._last < 0.0 else 1.0
+            self.high, self._at_high = place, found
+        self._last = found
+        return found
 
 
 def smallest_true(holds: Callable[[float], bool], low: float, high: float) -> float:

@@ -157,11 +157,11 @@ def metrics_of(
     """Numbers of a run that follow from the plan and the releases; counts, movements and metrics where known."""
     plain = report.to_dict()
     rounds: dict[int, dict[str, Any]] = {}
-    for line in plain["releases"]:
-        first = {"round": line["round_index"], "name": line["round_name"], "epsilon": 0.0, "radius": line["radius"]}
-        entry = rounds.setdefault(line["round_index"], first)
-        entry["epsilon"] = line["epsilon_so_far"]
-        entry[f"noise_{line['array']}"] = line["noise_scale"] * line["surplus"]
+    for line, shown in zip(report.releases, plain["releases"], strict=True):
+        first = {"round": line.round_index, "name": line.round_name, "epsilon": 0.0, "radius": line.radius}
+        entry = rounds.setdefault(line.round_index, first)
+        entry["epsilon"] = shown["epsilon_so_far"]
+        entry[f"noise_{line.array}"] = line.released_scale
     listed = [rounds[index] for index in sorted(rounds)]
     # Steps before the first Lloyd round, and what closes the run, move nothing.
     moving = [entry for entry in listed if entry["round"] > 0 and entry["name"] not in CLOSING_ROUNDS]
