@@ -172,10 +172,7 @@ def _ellipsoid(step: Played) -> Ellipsoid:
 def _weights_panel(axes: Any, step: Played, n_rows: int) -> None:
     """Proxies of a pass by weight; those that weigh less than the noise of a count are hollow."""
     noise = step.blocks[1].noise_scale
-    options = ProxyOptions()
-    weights = likely_weights(
-        step.released["proxy_counts"], noise, n_rows, least=options.least_count, heard=options.heard
-    )
+    weights = likely_weights(step.released["proxy_counts"], noise, n_rows, least=ProxyOptions().least_count)
     proxies, counted = step.before.extras[PROXIES][:, :2], weights > noise
     sizes = 90.0 * weights[counted] / weights.max()
     axes.scatter(

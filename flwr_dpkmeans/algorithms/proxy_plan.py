@@ -161,7 +161,7 @@ class ProxyOptions:
     looks: int = 3
     least_zoom: float = 5.0  # how far in the first look must be able to see to have any (`derive_plan`)
     distances_share: float = 0.25  # for a look's histogram of distances, beside its two others
-    heard: float = 3.0  # counts of a bin of distances, or of all proxies, are heard from so many deviations on
+    heard: float = 3.0  # counts of a bin of distances are heard from so many deviations on
     next_clip: float = 1.5  # clip bound of the next look in spreads, and two errors of the centre
     covariance_share: float = 0.05
     seeding_share: float = 0.35  # for all passes over proxies together
@@ -192,7 +192,7 @@ class ProxyOptions:
     residual_prior_variance: float = 0.06  # of the mean square around what the radius was chosen for, in squared radii
     pass_shrinking: float = 0.8  # radius of a pass over that of the one before
     split_width: float = 0.75  # deviation of new proxies around an old one, in radii along all axes together
-    least_count: float = 2.0  # of a proxy that has rows, in deviations of the noise on a count
+    least_count: float = 2.0  # of a proxy that has rows, or of all proxies, in deviations of their noise
     unsure_noise: float = 0.1  # on a count, in average clusters: from here on proxies may be believed in falsely
     far_share: float = 0.2  # part of the proxies beyond the farthest rows heard, where these do not fill the box
     first_least_tau: float = 0.25  # smallest variance of a step in the first refinement, and its factor to the next

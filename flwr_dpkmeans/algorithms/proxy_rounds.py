@@ -355,9 +355,7 @@ def _likely_weights(setting: Setting, counts: Array, noise: float) -> Array:
     options = setting.options
     if not options.weighs_likely:
         return np.maximum(counts, 0.0)
-    return numerics.likely_weights(
-        counts, noise, setting.public.n_units, least=options.least_count, heard=options.heard
-    )
+    return numerics.likely_weights(counts, noise, setting.public.n_units, least=options.least_count)
 
 
 def _with_known_points(

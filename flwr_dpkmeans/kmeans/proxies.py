@@ -355,11 +355,11 @@ def samples_around(
     return proxies[parents] + steps
 
 
-def likely_weights(noisy_counts: FloatArray, noise: float, n: float, *, least: float, heard: float) -> FloatArray:
+def likely_weights(noisy_counts: FloatArray, noise: float, n: float, *, least: float) -> FloatArray:
     """Posterior means of counts, which may be 0, given their `noise`: k-means of them has the least expected cost.
 
     A proxy has rows with a chance that is learnt from all counts, and then from `least` deviations to `n` of them, all
-    octaves alike (``PROXY_LLOYD.md``, weights). Unless all counts together are `heard`, in deviations of their sum's
+    octaves alike (``PROXY_LLOYD.md``, weights). Unless all counts together are above `least` deviations of their sum's
     noise, what is likelier empty than not weighs nothing. On the grid.
     """
     scores = np.maximum(noisy_counts / noise, -_FARTHEST_SCORE)
@@ -375,7 +375,7 @@ def likely_weights(noisy_counts: FloatArray, noise: float, n: float, *, least: f
     evidence = np.log(likelihoods).sum(axis=0) + np.log(_FULL_SHARES * (1.0 - _FULL_SHARES))
     averaging = np.exp(evidence - evidence.max())
     is_full = (full[:, None] * _FULL_SHARES / likelihoods) @ (averaging / averaging.sum())
-    if math.fsum(noisy_counts) <= heard * noise * math.sqrt(len(noisy_counts)):
+    if math.fsum(noisy_counts) <= least * noise * math.sqrt(len(noisy_counts)):
         is_full = np.where(is_full > 0.5, is_full, 0.0)
     return round_to_grid(is_full * noise * chances.sum(axis=1) / np.maximum(densities.sum(axis=1), 1e-300))
 

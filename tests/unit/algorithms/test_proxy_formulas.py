@@ -163,10 +163,10 @@ def test_proxies_beyond_all_that_was_heard_are_weighed_apart() -> None:
     state = state.changed(**{CENTRE: np.full(2, 0.25)})
     counts = np.array([6000.0, 4000.0, 150.0, -200.0])
     together = proxy_rounds._heard_weights(setting, state, counts, 100.0)
-    assert together.tolist() == likely_weights(counts, 100.0, 10_000.0, least=2.0, heard=3.0).tolist()
+    assert together.tolist() == likely_weights(counts, 100.0, 10_000.0, least=2.0).tolist()
     assert together.min() > 0.0
     apart = proxy_rounds._heard_weights(setting, state.changed(**{EXTENT: np.array([0.25])}), counts, 100.0)
-    near, far = (likely_weights(part, 100.0, 10_000.0, least=2.0, heard=3.0) for part in (counts[:2], counts[2:]))
+    near, far = (likely_weights(part, 100.0, 10_000.0, least=2.0) for part in (counts[:2], counts[2:]))
     assert apart.tolist() == [*near, *far]
     assert far.tolist() == [0.0, 0.0]
 
@@ -181,7 +181,7 @@ def test_what_is_twice_as_far_as_rows_are_heard_must_be_heard_by_itself_in_a_sin
     _, state, setting = quiet_pass(2, 1, proxies, n_passes=n_passes + n_passes_more)
     state = state.changed(**{CENTRE: np.zeros(2), EXTENT: np.array([0.3125])})
     counts = 100.0 * np.array([60.0, 40.0, score])
-    (likely,) = likely_weights(counts[2:], 100.0, 10_000.0, least=2.0, heard=3.0)
+    (likely,) = likely_weights(counts[2:], 100.0, 10_000.0, least=2.0)
     found = proxy_rounds._heard_weights(setting, state, counts, 100.0)
     assert likely > 0.0
     assert found[2] == (likely if heard or n_passes_more or nearer else 0.0)
@@ -192,11 +192,11 @@ def test_lone_proxies_of_plans_with_two_passes_are_weighed_apart() -> None:
     """Three deviations count for less beside nothing than beside many rows; with one pass for the same."""
     proxies = np.array([[0.0, 0.0], [0.25, 0.0], [0.75, 0.0], [-0.75, 0.0]])
     counts = np.array([6000.0, 4000.0, 300.0, -200.0])
-    near, lone = (likely_weights(part, 100.0, 10_000.0, least=2.0, heard=3.0) for part in (counts[:2], counts[2:]))
+    near, lone = (likely_weights(part, 100.0, 10_000.0, least=2.0) for part in (counts[:2], counts[2:]))
     _, state, setting = quiet_pass(2, 1, proxies, n_passes=2, radius=0.125)
     assert proxy_rounds._heard_weights(setting, state, counts, 100.0).tolist() == [*near, *lone]
     _, _, once = quiet_pass(2, 1, proxies, n_passes=1)
-    together = likely_weights(counts, 100.0, 10_000.0, least=2.0, heard=3.0)
+    together = likely_weights(counts, 100.0, 10_000.0, least=2.0)
     assert proxy_rounds._heard_weights(once, state, counts, 100.0).tolist() == together.tolist()
     assert lone[0] < together[2]
 
@@ -257,12 +257,12 @@ def test_counts_are_trusted_as_far_as_noise_does_not_explain_them(
     assert points.tolist() == [*KNOWN.tolist(), PROXIES_AT[2].tolist()]
     rows = np.array([2 * each, each]) + trusted * more * noise * np.array([1.0, -1.0])
     if trusted:
-        rows = likely_weights(rows, math.sqrt(trusted) * noise, 10_000.0, least=2.0, heard=3.0)
+        rows = likely_weights(rows, math.sqrt(trusted) * noise, 10_000.0, least=2.0)
     assert found == pytest.approx([rows[0] / 2, rows[0] / 2, rows[1], 0.0], abs=1e-4)
     beside = proxy_rounds._with_known_points(
         setting, state, PROXIES_AT, counts + np.array([0.0, 0.0, 4.5 * noise]), noise
     )[1]
-    alone = likely_weights(np.array([4.0 * noise]), noise, 10_000.0, least=2.0, heard=3.0)
+    alone = likely_weights(np.array([4.0 * noise]), noise, 10_000.0, least=2.0)
     assert beside[-1:].tolist() == alone.tolist()
     assert alone.item() == pytest.approx(380.0, abs=15.0)
     counts = np.array([-4.0, 70.0, 0.0]) * noise
@@ -280,7 +280,7 @@ def test_posterior_means_weigh_where_an_average_proxy_is_told_from_none(
     counts = np.array([*(expected + more), 0.0])
     rows = np.maximum(expected + 0.75 * more, 0.0)
     if likely:
-        rows = likely_weights(expected + 0.75 * more, math.sqrt(0.75) * noise, 10_000.0, least=2.0, heard=3.0)
+        rows = likely_weights(expected + 0.75 * more, math.sqrt(0.75) * noise, 10_000.0, least=2.0)
     found = proxy_rounds._with_known_points(setting, state, PROXIES_AT, counts, noise)[1]
     assert found[:3] == pytest.approx([rows[0] / 2, rows[0] / 2, rows[1]], abs=1e-4)
 

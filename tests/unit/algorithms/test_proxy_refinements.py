@@ -181,7 +181,7 @@ def test_a_pass_in_a_subspace_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     # In units of the smallest radius: each goes as far as its own is longer.
     steps = shrunk_steps(sums * 0.25, counts, radius=0.25, **options)
     assert moved == pytest.approx(proxies + steps * [[1.0], [2.0], [1.0]], abs=2 / GRID)
-    assert weights.tolist() == likely_weights(counts, 25.0, N, least=2.0, heard=3.0).tolist()
+    assert weights.tolist() == likely_weights(counts, 25.0, N, least=2.0).tolist()
     # In the whole space they are those of the box.
     clustered.clear()
     step = with_noise(proxy_round(setting_of(2, 2), 1), 30.0, 25.0)

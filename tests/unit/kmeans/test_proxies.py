@@ -277,7 +277,7 @@ def test_without_weights_new_samples_lie_around_all_proxies() -> None:
 # -- weights ------------------------------------------------------------------------------------------------------
 
 
-def naive_weights(counts: list[float], noise: float, n: float, least: float, heard: float) -> list[float]:
+def naive_weights(counts: list[float], noise: float, n: float, least: float) -> list[float]:
     """The page's integrals by trapezoids, one proxy and one share of full proxies after the other."""
     octaves = math.log(n / (least * noise))
 
@@ -296,46 +296,47 @@ def naive_weights(counts: list[float], noise: float, n: float, least: float, hea
         is_full += weight * share * np.array(with_rows) / np.array(each)
         total += weight
     is_full /= total
-    doubted = sum(counts) <= heard * noise * math.sqrt(len(counts))
+    doubted = sum(counts) <= least * noise * math.sqrt(len(counts))
     shares = [0.0 if doubted and part <= 0.5 else part for part in is_full]
     return [part * mean / one for part, mean, one in zip(shares, means, with_rows, strict=True)]
 
 
 @pytest.mark.parametrize(
-    ("counts", "heard"),
+    ("counts", "least"),
     [
-        ([500.0, 33.0, 25.0, 12.0, 3.0, -8.0, 0.0], 3.0),
+        ([500.0, 33.0, 25.0, 12.0, 3.0, -8.0, 0.0], 2.0),
+        ([33.0, 25.0, 12.0, 3.0, -8.0, 0.0], 2.0),
+        ([25.0, 33.0, -20.0, -30.0, -5.0], 2.0),
         ([33.0, 25.0, 12.0, 3.0, -8.0, 0.0], 3.0),
-        ([25.0, 33.0, -20.0, -30.0, -5.0], 3.0),
-        ([-12.0], 0.0),
+        ([-12.0], 2.0),
     ],
 )
-def test_weights_are_posterior_means_of_counts(counts: list[float], heard: float) -> None:
-    found = likely_weights(np.array(counts), 10.0, 1000.0, least=2.0, heard=heard)
-    assert found == pytest.approx(naive_weights(counts, 10.0, 1000.0, 2.0, heard), rel=0.01, abs=1e-3)
+def test_weights_are_posterior_means_of_counts(counts: list[float], least: float) -> None:
+    found = likely_weights(np.array(counts), 10.0, 1000.0, least=least)
+    assert found == pytest.approx(naive_weights(counts, 10.0, 1000.0, least), rel=0.01, abs=1e-3)
     assert is_on_grid(found)
 
 
 def test_among_empty_proxies_a_count_has_to_be_larger() -> None:
-    alone = likely_weights(np.array([25.0, 500.0, 400.0]), 10.0, 1000.0, least=2.0, heard=3.0)
-    beside = likely_weights(np.array([25.0, 500.0, 400.0] + [0.0] * 300), 10.0, 1000.0, least=2.0, heard=3.0)
+    alone = likely_weights(np.array([25.0, 500.0, 400.0]), 10.0, 1000.0, least=2.0)
+    beside = likely_weights(np.array([25.0, 500.0, 400.0] + [0.0] * 300), 10.0, 1000.0, least=2.0)
     assert beside[0] < 5.0 < 20.0 < alone[0]
     # Two counts that no noise reaches are what they are, but for the slope of the prior: 400 - 10^2 / 400.
     assert beside[1:3] == pytest.approx([499.8, 399.75], abs=0.01)
 
 
 def test_where_rows_are_not_heard_only_what_is_likelier_full_weighs() -> None:
-    counts = np.array([45.0, 12.0, -30.0, -20.0])
-    doubted = likely_weights(counts, 10.0, 1000.0, least=2.0, heard=3.0)
-    believed = likely_weights(counts, 10.0, 1000.0, least=2.0, heard=0.3)
-    assert doubted.tolist() == [believed[0], 0.0, 0.0, 0.0]
-    assert 0.0 < believed[1] < 10.0
+    """Together 4 counts are heard above 40."""
+    doubted = likely_weights(np.array([45.0, 12.0, -30.0, 13.0]), 10.0, 1000.0, least=2.0)
+    believed = likely_weights(np.array([45.0, 12.0, -30.0, 13.01]), 10.0, 1000.0, least=2.0)
+    assert doubted.tolist() == [pytest.approx(believed[0], abs=0.01), 0.0, 0.0, 0.0]
+    assert 0.0 < believed[1] < believed[3] < 10.0
 
 
 @pytest.mark.parametrize("counts", [[-5.0, -1e12], [0.0, 0.0], [2.0**47, -(2.0**47)], []])
 @pytest.mark.parametrize("noise", [1e-9, 1.0, 1e12])
 def test_weights_are_never_negative_and_finite_whatever_was_released(counts: list[float], noise: float) -> None:
-    found = likely_weights(np.array(counts), noise, 1e6, least=2.0, heard=3.0)
+    found = likely_weights(np.array(counts), noise, 1e6, least=2.0)
     assert found.shape == (len(counts),)
     assert np.isfinite(found).all()
     assert (found >= 0.0).all()
@@ -356,28 +357,30 @@ def test_a_proxy_is_lone_without_a_neighbour_whose_count_stands_out() -> None:
 
 def test_without_noise_weights_are_the_counts() -> None:
     counts = np.array([0.0, 1.0, 2.0, 1000.0])
-    assert likely_weights(counts, 1e-6, 1003.0, least=2.0, heard=3.0) == pytest.approx(counts, abs=1e-4)
+    assert likely_weights(counts, 1e-6, 1003.0, least=2.0) == pytest.approx(counts, abs=1e-4)
 
 
 def test_counts_that_are_just_heard_together_are_doubted() -> None:
-    """One count of 1.2 deviations."""
-    weights = [likely_weights(np.array([12.0]), 10.0, 1000.0, least=2.0, heard=heard).item() for heard in (1.2, 1.19)]
-    assert weights[0] == 0.0 < 1.0 < weights[1] < 10.0
+    """Two counts of two deviations and two of none are heard above four."""
+    sure, doubted = (
+        likely_weights(np.array([20.0, 20.0 + more, 0.0, 0.0]), 10.0, 1e9, least=2.0)[0] for more in (0.01, 0.0)
+    )
+    assert doubted == 0.0 < 0.1 < sure
 
 
 @pytest.mark.parametrize(("n", "octaves"), [(50.0, 2.5), (35.0, 2.0), (3.0, 2.0)])
 def test_few_rows_are_spread_over_at_least_one_octave_of_counts(n: float, octaves: float) -> None:
     """The chance of a count from 20 to `n`, or to 40: from least to most it is the same on a logarithmic scale."""
-    found = likely_weights(np.array([38.0, 3.0]), 10.0, n, least=2.0, heard=0.0)
-    assert found == pytest.approx(naive_weights([38.0, 3.0], 10.0, 20.0 * octaves, 2.0, 0.0), rel=0.01)
+    found = likely_weights(np.array([38.0, 3.0]), 10.0, n, least=2.0)
+    assert found == pytest.approx(naive_weights([38.0, 3.0], 10.0, 20.0 * octaves, 2.0), rel=0.01)
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_counts_of_noise_alone_weigh_next_to_nothing(seed: int) -> None:
     counts = generator(seed).normal(0.0, 10.0, 1000)
-    found = likely_weights(np.append(counts, 5000.0), 10.0, 5000.0, least=2.0, heard=3.0)
+    found = likely_weights(np.append(counts, 5000.0), 10.0, 5000.0, least=2.0)
     assert found[:-1].sum() < 100.0 < 200.0 < counts[counts > 20.0].sum()
-    assert likely_weights(counts, 10.0, 5000.0, least=2.0, heard=3.0).sum() < 100.0
+    assert likely_weights(counts, 10.0, 5000.0, least=2.0).sum() < 100.0
 
 
 def test_a_cluster_of_a_single_row_is_dropped_however_sure_it_is() -> None:
