@@ -14,6 +14,7 @@ import hashlib
 import json
 import logging
 import numbers
+import statistics
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -319,7 +320,22 @@ class Wrapped:
         """Hand the final centroids and the report to the wrapped client."""
         result = {"report": json.dumps(report().to_dict()), "n_clients": len(memory.protocol.cohort.members)}
         result |= {"spent": self._guard.spent(memory.plan)}
-        self._call_with_state("evaluate", memory, {"plan": memory.plan_blob, **result})
+        self._handed_on(lambda: self._call_with_state("evaluate", memory, {"plan": memory.plan_blob, **result}))
+
+    def _handed_on(self, call: Callable[[], object]) -> None:
+        """Hand the result on: whatever goes wrong now is said in this log only, and the server gets its tag.
+
+        What a client writes holds facts of its own rows. Were an error of that an answer, a server could choose names
+        or bounds with which it fails for some rows only, and would learn of them at no cost.
+        """
+        try:
+            call()
+        except Exception as error:
+            told = where_raised(error, verbose=node_logger.isEnabledFor(logging.DEBUG))
+            told = printable(error) if isinstance(error, DPKMeansError) else told
+            node_logger.error(
+                "the result is not written: %s", told, extra=event("unwritten", kind=type(error).__name__)
+            )
 
     def _call_with_state(self, kind: str, memory: Memory, config: dict[str, Any]) -> Answered:
         """Call with the state so far: its arrays, whose names are in the configuration, and then the movements."""
@@ -387,8 +403,8 @@ class WrappedApp(Wrapped):
 
     def deliver(self, memory: Memory, report: Callable[[], PrivacyReport]) -> None:
         """Hand the last arrays to the app's ``evaluate``, with the report; nothing that it answers is sent."""
-        task, state = self._known(memory)
-        self._asked(task.named(state), {"report": json.dumps(report().to_dict())})
+        (task, state), told = self._known(memory), json.dumps(report().to_dict())
+        self._handed_on(lambda: self._asked(task.named(state), {"report": told}))
 
     def _known(self, memory: Memory) -> tuple[ArraySum, State]:
         task, state = memory.plan.task, memory.clusters
@@ -455,13 +471,30 @@ def _client_of(data: ArrayLike | Encoded, folder: Path) -> KMeansClient:
         return KMeansClient(data.points, output_dir=folder, schema=data.schema)
     if isinstance(data, Rows):
         return KMeansClient(data, output_dir=folder)
-    array = as_array(data)
+    array = as_array(_row_by_row(data) if isinstance(data, list | tuple) else data)
     kind = array.dtype.kind if array.ndim == 2 else ""  # objects: columns differ in type, or have gaps
+    if kind == "c":  # one cell that is none made complex numbers of all
+        array = np.where(array.imag == 0.0, array.real, np.nan)
+    with np.errstate(over="ignore"):  # long ones
+        array = array.astype(np.float64) if kind in ("c", "f") else array
     is_finite: Any = np.frompyfunc(_is_finite, 1, 1) if kind == "O" else np.isfinite
-    if kind not in ("f", "O") or (kept := is_finite(array).astype(bool).all(axis=1)).all():
+    if kind not in ("c", "f", "O") or ((kept := is_finite(array).astype(bool).all(axis=1)).all() and kind != "c"):
         return KMeansClient(data, output_dir=folder)
     logger.warning("left out %s with a value that is no finite number", "rows" if kept.any() else "ALL rows, each")
     return KMeansClient(array[kept], output_dir=folder, feature_names=frame_columns(data))
+
+
+def _row_by_row(rows: Sequence[Any]) -> Any:
+    """Rows of the most usual length, the others as gaps: NumPy makes text of all cells for one, or refuses all rows."""
+    lists = [list(row) if isinstance(row, Sequence | np.ndarray) and not isinstance(row, str) else [] for row in rows]
+    if not any(lists):
+        return rows
+    width = statistics.mode([len(row) for row in lists if row])
+    table = np.full((len(lists), width), None)
+    for place, cells in enumerate(lists):
+        for column, cell in enumerate(cells if len(cells) == width else ()):
+            table[place, column] = cell
+    return table
 
 
 def _is_finite(cell: Any) -> bool:

@@ -113,7 +113,7 @@ class Past:
     epsilon: float = 0.0
     delta: float = 0.0
     begun: tuple[str, ...] = ()
-    """When each of them, whatever its unit and the node, made its first release: times in UTC, ISO format."""
+    """When each node of each of them, whatever its unit, made its first release: times in UTC, ISO format."""
 
 
 def _run_of(run_id: str) -> str:
@@ -158,18 +158,15 @@ class MemoryLedger:
 
     def past(self, data_id: str, unit: str, *, excluding_run: str | None = None) -> Past:
         """Return what a data set's runs have cost in one unit: of all, or of all but one that is being resumed."""
-        begun: dict[str, str] = {}
-        charged: list[LedgerEntry] = []
-        own = _run_of(excluding_run or "")
         with self._guard:
-            for run in self._look()._runs.values():
-                if run.data_id != data_id or run.run_id == excluding_run:
-                    continue
-                begun.setdefault(_run_of(run.run_id), run.time)
-                if run.unit == unit:
-                    charged.append(run)
-        begun.pop(own, None)
-        return Past(math.fsum([run.epsilon for run in charged]), total_delta(charged, own), tuple(begun.values()))
+            runs = list(self._look()._runs.values())
+        others = [run for run in runs if run.data_id == data_id and run.run_id != excluding_run]
+        charged = [run for run in others if run.unit == unit]
+        # Each node of a run counts: who gives out the numbers of nodes could ask one again under the next.
+        begun = tuple(run.time for run in others)
+        return Past(
+            math.fsum([run.epsilon for run in charged]), total_delta(charged, _run_of(excluding_run or "")), begun
+        )
 
     def attempts(self, run_id: str) -> frozenset[tuple[int, int]]:
         """Return every (round, attempt) of a run that has been charged."""

@@ -52,7 +52,7 @@ def draw_summary(result: RunResult) -> bytes:
     measured = [] if result.evaluation is None else textwrap.wrap(str(result.evaluation), _MOST_CHARACTERS)
     figure.suptitle("\n".join([result.report.line, *measured]), fontsize=11)
     _draw_foot(figure, result.report)
-    return png_of(figure)
+    return png_of(_as_plain_text(figure))
 
 
 def draw_cost_curve(costs: NDArray[np.float64], n_clusters: int, report: PrivacyReport) -> bytes:
@@ -70,7 +70,7 @@ def draw_cost_curve(costs: NDArray[np.float64], n_clusters: int, report: Privacy
     axes.legend()
     figure.suptitle(report.line, fontsize=9)
     _draw_foot(figure, report)
-    return png_of(figure)
+    return png_of(_as_plain_text(figure))
 
 
 def new_figure(width: float, height: float) -> Any:
@@ -88,6 +88,15 @@ def png_of(figure: Any) -> bytes:
     buffer = io.BytesIO()
     figure.canvas.print_png(buffer)
     return buffer.getvalue()
+
+
+def _as_plain_text(figure: Any) -> Any:
+    """The figure, whose texts are drawn as they are: two dollar signs in names of columns make no formula."""
+    from matplotlib.text import Text
+
+    for text in figure.findobj(Text):
+        text.set_parse_math(False)
+    return figure
 
 
 def _draw_foot(figure: Any, report: PrivacyReport) -> None:

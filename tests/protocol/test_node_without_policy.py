@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -140,22 +141,29 @@ def test_the_example_is_complete_and_strict(tmp_path: Path) -> None:
 # -- runs a day, and approved plans -------------------------------------------------------------------------------
 
 
-def ledger_with(*ages_in_hours: float, data_id: str = "rows") -> MemoryLedger:
-    """One entry of one run for each age; two nodes of this host took part in the last one."""
+def ledger_with(*ages_in_hours: float, data_id: str = "rows", nodes: Sequence[int] = (2,)) -> MemoryLedger:
+    """One entry of one run for each age and node: 0/2, 1/2, and so on."""
     ledger = MemoryLedger()
     for run_id, age in enumerate(ages_in_hours):
         time = (datetime.now(UTC) - timedelta(hours=age)).isoformat(timespec="seconds")
-        for node in (2, 3):
+        for node in nodes:
             ledger.charge(LedgerEntry(f"{run_id}/{node}", data_id, "ab", 1, 0, "sums", 0.1, 1e-6, "record", time))
     return ledger
 
 
 @pytest.mark.parametrize(
     ("hours", "data", "begins"),
-    [((1.0,), {}, True), ((1.0, 23.9), {}, False), ((1.0, 24.1), {}, True), ((1.0, 2.0), {"data_id": "others"}, True)],
+    [
+        ((1.0,), {}, True),
+        ((1.0, 23.9), {}, False),
+        ((1.0, 24.1), {}, True),
+        ((1.0, 2.0), {"data_id": "others"}, True),
+        # The server gives out the numbers of nodes: the table was asked twice.
+        ((1.0,), {"nodes": (2, 3)}, False),
+    ],
 )
-def test_runs_of_the_last_day_are_counted_once_each(
-    hours: tuple[float, ...], data: dict[str, str], begins: bool
+def test_what_began_in_the_last_day_is_counted_once_each(
+    hours: tuple[float, ...], data: dict[str, Any], begins: bool
 ) -> None:
     # Made here: tests may run long after they were collected.
     ledger = ledger_with(*hours, **data)
@@ -166,6 +174,21 @@ def test_runs_of_the_last_day_are_counted_once_each(
     else:
         with pytest.raises(RefusalError, match="runs_per_day is 2, and as many others have begun within 24 hours"):
             federation.start(n_examples=260)
+
+
+def test_a_run_that_comes_again_under_other_numbers_of_nodes_counts_again() -> None:
+    """Its own earlier release, as node 2, is another node's."""
+    ledger = MemoryLedger()
+    for place, is_asked in ((2, True), (3, False)):
+        policies, ledgers = {place: ClientPolicy(runs_per_day=1)}, {place: ledger}
+        parts = PARTS if place == 2 else [PARTS[1], PARTS[0], *PARTS[2:]]
+        federation = make_federation(parts, policies=policies, ledgers=ledgers)
+        if is_asked:
+            federation.start(n_examples=260)
+            continue
+        with pytest.raises(RefusalError, match=r"runs_per_day is 1, and as many others have begun"):
+            federation.start(n_examples=260)
+    assert {entry.run_id.split("/")[1] for entry in ledger.entries()} == {"2"}
 
 
 class Torn(MemoryLedger):

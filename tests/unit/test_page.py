@@ -432,6 +432,19 @@ def test_who_sees_what_follows_from_the_trust_model(trust: str, server: str, giv
     assert given in text
 
 
+def test_an_oblivious_servers_line_excepts_what_is_released_to_everybody_before() -> None:
+    """A private number of rows has noise from the clients, and the server reads it."""
+    early = replace(line_of("n_examples", 5.0), trust="distributed")
+    later = replace(line_of("counts", 5.0), trust="oblivious")
+    for lines, excepted in (((early, later), True), ((later,), False)):
+        report = replace(report_with(*lines), trust="oblivious")
+        text = page(MARKDOWN, report, result_of(), b"").decode()
+        assert (
+            "not the result, but what the guarantee below says is released to everybody; no party" in text
+        ) is excepted
+        assert ("not the result; no party" in text) is not excepted
+
+
 def test_what_was_spent_and_is_left_is_the_ledgers_and_the_policys() -> None:
     """Two runs on this data set in this unit, one beside; of a total of 5."""
     config = parse_config(n_clusters=2, bounds=((0.0,), (1.0,)), n_examples=1000)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from matplotlib.text import Text
 
 from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.options import parse_config
@@ -40,6 +41,19 @@ def figure_of(result: RunResult, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(picture, "png_of", lambda figure: kept.append(figure) or b"")
     picture.draw_summary(result)
     return kept[0]
+
+
+@pytest.mark.parametrize("n_columns", [2, 3, 30])
+def test_dollars_in_names_and_warnings_are_text(n_columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two in one line were a formula, and one that does not parse left a node without its files."""
+    names = ("a_$", "b_$", r"c$x^$ \$\frac", *map("d{}".format, range(27)))[:n_columns]
+    points = np.linspace(-0.9, 0.9, 3 * n_columns).reshape(3, n_columns)
+    result = result_of(points, [5.0, 50.0, 500.0], feature_names=names)
+    warned = replace(result, report=replace(result.report, warnings=("columns 'a_$' and 'b_$' and $x_$$",)))
+    assert picture.draw_summary(warned).startswith(b"\x89PNG")
+    texts = [text for text in figure_of(warned, monkeypatch).findobj(Text) if "$" in text.get_text()]
+    assert len(texts) >= 3
+    assert not any(text.get_parse_math() for text in texts)
 
 
 def described(figure: Any) -> list[str]:

@@ -182,6 +182,15 @@ def test_a_finite_cell_is_a_real_number_that_a_float_can_hold(cell: object, is_f
         (np.array([[1, 2]]), [[1.0, 2.0]], ""),
         (pd.DataFrame({"a": [1, None, "x", 4], "b": [1.5, 2.0, 3.0, True]}), [[1.0, 1.5], [4.0, 1.0]], "left out rows"),
         ([[np.float32(np.inf), 1.0], [np.float32(2.0), None], [np.float32(3.0), 4.0]], [[3.0, 4.0]], "left out rows"),
+        # One cell of a list, or of a frame, gave all cells its type, and the node was seen to fail.
+        *(
+            ([[1.0, 2.0], [cell, 0.0], [3.0, 4.0]], [[1.0, 2.0], [3.0, 4.0]], "left out rows")
+            for cell in ("x", "0.5", "", 1j, b"1", None, [1.0], [[1.0], [2.0]], Decimal(1), np.array([1.0]))
+        ),
+        ([[1.0, 2.0], [3.0, 4.0], [3.0, 4.0, 5.0], 6.0, "67", [7.0]], [[1.0, 2.0], [3.0, 4.0]], "left out rows"),
+        (((1, 2), [3, 4], np.array([5, 6])), [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]], ""),
+        (pd.DataFrame({"a": [1.0, 1j, 2.0], "b": [3.0, 4.0, 5.0]}), [[1.0, 3.0], [2.0, 5.0]], "left out rows"),
+        (np.array([[1.0, 2.0], [LARGEST, 1.0]], dtype=np.longdouble) * [2, 1], [[2.0, 2.0]], "left out rows"),
         (pd.DataFrame({"a": [1, 2], "b": [True, False]}), [[1.0, 1.0], [2.0, 0.0]], ""),
         (np.zeros((0, 2)), [], ""),
     ],
