@@ -446,7 +446,8 @@ class FederatedKMeans(_PrivateClustering):
     cluster_centers_ : ndarray, (n_clusters, n_features)
         In the caller's units.
     cluster_counts_ : ndarray, (n_clusters,)
-        Noisy counts of the last release (client level: of clients with rows in the cluster).
+        Noisy counts of the last release; at client level what each client adds, which the page and ``model_`` name: 1
+        where it has rows in the cluster (FedDP-KMeans), its rows (with Lloyd steps), or their share (ProxyLloyd).
     cost_curve_ : ndarray, (max_clusters,), or None
         With ``n_clusters="auto"``: cost over k, in squared scaled units.
     privacy_ : PrivacyReport

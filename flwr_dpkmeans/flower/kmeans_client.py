@@ -83,7 +83,7 @@ class KMeansClient(NumPyClient):
     cluster_centers_: Array | None = None
     """(n_clusters, n_features), in the caller's units."""
     counts_: Array | None = None
-    """(n_clusters,): noisy counts of the last release (client level: of clients with rows in the cluster)."""
+    """(n_clusters,): noisy counts of the last release; `flwr_dpkmeans.privacy.report.counted` says of what."""
     cost_curve_: Array | None = None
     """(largest k,): cost over the number of clusters, if the run chose it."""
     state_: State | None = None

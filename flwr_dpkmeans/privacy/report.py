@@ -25,7 +25,8 @@ CLOSING_ROUNDS = (PROFILE_ROUND, EVALUATION_ROUND)
 COUNT_DEVIATIONS = 3.0
 """A count that is fewer noise scales above zero is called mostly noise."""
 _COSTS = ("epsilon", "epsilon_worst_case")
-_COUNTS = ("counts", "indicators", "Lloyd counts")
+_INDICATORS = "indicators"
+_COUNTS = ("counts", _INDICATORS, "Lloyd counts")
 
 
 @lru_cache(maxsize=1)
@@ -227,6 +228,18 @@ def counts_deviation(report: PrivacyReport) -> float | None:
     """Standard deviation of the noise on each of the last released counts; None if none were released."""
     lines = [line for line in report.releases if line.array in _COUNTS]
     return lines[-1].standard_deviation if lines else None
+
+
+def counted(report: PrivacyReport) -> str:
+    """What the last released counts are of: records or, at client level, what each client adds to them."""
+    lines = [line for line in report.releases if line.array in _COUNTS]
+    if report.unit != PrivacyUnit.CLIENT or not lines:
+        return f"{report.unit}s"
+    if lines[-1].array == _INDICATORS:
+        return "clients with rows there"
+    # A vector of counts that is longer than 1 is of rows, and a shorter one of shares.
+    most = lines[-1].sensitivity
+    return "clients, each by the shares of its rows" if most <= 1.0 else f"rows, of each client cut to a norm of {most:g}"
 
 
 def _show(epsilon: float) -> str:

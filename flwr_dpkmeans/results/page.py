@@ -19,7 +19,7 @@ import numpy as np
 from markupsafe import Markup
 
 from flwr_dpkmeans.log import printable
-from flwr_dpkmeans.privacy.report import PrivacyReport, counts_deviation, faint_clusters, utc_now
+from flwr_dpkmeans.privacy.report import PrivacyReport, counted, counts_deviation, faint_clusters, utc_now
 from flwr_dpkmeans.sums.trust import TRUST_MODELS
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ def _centres(model: Model, most: int) -> list[Table]:
     cut = [f"{most} of {d} columns, which differ most"] * (d > most) + [f"{most} of {k} clusters"] * (k > most)
     about = "; ".join(["Centres of the clusters in the units of the data, with noise", *cut])
     rows = [
-        (f"size in {model.privacy.unit}s", *(f"{model.counts[j]:,.0f}{error}" for j in own)),
+        (f"size in {counted(model.privacy)}", *(f"{model.counts[j]:,.0f}{error}" for j in own)),
         ("told from noise", *("mostly noise" if j in faint else "yes" for j in own)),
         *((model.names[place], *(cells[place][j] for j in own)) for place in places),
     ]

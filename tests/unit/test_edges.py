@@ -210,8 +210,9 @@ def test_the_longest_vector_has_twice_the_room_that_it_needs() -> None:
 
 def test_variances_that_differ_by_less_than_their_noise_become_their_mean() -> None:
     """1 and 3 differ from 2 by 1, less than the noise of 2."""
-    found = pulled_together(np.array([[1.0], [3.0]]), np.ones(2), np.full((2, 1), 2.0))
+    found, left = pulled_together(np.array([[1.0], [3.0]]), np.ones(2), np.full((2, 1), 2.0))
     assert found.tolist() == [[2.0], [2.0]]
+    assert left.ravel() == pytest.approx([2.0 / math.sqrt(2.0)] * 2)  # of a mean of two
 
 
 def test_a_range_is_not_widened_by_a_rounding_error() -> None:
