@@ -23,7 +23,7 @@ from flwr_dpkmeans.algorithms import NOT_FEDERATED
 from flwr_dpkmeans.algorithms.cluster_profile import read_profile
 from flwr_dpkmeans.algorithms.kmeans_task import DEFAULT_MAX_CLUSTERS
 from flwr_dpkmeans.algorithms.measure import COST_CURVE
-from flwr_dpkmeans.algorithms.naive_bayes import NaiveBayes, NaiveBayesOptions
+from flwr_dpkmeans.algorithms.naive_bayes import Columns, NaiveBayes, NaiveBayesOptions
 from flwr_dpkmeans.algorithms.server_points import is_private, squared_unit
 from flwr_dpkmeans.data.points import Bounds, column_labels, frame_columns, require_same_labels, validate_columns
 from flwr_dpkmeans.data.schema import Encoded, schema_of
@@ -68,17 +68,24 @@ _CURATED = {"unit": "record", "trust": "curator", "masking": False, "max_retries
 _OF_EVALUATIONS = ("evaluation", "evaluation_share", "n_classes", "evaluation_radius")
 
 
+def _kept(X: Any) -> Any:
+    """Tables that can be looked at again after the fit; without any it would spend the budget, and then fail."""
+    if X is None:
+        raise DataError("X is None, but its tables are what is predicted: call fit, and then predict for each table.")
+    return list(X) if isinstance(X, Iterator) else X
+
+
 class _EachParty:
     """What follows a fit for each party's table; no mixin of scikit-learn wraps what it returns."""
 
-    def fit_predict(self, X: Any, y: Any = None, **given: Any) -> Any:
+    def fit_predict(self, X: Any = None, y: Any = None, **given: Any) -> Any:
         """Fit and predict: labels of each table, listed or named as the tables are; of one table with groups, of it."""
-        X = list(X) if isinstance(X, Iterator) else X
+        X = _kept(X)
         return self.fit(X, y, **given)._of_each(X, self.predict, given)  # type: ignore[attr-defined]
 
-    def fit_transform(self, X: Any, y: Any = None, **given: Any) -> Any:
+    def fit_transform(self, X: Any = None, y: Any = None, **given: Any) -> Any:
         """Fit and transform, as `fit_predict`."""
-        X = list(X) if isinstance(X, Iterator) else X
+        X = _kept(X)
         return self.fit(X, y, **given)._of_each(X, self.transform, given)  # type: ignore[attr-defined]
 
 
@@ -217,7 +224,9 @@ class _PrivateClustering(
         model, known = Model.load(path), cls._get_param_names()
         told = ("algorithm", "unit", "trust", "noise")
         given: dict[str, Any] = {name: getattr(model.privacy, name) for name in told if name in known}
-        given["bounds"] = model.schema or (model.bounds.lower, model.bounds.upper)
+        box = model.bounds.for_features(model.scaled.shape[1])
+        by_name = dict(zip(model.feature_names, zip(box.lower, box.upper, strict=True), strict=False))
+        given["bounds"] = model.schema or by_name or (model.bounds.lower, model.bounds.upper)
         fitted = cls(len(model.scaled), epsilon=model.privacy.epsilon_requested, **given)
         fitted._adopt(RunResult(model, model.privacy))
         return fitted
@@ -772,6 +781,11 @@ class FederatedNaiveBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise DataError("y is None, but naive Bayes learns from labels: pass one array for each party.")
         own = ("engine", "n_examples", "epsilon", "delta", "trust", "noise", "random_state")
         run: dict[str, Any] = {name: getattr(self, name) for name in own}
+        if coded:
+            X = _kept(X)
+            tables = Tables.of(X, "parts").parts
+            for table in tables if tables[0].shape[1] == len(coded) else ():
+                Columns(tuple(coded)).require_codes(table)
         found = federate(NaiveBayes(options=options), X, bounds=self._bounds(options), labels=y, **run)
         arrays = found.result.arrays
         self._found, self.privacy_, self.classes_ = found, found.privacy, np.arange(options.classes)

@@ -42,7 +42,7 @@ def draft(table: RawTable) -> tuple[str, list[str]]:
         "[columns]",
     ]
     told = []
-    if not table.named:
+    if not table.named and table.path.suffix == ".csv":
         names = ",".join(column.name for column in table.columns)
         told.append(
             f"its first row is no header of different names, so it is data, and columns are called {names}: add "

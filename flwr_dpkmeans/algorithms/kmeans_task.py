@@ -121,6 +121,25 @@ def _require_bounded(plan: Plan, unheard: Sequence[int], domain: Box, std: float
     )
 
 
+def _require_within(plan: Plan, found: Box, domain: Box) -> None:
+    """Refuse to clip columns at the ends of a domain that nobody stated: the last bins hold what lies beyond, too."""
+    pairs = [zip(*sides, strict=True) for sides in zip(found, domain, strict=True)]
+    beyond = sorted(
+        {
+            place
+            for side in pairs
+            for place, (end, last) in enumerate(side)
+            if end == last and abs(last) == ranges.WIDEST
+        }
+    )
+    if beyond:
+        columns = column_names(beyond, plan.settings.feature_names)
+        raise PlanError(
+            f"the private histograms found values of {columns} near {ranges.WIDEST:.3g} or beyond, and without a "
+            "domain they look no farther: give bounds, or a bounds_domain, or the column in another unit."
+        )
+
+
 def _domain(config: Run, n_features: int | None) -> Box:
     """The public domain of every column: one pair of bounds holds for all."""
     lower, upper = config.settings.bounds
@@ -283,6 +302,7 @@ class KMeansTask(Task):
                 by_row = plan.settings.unit is PrivacyUnit.RECORD
                 coarse = ranges.find_coarse_ranges(released[block.name], domain, std, n_examples if by_row else None)
                 _require_bounded(plan, coarse.unheard, domain, std)
+                _require_within(plan, coarse.ranges, domain)
                 unclear = tuple(sorted(coarse.unheard + coarse.zero))
                 found = replace(found, box=coarse.ranges, unclear=unclear)
             elif found.box is not None:

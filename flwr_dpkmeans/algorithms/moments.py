@@ -11,16 +11,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from flwr_dpkmeans.algorithms.noise_budget import PlannedSum, ReleasePart, private_sums, root_at_least
 from flwr_dpkmeans.algorithms.server_points import plan_bounds
-from flwr_dpkmeans.data.points import Bounds
+from flwr_dpkmeans.data.points import Bounds, frame_columns, validate_columns
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.kmeans import lloyd
 from flwr_dpkmeans.kmeans.lloyd import is_on_grid, nearest_centroids, round_to_grid, sum_by_label, toward_zero
 from flwr_dpkmeans.privacy.release import Norm, PrivacyUnit, ReleasedSum, Sensitivity
-from flwr_dpkmeans.sums.plan import Plan
+from flwr_dpkmeans.sums.plan import Plan, agreed_names
 from flwr_dpkmeans.sums.round import Algorithm, Array, Labels, PrivateSum, State
 from flwr_dpkmeans.sums.settings import Box, Options, as_numbers, option, real, whole
 from flwr_dpkmeans.sums.task import Known, Result, Task
@@ -168,11 +168,13 @@ class Histograms(OneRound):
         d, n = shape = (known.n_features, self.options.bins)
         because = "S26: one row lies in one bin of each of d columns"
         moved = Sensitivity(Norm.L2, root_at_least(d), PrivacyUnit.RECORD, because, nonnegative=True)
+        half_step = 2.0 ** -(known.fraction_bits + 1)
 
         @lloyd.in_blocks
         def statistic(points: Array, state: State) -> Sequence[Array]:
-            # From [-1, 1] to bins 0 to n - 1; the upper bound belongs to the last one.
-            bins = np.minimum((points + 1.0) * (n / 2.0), n - 1).astype(np.int64)
+            # From [-1, 1] to bins 0 to n - 1; the upper bound belongs to the last one. Half a step of the grid is added
+            # as a value at the beginning of a bin may have been rounded down.
+            bins = np.minimum((points + (1.0 + half_step)) * (n / 2.0), n - 1).astype(np.int64)
             return [np.stack([np.bincount(column, minlength=n) for column in bins.T]).astype(np.float64)]
 
         def advance(state: State, released: ReleasedSum) -> State:
@@ -189,7 +191,8 @@ class Histograms(OneRound):
     def result(self, plan: Plan, state: State) -> Result:
         """``counts``, (n_features, bins), and ``edges``, (n_features, bins + 1), in the units of the data."""
         d, n = state["bins"].shape
-        edges = plan_bounds(plan, d).unscale(np.repeat(np.linspace(-1.0, 1.0, n + 1)[:, None], d, axis=1)).T
+        bounds = plan_bounds(plan, d)
+        edges = np.linspace(bounds.lower, bounds.upper, n + 1, axis=1)
         return Result({"counts": state["bins"], "edges": edges})
 
 
@@ -274,13 +277,14 @@ class Radii(OneRound):
         return round_to_grid(bounds.scale(centers))
 
 
-def far_rows(points: Array, plan: Plan, radii: Result, times: float = 2.0) -> NDArray[np.bool_]:
+def far_rows(points: ArrayLike, plan: Plan, radii: Result, times: float = 2.0) -> NDArray[np.bool_]:
     """Flag rows, (n_rows, n_features) in the units of the data, farther from the nearest center than some radii; local.
 
-    Plan and radii are those of one run of `Radii`.
+    Plan and radii are those of one run of `Radii`; a data frame's columns are put in its order.
     """
     task = plan.task
     assert isinstance(task, Radii)
+    points = validate_columns(points, agreed_names(plan, frame_columns(points)))
     scaled = round_to_grid(plan_bounds(plan, points.shape[1]).scale(points))
     labels, squared = nearest_centroids(scaled, task.scaled_centers(plan.bounds, points.shape[1]))
     return np.asarray(np.sqrt(squared) > times * radii["radii"][labels])

@@ -27,8 +27,8 @@ CELLS = "cells"
 _MOST_CELLS = 100_000
 _CELL_SHARE = 2.0
 _EXPECTED_VARIANCE = 0.02
-"""Of a class in the box: a seventh of half the bounds' width. Where noise drowns it, this is what is left; on nine tables
-(150 to 6,000 rows, epsilon 0.25 to 4, 12 seeds) accuracy is hardly another with 0.05."""
+"""Of a class in the box: a seventh of half the bounds' width. Where noise drowns it, this is what is left; on nine
+tables (150 to 6,000 rows, epsilon 0.25 to 4, 12 seeds) accuracy is hardly another with 0.05."""
 _MOST_NOISE = 0.03
 """Of a class's rows: accuracy on 333 penguins is 0.25 to 0.98 at 0.07, 0.22 to 0.97 at 0.04, 0.90 to 0.97 at 0.02."""
 _TINY = 1e-150
@@ -226,7 +226,7 @@ class Columns:
             own, n = points[:, place], self.categories[place]
             if (foreign := own[~np.isin(own, np.arange(n))]).size:
                 told = f"X has {foreign[0]:g} in column {place}, whose categories are 0 to {n - 1}"
-                raise DataError(f"{told}: code them as the fit had them, or leave such rows out.")
+                raise DataError(f"{told}: code them so, or leave such rows out.")
 
     def chances(self, cells: Array, smoothing: float) -> list[tuple[int, Array]]:
         """For each column of categories its place and the chance of each category by class, smoothed."""

@@ -211,7 +211,7 @@ def cells_of(line: str, separator: str) -> list[str]:
 def header_of(lines: Iterable[str]) -> tuple[list[str], str]:
     """The cells of the first line that is not blank (none in an empty file), and the separator."""
     line = next((line for line in lines if line.strip()), "")
-    separator = next((candidate for candidate in (",", ";", "\t") if candidate in line), ",")
+    separator = max((",", ";", "\t"), key=lambda one: len(cells_of(line, one)))  # names may hold others
     return [cell.strip() for cell in cells_of(line, separator)], separator
 
 
@@ -252,7 +252,7 @@ def numbers_in(rows: list[list[str]]) -> tuple[NDArray[np.float64], NDArray[np.i
 
 def text_of(cell: Any) -> str | None:
     """A Python object as a file would have it, None where it is `MISSING`: 1.0 as 1, true in small letters."""
-    if cell is None or cell != cell:
+    if cell is None or (not isinstance(cell, np.ndarray) and cell != cell):
         return None
     if isinstance(cell, bool | np.bool_):
         return str(cell).lower()
@@ -312,9 +312,12 @@ def _csv_reader(path: Path, header: bool | None) -> tuple[list[str], bool, parti
     import pandas as pd
 
     with path.open(encoding="utf-8-sig", newline="") as lines:
-        first_row, separator = header_of(lines)
+        begins = lines.readline()
+        first_row, separator = header_of(chain([begins], lines))
     named = _is_header(first_row) if header is None else header
     how: dict[str, Any] = {"sep": separator, "header": 0 if named else None, "encoding": "utf-8-sig"}
+    # A blank line of a single column is a row whose cell is missing.
+    how["skip_blank_lines"] = len(first_row) > 1 or not begins.strip()
     return first_row, named, partial(pd.read_csv, path, skipinitialspace=True, **how)
 
 
@@ -429,7 +432,7 @@ def _parquet_text(column: Any, name: str, path: Path) -> list[str | None]:
     of = f" of {str(path)!r}" if path.name else ""
     raise DataError(
         f"the column {name!r}{of} holds neither numbers nor text, but rows can be split, or encoded, "
-        "by these only: write the column as text."
+        "by these only: write the column as text, or leave it out."
     )
 
 

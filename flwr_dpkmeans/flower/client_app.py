@@ -30,8 +30,9 @@ from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from numpy.typing import ArrayLike
 
+from flwr_dpkmeans.algorithms import algorithm_entry
 from flwr_dpkmeans.algorithms.array_sum import ArraySum
-from flwr_dpkmeans.data.bundled import BUNDLED, load_source_once
+from flwr_dpkmeans.data.bundled import BUNDLED, as_classes, load_source_once
 from flwr_dpkmeans.data.partition import MIXTURE, MixtureClients, Partition, parse_sizes, partition_indices
 from flwr_dpkmeans.data.points import as_array, frame_columns
 from flwr_dpkmeans.data.readers import is_clustered, whole_frame
@@ -56,13 +57,14 @@ from flwr_dpkmeans.node.guard import logger as node_logger
 from flwr_dpkmeans.node.identity import Identity
 from flwr_dpkmeans.node.ledger import FileLedger
 from flwr_dpkmeans.node.policy import DEPLOYED, ClientPolicy
-from flwr_dpkmeans.options import AUTO
+from flwr_dpkmeans.options import AUTO, DEFAULT_ALGORITHM
 from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.secagg.messages import Stage
 from flwr_dpkmeans.sums.client import Client, Memory
 from flwr_dpkmeans.sums.draft import build_algorithm
 from flwr_dpkmeans.sums.local import FIRST_NODE_ID
 from flwr_dpkmeans.sums.round import Array, State
+from flwr_dpkmeans.sums.task import Task
 from flwr_dpkmeans.sums.wire import Failure, Packet, Status, decode_request, encode_failure, encode_reply
 
 logger = placed_logger("flwr_dpkmeans.client")
@@ -584,6 +586,14 @@ def simulated_part(source: str, run: Mapping[str, Any], node: Mapping[str, Any])
     table = load_source_once(
         source, label_column=column, partition_column=by, columns=names, header=header, schema=schema
     )
+    # Whoever simulates holds all rows: text for classes would be paid for, and tell nothing.
+    task = algorithm_entry(str(run.get("algorithm", DEFAULT_ALGORITHM)))
+    looks = bool(run.get("n-classes")) or task.n_classes is not Task.n_classes
+    if looks and isinstance(table.labels, np.ndarray) and (as_classes(table.labels, len(table.labels)) < 0).all():
+        raise DataError(
+            f"no cell of the label column {column!r} of {source!r} is a whole number from 0 on, but classes are such "
+            "numbers: code them as 0, 1, 2 and so on."
+        )
     if "partition-id" not in node:
         return table
     kind = str(run.get("partition", Partition.IID.value))

@@ -169,9 +169,8 @@ def play_directly(
     plan, kept = first_plan(config, server_points, run_id=RUN_ID, **shape)
     with one_thread():
         found = run_direct(plan, parts, scale=_in_box, server_points=kept, labels=labels, on_step=on_step)
-    counts = found.state.arrays.get("counts")
     unclear = found.first.found.unclear
-    report = build_report(found.plan, found.attempts, told("simulated"), counts=counts, unclear=unclear)
+    report = build_report(found.plan, found.attempts, told("simulated"), state=found.state, unclear=unclear)
     report = replace(report, provenance=Provenance.of(RUN_ID, "all parties", b"", started=started))
     evaluation = read_evaluation(found.plan, found.state) if "centroids" in found.state.arrays else None
     return Federated(found.plan, found.state, report, config.feature_names, tuple(found.steps), evaluation)
@@ -424,9 +423,10 @@ def listed_tables(X: Any, argument: str = "X") -> list[ArrayLike]:
     """The parties' tables as a list; one table for all is a mistake that has a sentence of its own."""
     shape = getattr(X, "shape", ())
     if len(shape) == 2:
+        others = ", name each row's party by groups, or use DPKMeans if one party holds all rows"
         raise DataError(
             f"{argument} is one table of shape {tuple(shape)}, but there must be one for each client: pass a list such "
-            "as [X_a, X_b], name each row's party by groups, or use DPKMeans if one party holds all rows."
+            f"as [X_a, X_b]{others if argument == 'X' else ''}."
         )
     if isinstance(X, Mapping):
         return list(X.values())

@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from flwr.client import NumPyClient
 from numpy.typing import ArrayLike
 
@@ -233,9 +232,11 @@ class KMeansClient(NumPyClient):
             classes: Any = given.then(lambda block: as_classes(block, len(block)))
             return classes  # type: ignore[no-any-return]
         labels = as_classes(given, len(self._points))
-        if bool(np.any((labels < 0) | (labels >= n_classes))):
+        foreign = (labels < 0) | (labels >= n_classes)
+        if foreign.any():
             logger.warning(
-                "labels of some rows are none of the classes 0 to %d: these rows count as rows without a class",
+                "labels of %s rows are none of the classes 0 to %d: these rows count as rows without a class",
+                "ALL" if foreign.all() else "some",
                 n_classes - 1,
             )
         return labels

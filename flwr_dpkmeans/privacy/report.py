@@ -25,7 +25,7 @@ CLOSING_ROUNDS = (PROFILE_ROUND, EVALUATION_ROUND)
 COUNT_DEVIATIONS = 3.0
 """A count that is fewer noise scales above zero is called mostly noise."""
 _COSTS = ("epsilon", "epsilon_worst_case")
-_INDICATORS = "indicators"
+_INDICATORS, _GROUPS = "indicators", "group_counts"
 _COUNTS = ("counts", _INDICATORS, "Lloyd counts")
 
 
@@ -220,26 +220,36 @@ def faint_clusters(counts: Sequence[float] | NDArray[np.float64], report: Privac
 
     The `report`'s last release of counts, (n_clusters,), says how much noise they have; none of it, no cluster is.
     """
-    scales = [line.released_scale for line in report.releases if line.array in _COUNTS]
-    return tuple(j for j, count in enumerate(counts) if scales and count < COUNT_DEVIATIONS * scales[-1])
+    line = _last_counts(report)
+    least = -math.inf if line is None else COUNT_DEVIATIONS * line.released_scale
+    return tuple(j for j, count in enumerate(counts) if count < least)
 
 
 def counts_deviation(report: PrivacyReport) -> float | None:
     """Standard deviation of the noise on each of the last released counts; None if none were released."""
-    lines = [line for line in report.releases if line.array in _COUNTS]
-    return lines[-1].standard_deviation if lines else None
+    line = _last_counts(report)
+    return None if line is None else line.standard_deviation
 
 
 def counted(report: PrivacyReport) -> str:
     """What the last released counts are of: records or, at client level, what each client adds to them."""
-    lines = [line for line in report.releases if line.array in _COUNTS]
-    if report.unit != PrivacyUnit.CLIENT or not lines:
+    line = _last_counts(report)
+    if report.unit != "client" or line is None:
         return f"{report.unit}s"
-    if lines[-1].array == _INDICATORS:
+    if line.array == _INDICATORS:
         return "clients with rows there"
     # A vector of counts that is longer than 1 is of rows, and a shorter one of shares.
-    most = lines[-1].sensitivity
-    return "clients, each by the shares of its rows" if most <= 1.0 else f"rows, of each client cut to a norm of {most:g}"
+    most = line.sensitivity
+    return (
+        "clients, each by the shares of its rows" if most <= 1.0 else f"rows, of each client cut to a norm of {most:g}"
+    )
+
+
+def _last_counts(report: PrivacyReport) -> ReleaseLine | None:
+    """The last release of clusters' counts; without any, of other groups', which a profile of clusters has, too."""
+    clusters = [line for line in report.releases if line.array in _COUNTS]
+    lines = clusters or [line for line in report.releases if line.array == _GROUPS]
+    return lines[-1] if lines else None
 
 
 def _show(epsilon: float) -> str:
@@ -302,7 +312,8 @@ class Provenance:
         return hashlib.sha256(json.dumps(self.to_dict(), sort_keys=True).encode()).hexdigest()
 
     def __str__(self) -> str:
-        return f"run {self.run_id}, {self.party}, plan {self.plan_digest[:16]}, provenance {self.digest[:16]}"
+        plan = f"plan {self.plan_digest[:16]}, " if self.plan_digest else ""  # no plan was sent
+        return f"run {self.run_id}, {self.party}, {plan}provenance {self.digest[:16]}"
 
 
 def utc_now() -> str:

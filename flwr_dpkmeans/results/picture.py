@@ -145,7 +145,8 @@ def _draw_columns(figure: Any, result: RunResult) -> None:
         colour = "white" if abs(difference) > 0.6 * most else "black"
         axis.text(place, j, shown[columns[place]][j], ha="center", va="center", size=7, color=colour, rotation=turned)
     own = model.names
-    names = [own[i] if len(own[i]) <= _LONGEST_NAME else f"{own[i][: _LONGEST_NAME - 3]}..." for i in columns]
+    half = _LONGEST_NAME // 2 - 1
+    names = [own[i] if len(own[i]) <= _LONGEST_NAME else f"{own[i][: half - 1]}...{own[i][-half:]}" for i in columns]
     axis.set_xticks(range(len(columns)), names, rotation=90, fontsize=7)
     labels = [_count_label(j, count, result.report) for j, count in enumerate(model.counts[clusters])]
     axis.set_yticks(range(len(labels)), labels, fontsize=7)

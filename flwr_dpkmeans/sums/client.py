@@ -398,9 +398,10 @@ class Client:
         guard, unclear = self._guard, memory.found.unclear
         # Numbers of columns are those of the agreed order, which need not be that of the own table.
         names = agreed_names(memory.plan, self._statistic.describe()[1]) if unclear else ()
-        counts = None if memory.clusters is None else memory.clusters.arrays.get("counts")
         identities = guard.identities(memory.n_recognised)
-        report = build_report(memory.plan, memory.attempts, identities, counts=counts, unclear=unclear, names=names)
+        report = build_report(
+            memory.plan, memory.attempts, identities, state=memory.clusters, unclear=unclear, names=names
+        )
         provenance = Provenance.of(
             memory.plan.run_id,
             f"client {guard.node_id}",

@@ -108,8 +108,8 @@ class Server:
         if self._credentials:
             signed = told("signed", n=len(self._credentials), n_clients=len(self.joined))
         ended = self.due in (Stage.FINISH, None)
-        counts = self.clusters.arrays.get("counts") if ended and self.clusters is not None else None
-        report = build_report(self.plan, self.attempts, signed, counts=counts, unclear=self._found.unclear)
+        state = self.clusters if ended else None
+        report = build_report(self.plan, self.attempts, signed, state=state, unclear=self._found.unclear)
         # Its end is the moment at which the last release went out.
         provenance = Provenance.of(
             self.plan.run_id,

@@ -18,7 +18,7 @@ from flwr_dpkmeans.privacy.release import Event, NoiseShape, PrivacyUnit, PureRe
 from flwr_dpkmeans.privacy.report import CLOSING_ROUNDS, PrivacyReport, ReleaseLine, faint_clusters, told
 from flwr_dpkmeans.sums.draft import resolve_delta, worst_case
 from flwr_dpkmeans.sums.plan import FIRST_OWN_ROUND, Plan, price
-from flwr_dpkmeans.sums.round import Array
+from flwr_dpkmeans.sums.round import Array, State
 from flwr_dpkmeans.sums.settings import Box, Evaluation, Settings
 from flwr_dpkmeans.sums.task import Run
 
@@ -65,12 +65,12 @@ def plan_cautions(plan: Plan) -> tuple[str, ...]:
     )
 
 
-def released_cautions(report: PrivacyReport, counts: Array) -> tuple[str, ...]:
-    """What the last release's noisy counts, (n_clusters,), say against the result: post-processing of it."""
+def released_cautions(report: PrivacyReport, counts: Array, groups: str = "clusters") -> tuple[str, ...]:
+    """What the last release's noisy counts, (n_groups,), say against the result: post-processing of it."""
     faint = faint_clusters(counts, report)
     if not faint:
         return ()
-    return (told("faint", n=len(faint), n_clusters=len(counts), listed=listed(map(str, faint))),)
+    return (told("faint", n=len(faint), n_clusters=len(counts), groups=groups, listed=listed(map(str, faint))),)
 
 
 def unclear_cautions(columns: Sequence[int], names: Sequence[str], *, standard: bool) -> tuple[str, ...]:
@@ -186,15 +186,15 @@ def build_report(
     attempts: Sequence[tuple[int, int]],
     identities: str = "",
     *,
-    counts: Array | None = None,
+    state: State | None = None,
     unclear: Sequence[int] = (),
     names: Sequence[str] = (),
 ) -> PrivacyReport:
     """Write the report of a run with these (round, attempt) pairs, in order.
 
-    Warnings speak of `counts`, the last release's noisy ones, (n_clusters,), where they may be known, and of columns
-    that private bounds did not find (`unclear`, by their `names`). `identities` is a sentence on who the clients
-    are, by default that nobody knows.
+    Warnings speak of the noisy counts in the last `state`, where it may be known, and of columns that private bounds
+    did not find (`unclear`, by their `names`). `identities` is a sentence on who the clients are, by default that
+    nobody knows.
     """
     settings = plan.settings
     events = plan.events([index for index, _ in attempts])
@@ -223,7 +223,10 @@ def build_report(
         + unclear_cautions(unclear, names or settings.feature_names, standard=bool(settings.standard_columns)),
         releases=_lines(plan, tuple(attempts)),
     )
-    return report if counts is None else replace(report, warnings=report.warnings + released_cautions(report, counts))
+    known = {} if state is None else state.arrays
+    counts = known.get("counts", known.get("rows", np.zeros(0)))
+    sizes = released_cautions(report, counts, "clusters" if "counts" in known else "groups of rows")
+    return replace(report, warnings=report.warnings + sizes)
 
 
 def discreteness_cost(events: Sequence[Event]) -> float:

@@ -102,7 +102,7 @@ def app_hash(app: Path) -> str:
 
     try:
         return digest_of(build_fab_from_disk(app) if app.is_dir() else app.read_bytes())
-    except (GuardError, ValueError) as error:
+    except (GuardError, OSError, ValueError) as error:
         raise ConfigurationError(f"{app} is no Flower app ({error}): --app is a project or .fab file.") from error
 
 

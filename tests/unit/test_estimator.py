@@ -369,6 +369,18 @@ def test_fit_predict_and_fit_transform_give_one_array_for_each_client() -> None:
     assert [part.shape for part in distances] == [(300, 3), (200, 3), (250, 3)]
 
 
+@pytest.mark.parametrize("method", ["fit_predict", "fit_transform"])
+def test_what_needs_tables_afterwards_spends_nothing_without_them(method: str) -> None:
+    """With tables that a function makes, the fit went through, and then there was nothing to predict."""
+    km = model()
+    for given in ({}, {"clients": lambda place: blobs()[place], "n_clients": 3}):
+        with pytest.raises(DataError, match="X is None, but its tables are what is predicted"):
+            getattr(km, method)(None, **given)
+        with pytest.raises(DataError, match="call fit, and then predict for each table"):
+            getattr(km, method)(**given)
+    assert not hasattr(km, "privacy_")
+
+
 def test_centers_are_in_the_callers_units_with_bounds_for_each_feature() -> None:
     lower, upper = np.array([100.0, -5.0]), np.array([300.0, 0.0])
     parts = [lower + (part + 1) / 2 * (upper - lower) for part in blobs()]

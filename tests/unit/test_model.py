@@ -100,7 +100,12 @@ def test_an_estimator_from_a_file_is_the_fitted_one(tmp_path: Path, options: dic
     assert again.score(frame) == km.score(frame)
     assert again.cluster_centers_.tobytes() == km.cluster_centers_.tobytes()
     assert again.get_params()["algorithm"] == options.get("algorithm", "proxy_lloyd")
-    assert again.bounds == again.bounds_ == km.bounds_
+    # By name: columns of a later fit may come in another order.
+    assert again.bounds == {"age": (0, 60), "bmi": (10, 50)}
+    assert again.bounds_ == km.bounds_
+    swapped = frame[["bmi", "age"]]
+    refit = FederatedKMeans.load(tmp_path / "model.json").set_params(algorithm="proxy_lloyd", engine="direct")
+    assert refit.fit([swapped] * 2).bounds_ == ((10, 0), (50, 60))
     assert list(again.feature_names_in_) == [*NAMES]
     np.testing.assert_array_equal(np.sort(km.transform(frame), axis=1)[:, 0], km.model_.assign(frame)["distance"])
     # What this program's own rows say against the run stays here.
@@ -281,6 +286,23 @@ def test_rows_with_gaps_have_no_label_and_are_counted(folder: Path, capsys: pyte
     labels = pd.read_csv(folder / "labels.csv")["label"]
     assert labels.isna().tolist() == [False, True, True, False, True, False, True]
     assert "4 rows have no label" in capsys.readouterr().out
+
+
+def test_a_blank_line_of_a_single_column_is_a_row_whose_cell_is_missing(folder: Path) -> None:
+    """The labels of all later rows stood a line too early."""
+    model_of([[0.5], [-0.5]], Bounds((0.0,), (100.0,)), feature_names=("age",)).save(folder / "model.json")
+    (folder / "rows.csv").write_text("age\n30\n\n80\n" + "\n".join(["31", "79"] * 9) + "\n")
+    assert command(folder, folder / "rows.csv") == 0
+    labels = pd.read_csv(folder / "labels.csv", skip_blank_lines=False)["label"]
+    assert labels.fillna(-1).tolist() == [1, -1, 0, *[1, 0] * 9]
+    # Before a header, and in a table of several columns, it is none.
+    (folder / "rows.csv").write_text("\nage\n30\n80\n")
+    assert command(folder, folder / "rows.csv") == 0
+    assert pd.read_csv(folder / "labels.csv")["label"].tolist() == [1, 0]
+    model_of(feature_names=NAMES).save(folder / "model.json")
+    (folder / "rows.csv").write_text("age,bmi\n30,20\n\n1,50\n")
+    assert command(folder, folder / "rows.csv") == 0
+    assert len(pd.read_csv(folder / "labels.csv")) == 2
 
 
 @pytest.mark.parametrize(

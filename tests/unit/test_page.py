@@ -432,6 +432,22 @@ def test_who_sees_what_follows_from_the_trust_model(trust: str, server: str, giv
     assert given in text
 
 
+@pytest.mark.parametrize(
+    ("array", "unit", "bound", "told"),
+    [
+        ("counts", "record", 1.0, "records"),
+        ("indicators", "client", 10.0, "clients with rows there"),
+        ("counts", "client", 30.0, "rows, of each client cut to a norm of 30"),
+        ("counts", "client", 0.75, "clients, each by the shares of its rows"),
+        ("sums", "client", 1.0, "clients"),
+    ],
+)
+def test_sizes_say_what_they_count(array: str, unit: str, bound: float, told: str) -> None:
+    """At client level rows were called clients, and more than there were."""
+    report = report_with(replace(line_of(array, 5.0), sensitivity=bound), unit=unit)
+    assert f"| size in {told} |" in re.sub(" +", " ", summary(result_of(report).model, report, CONSOLE))
+
+
 def test_an_oblivious_servers_line_excepts_what_is_released_to_everybody_before() -> None:
     """A private number of rows has noise from the clients, and the server reads it."""
     early = replace(line_of("n_examples", 5.0), trust="distributed")

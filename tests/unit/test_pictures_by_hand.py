@@ -319,7 +319,7 @@ def test_more_than_two_columns_are_a_heat_map_of_values_in_units(monkeypatch: py
         "age",
         "h" * 24,
         "income",
-        "a name that is longer...",
+        "a name tha...as room for",
     ]
     assert [text.get_text() for text in axis.get_yticklabels()] == [
         "0: n ~ 2000",

@@ -15,6 +15,7 @@ from flwr_dpkmeans.algorithms.kmeans_task import (
     _domain,
     _histogram_block,
     _require_bounded,
+    _require_within,
     is_projection,
     is_table,
     seed_of,
@@ -114,6 +115,30 @@ def test_a_column_that_nothing_bounds_is_refused(
     with pytest.raises(PlanError, match="no values of column 'age' beyond the noise") as told:
         _require_bounded(plan, (0,), domain, 3.0)
     assert ("declare n_examples" in str(told.value)) is advised
+
+
+@pytest.mark.parametrize(
+    ("found", "domain", "refused"),
+    [
+        (((0.0, -(2.0**39)), (2.0**39, 0.0)), (-(2.0**40), 2.0**40), None),
+        (((0.0, 2.0**38), (1.0, 2.0**40)), (-(2.0**40), 2.0**40), "'pay'"),
+        (((-(2.0**40), -1.0), (0.0, 2.0**40)), (-(2.0**40), 2.0**40), "'age', 'pay'"),
+        # Whoever states a domain says where values end.
+        (((0.0, 2.0**38), (1.0, 2.0**41)), (-(2.0**41), 2.0**41), None),
+        (((0.0, 2.0**38), (1.0, 5.0)), (-5.0, 5.0), None),
+    ],
+)
+def test_a_column_at_the_end_of_a_domain_that_nobody_stated_is_refused(
+    found: Box, domain: tuple[float, float], refused: str | None
+) -> None:
+    """Milliseconds since 1970, 1.7e12, were all clipped to one centre, 1.1e12."""
+    plan: Any = SimpleNamespace(settings=SimpleNamespace(feature_names=("age", "pay")))
+    box = ((domain[0],) * 2, (domain[1],) * 2)
+    if refused is None:
+        _require_within(plan, found, box)
+        return
+    with pytest.raises(PlanError, match=f"values of columns? {refused} near 1.1e.12 or beyond"):
+        _require_within(plan, found, box)
 
 
 @pytest.mark.parametrize(

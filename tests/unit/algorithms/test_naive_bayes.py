@@ -99,15 +99,21 @@ def test_without_noise_tables_are_those_of_categorical_naive_bayes() -> None:
 
 
 def test_rows_beyond_bounds_and_categories_that_there_are_not_are_said() -> None:
-    """Codes from 1 on were taken for others, and 7 for the last one, without a word."""
+    """Codes from 1 on were taken for others, 1.5 for 2, and 7 for the last one."""
     labels, codes = np.tile([0, 1], 150), np.tile([[1.0], [2.0], [3.0]], (100, 1))
-    model = FederatedNaiveBayes(2, epsilon=NOWHERE, categories=(3,), engine="direct")
+    numbers = FederatedNaiveBayes(2, epsilon=NOWHERE, bounds=(0, 2), engine="direct")
     for _ in range(2):  # at each of two fits
         with pytest.warns(PrivacyWarning, match="lie outside the bounds of column 0") as told:
-            model.fit(split(codes), split(labels))
+            numbers.fit(split(codes), split(labels))
         assert {Path(one.filename).name for one in told} == {Path(__file__).name}
-    assert not any("outside" in sentence for sentence in model.privacy_.warnings)
-    with pytest.raises(DataError, match="X has 3 in column 0, whose categories are 0 to 2: code them as the fit had"):
+    assert not any("outside" in sentence for sentence in numbers.privacy_.warnings)
+    model = FederatedNaiveBayes(2, epsilon=NOWHERE, categories=(3,), engine="direct")
+    for wrong, cell in ((codes, "3"), (codes - 1.5, "-0.5"), (codes - 0.5, "0.5")):
+        with pytest.raises(DataError, match=f"X has {cell} in column 0, whose categories are 0 to 2: code them so"):
+            model.fit(iter(split(wrong)), split(labels))
+    assert not hasattr(model, "privacy_")
+    model.fit(iter(split(codes - 1.0)), split(labels))
+    with pytest.raises(DataError, match="X has 3 in column 0, whose categories are 0 to 2: code them so"):
         model.predict(codes)
     assert len(model.predict(codes[codes < 3.0][:, None])) == 200
     with pytest.warns(PrivacyWarning, match="lie outside the bounds of column 0"):
@@ -173,6 +179,13 @@ def test_no_class_takes_hardly_a_row_because_noise_made_its_variance_small() -> 
         model = FederatedNaiveBayes(3, epsilon=2.0, bounds=(0, 120), **SEEDED | {"random_state": seed})
         accuracies.append(model.fit(split(points), split(labels)).score(points, labels))
     assert min(accuracies) > 0.95
+
+
+def test_classes_that_are_mostly_noise_are_warned_of() -> None:
+    """Labels that are no class anywhere, such as text, leave noise alone, which was a model without a word."""
+    points, labels = overlapping()
+    with pytest.warns(PrivacyWarning, match=r"3 of 4 groups of rows are mostly noise \(number 1, 2, 3\)"):
+        FederatedNaiveBayes(4, epsilon=1.0, bounds=BOUNDS, **SEEDED).fit(split(points), split(labels * 0))
 
 
 # -- privacy ------------------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Sequence
 from dataclasses import fields, replace
 from pathlib import Path
@@ -219,6 +220,33 @@ def test_rows_beyond_their_clusters_private_radius_are_flagged_at_the_party() ->
     np.testing.assert_allclose(found["radii"], 0.05 * np.sqrt(2.0), atol=0.04)
     flags = [far_rows(part, found.plan, found.result, times=5.0) for part in parts]
     assert [np.flatnonzero(one).tolist() for one in flags] == [[], [], [10]]
+
+
+def test_flags_of_a_frame_do_not_depend_on_the_order_of_its_columns() -> None:
+    generator = np.random.default_rng(2)
+    parts = [pd.DataFrame(generator.normal((2, 30), (0.3, 3), (500, 2)), columns=["b", "a"]) for _ in range(2)]
+    found = federate("radii", parts, bounds=((0, 0), (10, 100)), centers=[[2, 30]], epsilon=8.0)
+    flags = far_rows(parts[0].to_numpy(), found.plan, found.result)
+    assert 0.0 < flags.mean() < 0.1
+    assert far_rows(parts[0][["a", "b"]], found.plan, found.result).tolist() == flags.tolist()
+    with pytest.raises(DataError, match="the points have no column 'a'"):
+        far_rows(parts[0].rename(columns={"a": "c"}), found.plan, found.result)
+
+
+@pytest.mark.parametrize(
+    ("lower", "upper", "bins"),
+    [(0.0, 10.0, 10), (0.0, 120.0, 12), (-3.0, 4.0, 7), (0.0, 1000.0, 1000), (0.0, 365.0, 73), (1.0, 1001.0, 3)],
+)
+def test_a_value_at_an_edge_is_counted_in_the_bin_that_it_begins(lower: float, upper: float, bins: int) -> None:
+    """Rounding to the grid took integers to the bin before: 4,000, 2,000, 0 and 2,000 where there were 2,000 each."""
+    rows = np.arange(lower, upper + 1.0)[:, None]
+    options: dict[str, Any] = {"bins": bins, "epsilon": 1e6, "noise": "seeded", "random_state": 1, "engine": "direct"}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", PrivacyWarning)
+        found = federate("histograms", [rows, rows], bounds=(lower, upper), **options)
+    assert found["edges"][0].tolist() == np.linspace(lower, upper, bins + 1).tolist()
+    expected, _ = np.histogram(np.concatenate([rows, rows]), found["edges"][0])
+    assert found["counts"][0].round().tolist() == expected.tolist()
 
 
 # -- refusals -----------------------------------------------------------------------------------------------------

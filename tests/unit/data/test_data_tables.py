@@ -43,6 +43,21 @@ def test_csv_with_header(tmp_path: Path, separator: str) -> None:
     assert table.points.flags.c_contiguous
 
 
+@pytest.mark.parametrize(
+    ("header", "names"),
+    [
+        ("height, cm;class;age", ("height, cm", "class", "age")),
+        ("height, cm\tclass\tage", ("height, cm", "class", "age")),
+        ('"height; cm",class,age', ("height; cm", "class", "age")),
+        ("height;class,age", ("height;class", "age")),
+    ],
+)
+def test_a_separator_is_what_parts_most_names(tmp_path: Path, header: str, names: tuple[str, ...]) -> None:
+    separator = next(one for one in ("\t", ",", ";") if header.count(one) == len(names) - 1)
+    row = separator.join("123"[: len(names)])
+    assert load_table(write(tmp_path, f"{header}\n{row}\n")).names == names
+
+
 def test_csv_may_have_quotes_behind_a_space(tmp_path: Path) -> None:
     table = load_table(write(tmp_path, 'a, "b,c"\n1, "2"\n'))
     assert (table.names, table.points.tolist()) == (("a", "b,c"), [[1.0, 2.0]])

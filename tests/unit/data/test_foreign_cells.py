@@ -174,6 +174,8 @@ def test_cells_that_cannot_be_read_are_counted_beside_missing_ones(
         (math.nan, None),
         (pd.NaT, None),
         (np.datetime64("NaT"), None),
+        (np.array([1, 2]), "[1 2]"),
+        ([1, 2], "[1, 2]"),
     ],
 )
 def test_an_object_is_written_as_a_file_would_have_it(cell: Any, text: str | None) -> None:

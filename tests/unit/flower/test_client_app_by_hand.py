@@ -226,6 +226,10 @@ def test_a_virtual_clients_part_is_what_the_run_says(tmp_path: Path) -> None:
 
     whole = simulated_part(source, run | {"label-column": "kind"}, {})
     assert (whole.points[:, 0].tolist(), whole.labels is not None) == (frame["x"].tolist(), True)
+    for looks in ({"n-classes": 4}, {"algorithm": "naive_bayes"}):
+        with pytest.raises(DataError, match=r"no cell of the label column 'kind' of .* is a whole number from 0 on"):
+            simulated_part(source, run | looks | {"label-column": "kind"}, {})
+        assert simulated_part(source, {"partition-seed": 0} | looks | {"label-column": "y"}, {}).labels is not None
     assert simulated_part(source, run, {"num-partitions": 4}).labels is None
     iid = [part(which) for which in range(4)]
     assert sorted(row for rows in iid for row in rows) == frame["x"].tolist()

@@ -26,11 +26,11 @@ ROWS = np.array([[0.0, 0.5], [0.25, 3.0], [-2.0, 0.0]])
 
 
 @pytest.mark.parametrize(
-    ("labels", "is_told"),
-    [([0, 1, 2], False), ([0, 1, 3], True), ([-1, 0, 1], True), ([5, 6, 7], True), ([2, 2, 2], False)],
+    ("labels", "whose"),
+    [([0, 1, 2], ""), ([0, 1, 3], "some"), ([-1, 0, 1], "some"), ([5, 6, 7], "ALL"), ([2, 2, 2], "")],
 )
 def test_labels_that_are_no_class_are_told_in_the_own_log(
-    labels: list[int], is_told: bool, caplog: pytest.LogCaptureFixture
+    labels: list[int], whose: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     client = KMeansClient(ROWS, labels=lambda: labels)
 
@@ -41,8 +41,8 @@ def test_labels_that_are_no_class_are_told_in_the_own_log(
     assert classes(0) is classes(3, None) is None
     assert caplog.records == []
     assert classes(3).tolist() == labels
-    told = "labels of some rows are none of the classes 0 to 2: these rows count as rows without a class"
-    assert [record.getMessage() for record in caplog.records] == [told] * is_told
+    told = f"labels of {whose} rows are none of the classes 0 to 2: these rows count as rows without a class"
+    assert [record.getMessage() for record in caplog.records] == [told] * bool(whose)
     caplog.clear()
     assert classes(1 + max(labels)).tolist() == labels
     assert len(caplog.records) == (min(labels) < 0)

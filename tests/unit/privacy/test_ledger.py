@@ -68,14 +68,14 @@ def test_a_run_costs_what_its_first_release_says_and_runs_add_up(ledger: AnyLedg
 
 
 def test_nodes_of_one_host_have_parts_of_what_is_one_run(ledger: AnyLedger) -> None:
-    """It begins with its first node's charge; a node that resumes its part still pays for the others'."""
+    """Each begins with its own first charge; a node that resumes its part still pays for the others'."""
     for run, time in (("7/1", "10"), ("7/2", "11"), ("8/1", "12")):
         ledger.charge(entry(run, 0, 0.5, time=f"2025-01-31T{time}:00:00+00:00"))
-    begun = ("2025-01-31T10:00:00+00:00", "2025-01-31T12:00:00+00:00")
+    begun = tuple(f"2025-01-31T{time}:00:00+00:00" for time in (10, 11, 12))
     delta = 1e-6 * (2.0 + math.exp(0.5))
     assert ledger.past("ward-7", "record") == Past(1.5, pytest.approx(delta), begun)
     # With its own 1e-6, it is held against the same.
-    others = Past(1.0, pytest.approx(delta - 1e-6), begun[1:])
+    others = Past(1.0, pytest.approx(delta - 1e-6), (begun[0], begun[2]))
     assert ledger.past("ward-7", "record", excluding_run="7/2") == others
 
 

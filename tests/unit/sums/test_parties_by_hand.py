@@ -253,7 +253,7 @@ def test_a_client_begins_by_itself_where_the_plan_is_final_and_its_own(is_final:
 
 def test_a_result_that_is_mostly_noise_is_warned_of() -> None:
     """By whoever may see it, and by the server only once the run is over."""
-    faint = told("faint", n=2, n_clusters=2, listed="0, 1")
+    faint = told("faint", n=2, n_clusters=2, groups="clusters", listed="0, 1")
     state = initial_state(plan(trust="central")).changed(counts=np.zeros(2))
     guard = Guard()
     guard.node_id = 3
