@@ -182,7 +182,7 @@ def test_a_run_that_comes_again_under_other_numbers_of_nodes_counts_again() -> N
     for place, is_asked in ((2, True), (3, False)):
         policies, ledgers = {place: ClientPolicy(runs_per_day=1)}, {place: ledger}
         parts = PARTS if place == 2 else [PARTS[1], PARTS[0], *PARTS[2:]]
-        federation = make_federation(parts, policies=policies, ledgers=ledgers)
+        federation = make_federation(parts, policies=policies, ledgers=ledgers, run_id=900_001)
         if is_asked:
             federation.start(n_examples=260)
             continue
