@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from flwr_dpkmeans.algorithms.feddp_kmeans import clustered
 from flwr_dpkmeans.algorithms.kmeans_task import (
@@ -336,10 +337,7 @@ def _at_known_points(proxies: Array, state: State) -> Array:
 def _heard_weights(setting: Setting, state: State, counts: Array, noise: float) -> Array:
     """Weights of proxies from their noisy counts alone; those that rows are less likely to be at are weighed apart."""
     proxies, weights = state[PROXIES], np.zeros(len(counts))
-    apart = very_far = np.zeros(len(counts), dtype=np.bool_)
-    if not setting.in_subspace:
-        distances, extent = np.abs(proxies - state[CENTRE]).max(axis=1), _length(state, EXTENT)
-        apart, very_far = distances > extent, distances > 2.0 * extent
+    apart = _beyond(setting, state, proxies)
     # With one pass, a small cluster may be heard by one proxy.
     if setting.plan.n_passes > 1:
         apart = apart | numerics.are_lone(proxies, counts / noise, state[PROXY_RADIUS])
@@ -347,8 +345,16 @@ def _heard_weights(setting: Setting, state: State, counts: Array, noise: float) 
         weights[part] = _likely_weights(setting, counts[part], noise)
     if setting.plan.n_passes == 1:
         # Nobody looks again, and so far away a few rows of noise outweigh whole clusters.
+        very_far = _beyond(setting, state, proxies, 2.0)
         weights[very_far & (counts <= numerics.heard_among(int(very_far.sum())) * noise)] = 0.0
     return weights
+
+
+def _beyond(setting: Setting, state: State, points: Array, times: float = 1.0) -> NDArray[np.bool_]:
+    """Which points are so many times as far from the centre, along a column, as the farthest rows that a look heard."""
+    if setting.in_subspace:
+        return np.zeros(len(points), dtype=np.bool_)
+    return np.asarray(np.abs(points - state[CENTRE]).max(axis=1) > times * _length(state, EXTENT))
 
 
 def _likely_weights(setting: Setting, counts: Array, noise: float) -> Array:
@@ -440,7 +446,9 @@ def proxy_round(setting: Setting, index: int) -> PlannedSum:
         radii = radii[nearest_centroids(moved, proxies)[0]] if len(moved) != len(proxies) else radii
         within = numerics.Ellipsoid(np.square(state[SHAPE][0]), state[SHAPE][1:])
         widths = options.split_width * radii / math.sqrt(width)
-        samples = numerics.samples_around(moved, weights, widths, generator, within)
+        # Few rows of a wide cell far away stand out together, and not in parts.
+        whole = _beyond(setting, state, moved)
+        samples = numerics.samples_around(moved, weights, widths, generator, within, whole)
         redrawn = _at_known_points(numerics.tessellation(_inside(samples, state), n_proxies, generator), state)
         closer = round_to_grid(options.pass_shrinking * radii[nearest_centroids(redrawn, moved)[0]])
         return state.changed(**{PROXIES: redrawn, PROXY_RADIUS: np.maximum(closer, as_length(0.0))})

@@ -332,12 +332,14 @@ def samples_around(
     width: float | FloatArray,
     generator: np.random.Generator,
     within: Ellipsoid | None = None,
+    whole: npt.NDArray[np.bool_] | None = None,
 ) -> FloatArray:
     """Draw points around proxies (n, c), in proportion to their weights: where the next pass has to look more closely.
 
     Ten for each proxy, or as many as memory allows; `width`, of each or of all, is the deviation along each axis.
-    Around those of the least width it is at most half of the rows' own along an axis of `within`: where these are flat,
-    hardly a point would lie among them. Weights are at least 0; equal ones are taken where all are 0.
+    Those of `whole` ones lie on these. Around those of the least width it is at most half of the rows' own along an
+    axis of `within`: where these are flat, hardly a point would lie among them. Weights are at least 0; equal ones are
+    taken where all are 0.
     """
     shares = np.asarray(weights, dtype=np.float64)
     shares = shares / shares.sum() if shares.sum() > 0.0 else np.full(len(proxies), 1.0 / len(proxies))
@@ -352,6 +354,8 @@ def samples_around(
         if surplus.any():
             steps = round_to_grid(steps)  # Then products with axes on the grid are exact.
             steps -= round_to_grid(steps @ within.axes * surplus) @ within.axes.T
+    if whole is not None:
+        steps[whole[parents]] = 0.0
     return proxies[parents] + steps
 
 

@@ -119,9 +119,10 @@ def test_the_next_pass_looks_where_rows_are_at_the_new_radius(monkeypatch: pytes
     asked: list[tuple[Floats, Floats, Floats, Ellipsoid]] = []
 
     def samples_around(
-        moved: Floats, weights: Floats, widths: Floats, generator: np.random.Generator, within: Ellipsoid
+        moved: Floats, weights: Floats, widths: Floats, generator: np.random.Generator, within: Ellipsoid, whole: Any
     ) -> Floats:
         del generator
+        assert not whole.any()
         asked.append((moved, weights, widths, within))
         return np.concatenate([moved, moved])
 
@@ -186,6 +187,21 @@ def test_what_is_twice_as_far_as_rows_are_heard_must_be_heard_by_itself_in_a_sin
     assert likely > 0.0
     assert found[2] == (likely if heard or n_passes_more or nearer else 0.0)
     assert found[:2].min() > 3900.0
+
+
+def test_far_proxies_are_whole_in_the_next_pass_where_they_have_moved_to() -> None:
+    """The third is beyond what was heard, 0.5, once it has moved; the other two have rows, and become several."""
+    proxies = np.array([[0.0, 0.0], [0.25, 0.0], [0.46875, 0.0], *np.zeros((5, 2))])
+    step, state, _ = quiet_pass(2, 1, proxies, n_passes=2, radius=0.125)
+    state = state.changed(**{CENTRE: np.zeros(2), EXTENT: np.array([0.5])})
+    counts = np.array([6000.0, 3000.0, 1000.0, *np.zeros(5)])
+    sums = np.zeros((8, 2))
+    sums[2, 0] = 500.0  # half a radius to the right
+    found = step.advance(state, released(step, sums, counts))[PROXIES]
+    far = found[np.abs(found).max(axis=1) > 0.5]
+    assert far == pytest.approx(np.array([[0.46875 + 0.0625, 0.0]]), abs=1e-3)
+    apart = step.advance(state.changed(**{EXTENT: np.array([0.625])}), released(step, sums, counts))[PROXIES]
+    assert np.abs(apart[apart[:, 0] > 0.4][:, 1]).max() > 0.0
 
 
 def test_lone_proxies_of_plans_with_two_passes_are_weighed_apart() -> None:

@@ -253,6 +253,16 @@ def test_where_rows_are_flat_samples_are_no_thicker_than_half_of_them() -> None:
         assert np.array_equal(samples_around(old, np.ones(400), widths, generator(), round_), free)
 
 
+def test_samples_of_whole_proxies_lie_on_them_and_the_others_stay_where_they_were() -> None:
+    old = np.repeat([[0.0, 0.0], [5.0, 0.0]], 200, axis=0)
+    free = samples_around(old, np.ones(400), 0.25, generator())
+    far = free[:, 0] > 2.5
+    found = samples_around(old, np.ones(400), 0.25, generator(), whole=old[:, 0] == 5.0)
+    assert np.array_equal(found[~far], free[~far])
+    assert (found[far] == [5.0, 0.0]).all()
+    assert 1500 < far.sum() < 2500
+
+
 def test_ten_samples_for_each_proxy_as_memory_allows() -> None:
     """2^24 numbers: of 2,000 proxies all are drawn in one column, and 8 for each in 1,000; at least one for each."""
     asked: list[int] = []
