@@ -158,15 +158,16 @@ class MemoryLedger:
 
     def past(self, data_id: str, unit: str, *, excluding_run: str | None = None) -> Past:
         """Return what a data set's runs have cost in one unit: of all, or of all but one that is being resumed."""
+        begun, charged, own = list[str](), list[LedgerEntry](), _run_of(excluding_run or "")
         with self._guard:
-            runs = list(self._look()._runs.values())
-        others = [run for run in runs if run.data_id == data_id and run.run_id != excluding_run]
-        charged = [run for run in others if run.unit == unit]
-        # Each node of a run counts: who gives out the numbers of nodes could ask one again under the next.
-        begun = tuple(run.time for run in others)
-        return Past(
-            math.fsum([run.epsilon for run in charged]), total_delta(charged, _run_of(excluding_run or "")), begun
-        )
+            for run in self._look()._runs.values():
+                if run.data_id != data_id or run.run_id == excluding_run:
+                    continue
+                # Each node of a run: who gives out the numbers of nodes could ask one again under the next.
+                begun.append(run.time)
+                if run.unit == unit:
+                    charged.append(run)
+        return Past(math.fsum([run.epsilon for run in charged]), total_delta(charged, own), tuple(begun))
 
     def attempts(self, run_id: str) -> frozenset[tuple[int, int]]:
         """Return every (round, attempt) of a run that has been charged."""
