@@ -304,6 +304,8 @@ def in_callers_units(plan: Plan, centroids: Array) -> Array:
 
 
 def squared_unit(box: Box) -> float | None:
-    """The caller's squared units in a squared scaled one, where it is the same for all features."""
+    """The caller's squared units in a squared scaled one, where it is a number and the same for all features."""
     widths = [high - low for low, high in zip(*box, strict=True)]
-    return (widths[0] / 2.0) ** 2 if max(widths) <= min(widths) * (1.0 + _RELATIVE_WIDTH_TOLERANCE) else None
+    squared = (widths[0] / 2.0) * (widths[0] / 2.0)  # a power would raise where it is infinite
+    is_one = max(widths) <= min(widths) * (1.0 + _RELATIVE_WIDTH_TOLERANCE)
+    return squared if is_one and math.isfinite(squared) else None

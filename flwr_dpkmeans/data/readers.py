@@ -11,7 +11,7 @@ import re
 import warnings
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import date
@@ -223,7 +223,7 @@ def number_of(cell: Any) -> float:
         return float(cell)
     except OverflowError:  # an integer beyond the floating-point range
         return math.inf
-    except ValueError:
+    except (ArithmeticError, TypeError, ValueError):
         return math.nan
 
 
@@ -251,14 +251,20 @@ def numbers_in(rows: list[list[str]]) -> tuple[NDArray[np.float64], NDArray[np.i
 
 
 def text_of(cell: Any) -> str | None:
-    """A Python object as a file would have it, None where it is `MISSING`: 1.0 as 1, true in small letters."""
-    if cell is None or (not isinstance(cell, np.ndarray) and cell != cell):
-        return None
-    if isinstance(cell, bool | np.bool_):
-        return str(cell).lower()
-    if isinstance(cell, float | np.floating) and float(cell).is_integer():
-        return str(int(cell))
-    text = cell.isoformat() if isinstance(cell, date) else str(cell).strip()
+    """A Python object as a file would have it, None where it is `MISSING`: 1.0 as 1, true in small letters.
+
+    Whatever it is, it is no error, which would tell that it is there.
+    """
+    try:
+        if cell is None or type(cell).__name__ == "NAType" or bool(cell != cell):
+            return None
+        if isinstance(cell, bool | np.bool_):
+            return str(cell).lower()
+        if isinstance(cell, float | np.floating) and float(cell).is_integer():
+            return str(int(cell))
+        text = cell.isoformat() if isinstance(cell, date) else str(cell).strip()
+    except Exception:  # of any object's own comparison or text
+        return f"<{type(cell).__name__}>"
     return None if text in MISSING else text
 
 
@@ -267,10 +273,7 @@ def frame_table(frame: Any) -> RawTable:
     import pandas as pd
 
     if isinstance(frame, Mapping):
-        try:
-            frame = pd.DataFrame(dict(frame))
-        except ValueError as error:
-            raise DataError(f"a table of columns by name is none ({error}): give columns of one length.") from error
+        return RawTable(Path(), tuple(_mapped_columns(frame)), named=True)
     if not isinstance(frame, pd.DataFrame):
         if hasattr(frame, "__arrow_c_stream__"):
             import pyarrow as pa
@@ -287,10 +290,35 @@ def frame_table(frame: Any) -> RawTable:
     return RawTable(Path(), tuple(columns), named=True)
 
 
+def _mapped_columns(columns: Mapping[str, Any]) -> Iterator[RawColumn]:
+    """The columns of a mapping: of lists each cell by itself, where pandas would choose one type, and text, for all."""
+    import pandas as pd
+
+    def column(cells: Any) -> Any:
+        listed = isinstance(cells, Sequence) and not isinstance(cells, str | bytes)
+        of_one = not listed or set(map(type, cells)) in ({int}, {float})
+        return pd.Series(cells, dtype=None if of_one else object)
+
+    try:
+        series = {str(name): column(cells) for name, cells in columns.items()}
+    except (TypeError, ValueError) as error:
+        told = f"{type(error).__name__} at one of them"
+        raise DataError(f"a table of columns by name is none ({told}): give columns of one length.") from None
+    first = next(iter(series.values()), None)
+    if first is not None and not all(one.index.equals(first.index) for one in series.values()):
+        told = "they differ in length, or in the index of their rows"
+        raise DataError(f"a table of columns by name is none ({told}): give columns of one length.")
+    yield from (_frame_column(name, one) for name, one in series.items())
+
+
 def _frame_column(name: str, series: Any) -> RawColumn:
     """Numbers as they are, all else cell by cell."""
+    if series.dtype.kind == "c":  # one cell that is none made complex numbers of all
+        series = series.map(lambda cell: cell.real if cell.imag == 0.0 else None).astype(object)
     is_number = isinstance(series.dtype, np.dtype) and series.dtype.kind in "biuf"
-    cells = series.to_numpy() if is_number else series.astype(object).where(series.notna(), None)
+    cells = series.to_numpy()
+    if not is_number and series.dtype.kind != "O":
+        cells = series.astype(object).where(series.notna(), None)
     return RawColumn.of_cells(name, cells, series.to_numpy(dtype=np.float64) if is_number else None)
 
 
@@ -425,7 +453,12 @@ def _parquet_text(column: Any, name: str, path: Path) -> list[str | None]:
         # Durations, and what others have made of numbers, would be numbers of nobody knows which unit.
         if not pa.types.is_duration(column.type) and not isinstance(column.type, pa.BaseExtensionType):
             cells = column.cast(pa.string(), safe=False).cast(pa.binary()).to_pylist()  # bytes may be no UTF-8
-            return [None if cell is None else text_of(cell.decode(errors="replace")) for cell in cells]
+            found = [None if cell is None else text_of(cell.decode(errors="replace")) for cell in cells]
+            if pa.types.is_floating(column.type):
+                # A gap makes them of whole numbers, and Arrow writes large ones as 1e15: all cells would be others.
+                pairs = zip(found, column.to_pylist(), strict=True)
+                found = [text_of(cell) if cell is not None and cell.is_integer() else text for text, cell in pairs]
+            return found
     except pa.ArrowException:
         pass
     # Outside of the handler: the chained error could carry a cell.
@@ -446,29 +479,33 @@ def _parquet_blocks(path: Path) -> Iterator[RawTable]:
         schemas = [pq.read_schema(file) for file in files]
         if len({frozenset(schema.names) for schema in schemas}) > 1:
             raise DataError(f"the .parquet files in {str(path)!r} do not all have the same columns: make them so.")
-        several = len(files) > 1
-        whole = pa.unify_schemas(schemas, promote_options="permissive") if several else schemas[0]
-        yield _raw_parquet(whole.empty_table(), path)
+        whole, numeric = schemas[0], [{one.name: one.type for one in schema} for schema in schemas]
+        # What is a number in one file and text in another is text in all.
+        is_text = {
+            name: {_parquet_values(pa.chunked_array([], types[name])) is None for types in numeric}
+            for name in whole.names
+        }
+        mixed = frozenset(name for name, kinds in is_text.items() if len(kinds) > 1)
+        yield _raw_parquet(whole.empty_table(), path, mixed)
         step = block_rows(len(whole))
         for place in files:
             # Not pq.read_table, which opens the file as a data set, where directory names may become columns.
             with pq.ParquetFile(place, buffer_size=_BUFFER_BYTES, pre_buffer=False) as file:
                 for batch in file.iter_batches(batch_size=step, use_threads=False):
+                    # Each file by its own types: one type for all would let a cell decide about other files' rows.
                     block = pa.Table.from_batches([batch])
-                    if several:
-                        block = block.select(whole.names)
-                        # What is null in one file is of the others' type; into that no number of a row need fit.
-                        pairs = zip(whole, block.schema, strict=True)
-                        types = [every if pa.types.is_null(own.type) else own for every, own in pairs]
-                        block = block.cast(pa.schema(types))
-                    yield _raw_parquet(block, path)
+                    yield _raw_parquet(block.select(whole.names) if len(files) > 1 else block, path, mixed)
     except pa.ArrowException as error:
         raise ValueError(str(error)) from error
 
 
-def _raw_parquet(table: Any, path: Path) -> RawTable:
+def _raw_parquet(table: Any, path: Path, texts: Collection[str] = ()) -> RawTable:
     columns = (
-        RawColumn(name, _parquet_values(cells), text=cache(partial(_parquet_text, cells, name, path)))
+        RawColumn(
+            name,
+            None if name in texts else _parquet_values(cells),
+            text=cache(partial(_parquet_text, cells, name, path)),
+        )
         for name, cells in zip(table.column_names, table.columns, strict=True)
         if not name.startswith(("__index_level_", "__null_dask_index__"))  # of a pandas or Dask frame
     )
@@ -519,6 +556,9 @@ def _query_blocks(url: str, query: str) -> Iterator[RawTable]:
             if file and not file.startswith((":memory:", "file:")):
                 Path(file).stat()  # SQLite would make it, and a node leave an empty one behind
             with engine.connect().execution_options(stream_results=True) as connection:
+                if engine.dialect.name == "sqlite":  # which else fails for one text that is no UTF-8
+                    raw: Any = connection.connection.driver_connection
+                    raw.text_factory = partial(str, encoding="utf-8", errors="replace")
                 found = connection.execute(sqlalchemy.text(query))
                 names = list(found.keys())
                 for rows in chain([[]], found.partitions(block_rows(len(names)))):

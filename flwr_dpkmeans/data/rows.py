@@ -125,7 +125,7 @@ class Store:
 
         `what` is the table's name in this party's own log. A `DataError` says that they find no room.
         """
-        few, size, n_rows, file = list[Array](), 0, 0, None
+        few, size, n_rows, file, keeps = list[Array](), 0, 0, None, self.keeps
         started = told = time.monotonic()
         try:
             for block in blocks:
@@ -134,8 +134,14 @@ class Store:
                 if now > told + _SECONDS_BETWEEN_LINES:
                     told = now
                     _logger.info("%s: %d rows read, %.3g a second", what, n_rows, n_rows / (now - started))
-                if self.keeps and size > IN_MEMORY:
-                    file = file or self._file()
+                if keeps and size > IN_MEMORY:
+                    try:
+                        file = file or self._file()
+                    except OSError as error:  # an answer would tell that there are so many rows
+                        keeps = False
+                        problem = f"{str(self.folder or tempfile.gettempdir())!r} ({type(error).__name__})"
+                        _logger.warning("%s: all rows are in memory, as none can be kept in %s", what, problem)
+                        continue
                     while few:
                         file.write(np.ascontiguousarray(few.pop(0)).data)
             if file is None:

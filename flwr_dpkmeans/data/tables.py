@@ -240,7 +240,8 @@ def load_declared(path: str | Path, layout: Layout, store: Store = Store()) -> T
             yield block
 
     if (kept := store.kept()) is not None:
-        return Table(kept, layout.columns, labels=kept if layout.label_column else None).with_values(kept)
+        names = tuple(name for name in layout.columns if name != layout.label_column)
+        return Table(kept, names, labels=kept if layout.label_column else None).with_values(kept)
     table = replace(Table.joined(read(), store, path), rows=None)
     if bad:
         # On the node only; how many rows is for the owner to count.

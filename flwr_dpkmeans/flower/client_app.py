@@ -318,26 +318,29 @@ class Wrapped:
         node_logger.debug("the statistic took %.3f s", time.perf_counter() - start)
         return [np.asarray(array, dtype=np.float64) for array in arrays]
 
-    def deliver(self, memory: Memory, report: Callable[[], PrivacyReport]) -> None:
+    def deliver(self, memory: Memory, report: Callable[[], PrivacyReport]) -> bool:
         """Hand the final centroids and the report to the wrapped client."""
         result = {"report": json.dumps(report().to_dict()), "n_clients": len(memory.protocol.cohort.members)}
         result |= {"spent": self._guard.spent(memory.plan)}
-        self._handed_on(lambda: self._call_with_state("evaluate", memory, {"plan": memory.plan_blob, **result}))
+        config = {"plan": memory.plan_blob, **result}
+        return self._handed_on(lambda: self._call_with_state("evaluate", memory, config))
 
-    def _handed_on(self, call: Callable[[], object]) -> None:
-        """Hand the result on: whatever goes wrong now is said in this log only, and the server gets its tag.
+    def _handed_on(self, call: Callable[[], object]) -> bool:
+        """Hand the result on: whatever goes wrong now is for this log and ledger only, and the server gets its tag.
 
         What a client writes holds facts of its own rows. Were an error of that an answer, a server could choose names
         or bounds with which it fails for some rows only, and would learn of them at no cost.
         """
         try:
             call()
+            return True
         except Exception as error:
             told = where_raised(error, verbose=node_logger.isEnabledFor(logging.DEBUG))
             told = printable(error) if isinstance(error, DPKMeansError) else told
             node_logger.error(
                 "the result is not written: %s", told, extra=event("unwritten", kind=type(error).__name__)
             )
+            return False
 
     def _call_with_state(self, kind: str, memory: Memory, config: dict[str, Any]) -> Answered:
         """Call with the state so far: its arrays, whose names are in the configuration, and then the movements."""
@@ -403,10 +406,10 @@ class WrappedApp(Wrapped):
         added = task.contribution(state, given, metrics.get("num-examples"))
         return list(build_algorithm(memory.plan).rounds[index - 1].statistic(added, state))
 
-    def deliver(self, memory: Memory, report: Callable[[], PrivacyReport]) -> None:
+    def deliver(self, memory: Memory, report: Callable[[], PrivacyReport]) -> bool:
         """Hand the last arrays to the app's ``evaluate``, with the report; nothing that it answers is sent."""
         (task, state), told = self._known(memory), json.dumps(report().to_dict())
-        self._handed_on(lambda: self._asked(task.named(state), {"report": told}))
+        return self._handed_on(lambda: self._asked(task.named(state), {"report": told}))
 
     def _known(self, memory: Memory) -> tuple[ArraySum, State]:
         task, state = memory.plan.task, memory.clusters
@@ -488,7 +491,7 @@ def _client_of(data: ArrayLike | Encoded, folder: Path) -> KMeansClient:
 
 def _row_by_row(rows: Sequence[Any]) -> Any:
     """Rows of the most usual length, the others as gaps: NumPy makes text of all cells for one, or refuses all rows."""
-    lists = [list(row) if isinstance(row, Sequence | np.ndarray) and not isinstance(row, str) else [] for row in rows]
+    lists = [list(row) if _has_cells(row) else [] for row in rows]
     if not any(lists):
         return rows
     width = statistics.mode([len(row) for row in lists if row])
@@ -497,6 +500,10 @@ def _row_by_row(rows: Sequence[Any]) -> Any:
         for column, cell in enumerate(cells if len(cells) == width else ()):
             table[place, column] = cell
     return table
+
+
+def _has_cells(row: Any) -> bool:
+    return bool(row.ndim) if isinstance(row, np.ndarray) else isinstance(row, Sequence) and not isinstance(row, str)
 
 
 def _is_finite(cell: Any) -> bool:

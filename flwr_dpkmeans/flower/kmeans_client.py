@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -20,7 +21,7 @@ from flwr_dpkmeans.data.points import Bounds, frame_columns, require_names, vali
 from flwr_dpkmeans.data.rows import Rows
 from flwr_dpkmeans.data.schema import Schema
 from flwr_dpkmeans.data.tables import Table
-from flwr_dpkmeans.errors import LocalMisuseError
+from flwr_dpkmeans.errors import ConfigurationError, LocalMisuseError
 from flwr_dpkmeans.kmeans.lloyd import row_blocks
 from flwr_dpkmeans.log import placed_logger, where_raised
 from flwr_dpkmeans.privacy.report import PrivacyReport
@@ -121,6 +122,11 @@ class KMeansClient(NumPyClient):
             labels if labels is None or callable(labels) else validate_labels(labels, len(self._points))
         )
         self._output_dir = None if output_dir is None else Path(output_dir)
+        if image_shape is not None and (len(image_shape) != 2 or math.prod(image_shape) != n_points):
+            raise ConfigurationError(
+                f"image_shape is {tuple(image_shape)}, but a row has {n_points} columns: give (height, width) with "
+                "that product, or leave it out."
+            )
         self._image_shape = image_shape
         self._feature_names = require_names(
             (schema.feature_names if schema else frame_columns(X)) if feature_names is None else feature_names,

@@ -9,7 +9,7 @@ import json
 import os
 import secrets
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +21,7 @@ from flwr_dpkmeans.algorithms.measure import COST_CURVE, EvaluationResult
 from flwr_dpkmeans.algorithms.proxy_plan import RADIUS
 from flwr_dpkmeans.algorithms.server_points import squared_unit
 from flwr_dpkmeans.errors import LocalMisuseError
+from flwr_dpkmeans.log import placed_logger, where_raised
 from flwr_dpkmeans.node.ledger import sync_folder
 from flwr_dpkmeans.privacy.report import CLOSING_ROUNDS, PrivacyReport, told
 from flwr_dpkmeans.results.page import HTML, MARKDOWN, page, registry_record
@@ -29,6 +30,8 @@ from flwr_dpkmeans.results.profile import as_frame
 if TYPE_CHECKING:
     from flwr_dpkmeans.results.model import Model
     from flwr_dpkmeans.sums.round import State
+
+_logger = placed_logger("flwr_dpkmeans.results")
 
 MODEL_FILE = "model.json"
 CENTROIDS_FILE = "centroids.npz"
@@ -112,15 +115,25 @@ def result_files(result: RunResult) -> dict[str, bytes]:
     if report.provenance is not None:
         arrays["provenance"] = np.str_(json.dumps(report.provenance.to_dict()))
     metrics = metrics_of(report, model.counts, result.movements, result.evaluation)
-    files = {MODEL_FILE: model.to_json(), CENTROIDS_FILE: _archive(arrays), PICTURE_FILE: draw_summary(result)}
+    files = {MODEL_FILE: model.to_json(), CENTROIDS_FILE: _archive(arrays), PICTURE_FILE: _drawn(draw_summary, result)}
     if costs is not None:
         metrics |= {"n_clusters": len(model.scaled), "costs": [float(cost) for cost in costs]}
-        files[CURVE_FILE] = draw_cost_curve(costs, len(model.scaled), report)
+        files[CURVE_FILE] = _drawn(draw_cost_curve, costs, len(model.scaled), report)
     if result.profile is not None:
         files[PROFILE_FILE] = str(result.profile.to_csv(index=False)).encode()
     if model.federated_profile:
         files[FEDERATED_PROFILE_FILE] = str(as_frame(model.federated_profile).to_csv(index=False)).encode()
-    return files | _report_files(report, metrics, result, files[PICTURE_FILE])
+    files |= _report_files(report, metrics, result, files[PICTURE_FILE])
+    return {name: content for name, content in files.items() if content}
+
+
+def _drawn(draw: Callable[..., bytes], *what: Any) -> bytes:
+    """A picture; none where it fails, which costs nobody the model."""
+    try:
+        return draw(*what)
+    except Exception as error:
+        _logger.warning("a picture was not drawn: %s", where_raised(error))
+        return b""
 
 
 def _archive(arrays: Mapping[str, Any]) -> bytes:

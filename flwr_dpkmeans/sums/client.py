@@ -186,8 +186,8 @@ class Statistic(Protocol):
     def compute(self, memory: Memory, index: int) -> Sequence[Array]:
         """The exact statistic of one round, clipped to what the plan says."""
 
-    def deliver(self, memory: Memory, report: Callable[[], PrivacyReport]) -> None:
-        """Take the result."""
+    def deliver(self, memory: Memory, report: Callable[[], PrivacyReport]) -> bool:
+        """Take the result; whether it was kept, which nobody else may know."""
 
 
 class Client:
@@ -388,8 +388,8 @@ class Client:
         else:
             memory = changed(memory, clusters=_advance(memory, asked.release))
         _require_following(memory, index, last + 1)
-        self._statistic.deliver(memory, lambda: self._report(memory))
-        self._guard.ended(memory)
+        if self._statistic.deliver(memory, lambda: self._report(memory)):
+            self._guard.ended(memory)
         party = memory.protocol
         return memory, messages.FinishReply(party.tag(index + 1, party.attempt, memory.digest()))
 

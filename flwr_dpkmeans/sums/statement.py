@@ -225,7 +225,7 @@ def build_report(
     )
     known = {} if state is None else state.arrays
     counts = known.get("counts", known.get("rows", np.zeros(0)))
-    sizes = released_cautions(report, counts, "clusters" if "counts" in known else "groups of rows")
+    sizes = released_cautions(report, counts, "clusters" if "counts" in known else "groups")
     return replace(report, warnings=report.warnings + sizes)
 
 

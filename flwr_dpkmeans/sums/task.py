@@ -17,6 +17,7 @@ from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from flwr_dpkmeans.errors import ConfigurationError, PlanError, ProtocolError, nearest
+from flwr_dpkmeans.log import placed_logger
 from flwr_dpkmeans.privacy.calibration import calibrate_gaussian
 from flwr_dpkmeans.privacy.noise import Closeness, joint_closeness
 from flwr_dpkmeans.privacy.release import Block, Event, GaussianRelease, NoiseShape, PrivacyUnit, ReleasedSum
@@ -36,17 +37,23 @@ class Registry(Mapping[str, ItemT]):
     The entry points are loaded when somebody asks for a name that was not added, or for all.
     """
 
-    def __init__(self, group: str, option: str = "the name") -> None:
-        self._group, self._option, self._items, self._complete = group, option, dict[str, ItemT](), False
+    def __init__(
+        self, group: str, option: str = "the name", require: Callable[[str, ItemT], None] = lambda *_: None
+    ) -> None:
+        self._group, self._option, self._require, self._complete = group, option, require, False
+        self._items, self._unusable = dict[str, ItemT](), dict[str, str]()
 
     def add(self, name: str, item: ItemT) -> None:
         """Make an item known; another one of the same name is refused, since plans name it."""
+        self._require(name, item)
         if self._items.setdefault(name, item) is not item:
             raise ConfigurationError(f"{name!r} is registered already: choose another name.")
 
     def find(self, name: str, *others: str) -> ItemT:
         """The item of a name; another one is a `ConfigurationError` with the nearest that is known, or of `others`."""
         if name not in self._items and name not in self:
+            if name in self._unusable:
+                raise ConfigurationError(f"{self._option} is {name!r}, but {self._unusable[name]}.")
             known = nearest(name, (*self, *others))
             raise ConfigurationError(f"{self._option} is {name!r}, which is not known: {known}")
         return self._items[name]
@@ -68,8 +75,21 @@ class Registry(Mapping[str, ItemT]):
         if not self._complete:
             self._complete = True
             for point in entry_points(group=self._group):
-                self._items.setdefault(point.name, point.load())
+                # One that cannot be used costs nobody the others.
+                try:
+                    self.add(point.name, point.load())
+                except Exception as error:
+                    told = (
+                        str(error).rstrip(".")
+                        if isinstance(error, ConfigurationError)
+                        else f"{type(error).__name__}: {error}"
+                    )
+                    self._unusable[point.name] = f"what is installed as {point.value!r} cannot be used ({told})"
+                    _logger.warning("%s %r: %s", self._group, point.name, self._unusable[point.name])
 
+
+_OF_CALLS = ("algorithm", "engine", "labels", "task", "parts", "server_data", "n_clients", "n_features")
+_logger = placed_logger("flwr_dpkmeans.plugins")
 
 CLIP_BOUNDS = (
     *("data_radius", "outer_product_bound", "weights_bound", "means_bound", "indicators_bound"),
@@ -503,7 +523,18 @@ class Run:
         return Run(replace(self.settings, **settings), task)
 
 
-TASKS: Registry[type[Task]] = Registry("flwr_dpkmeans.tasks", "algorithm")
+def _require_own_names(name: str, task: type[Task]) -> None:
+    """Refuse a task of another name, or whose options have names of a run's settings: one would overwrite the other."""
+    if task.name != name:
+        raise ConfigurationError(f"the task {task.name!r} is offered as {name!r}: give both one name.")
+    taken = {*Settings.__dataclass_fields__, *_OF_CALLS}
+    own = {*task.option_class().__dataclass_fields__, *task.own_fields()}
+    both = sorted(one for one in taken & own if not one.startswith("_"))
+    if both:
+        raise ConfigurationError(f"{name!r} has an option {both[0]!r}, which is a setting of every run: rename it.")
+
+
+TASKS: Registry[type[Task]] = Registry("flwr_dpkmeans.tasks", "algorithm", _require_own_names)
 """Every task that a plan may name."""
 
 

@@ -28,7 +28,8 @@ from simulations.own_table import draft, open_table
 _NO_TERMINAL = 1000
 _LINE = re.compile(r"(?P<time>\S+) [A-Z]+ run (?P<run>\d+)[^:]*: (?P<message>.*)")
 _ON_PLANS = re.compile(
-    "asked for: .* under trust|allowed by |refused: |cannot answer: |the server has stopped |the result is here"
+    "asked for: .* under trust|allowed by |refused: |cannot answer: |the server has stopped "
+    "|the result is here|the result is not written: "
 )
 _COLUMNS = ("data set", "unit", "run", "plan", "releases", "epsilon", "delta", "first", "last", "result")
 

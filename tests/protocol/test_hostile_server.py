@@ -48,7 +48,7 @@ from flwr_dpkmeans.flower.client_app import SecureAggregation
 from flwr_dpkmeans.flower.engines import Node
 from flwr_dpkmeans.flower.strategy import PrivateKMeans, Timeouts
 from flwr_dpkmeans.node.guard import NodeSettings
-from flwr_dpkmeans.node.ledger import LedgerEntry, MemoryLedger
+from flwr_dpkmeans.node.ledger import RESULT_TAKEN, LedgerEntry, MemoryLedger
 from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.privacy.release import NoiseShape, PrivacyUnit
 from flwr_dpkmeans.secagg.keys import generate_private_key, public_key_of
@@ -810,6 +810,9 @@ def test_what_fails_when_the_result_is_written_is_seen_at_home_only(
     is_own = error is DPKMeansError
     assert told.getMessage().startswith("the result is not written: " + (SECRET if is_own else error.__name__))
     assert is_own or "4711" not in told.getMessage()
+    # The own ledger says that there is no result.
+    last = {node: ledger.entries()[-1].attempt == RESULT_TAKEN for node, ledger in federation.ledgers.items()}
+    assert last == {node: node != VICTIM for node in federation.clients}
 
 
 def require_no_secret(grid: FaultyGrid) -> None:

@@ -184,7 +184,7 @@ def test_no_class_takes_hardly_a_row_because_noise_made_its_variance_small() -> 
 def test_classes_that_are_mostly_noise_are_warned_of() -> None:
     """Labels that are no class anywhere, such as text, leave noise alone, which was a model without a word."""
     points, labels = overlapping()
-    with pytest.warns(PrivacyWarning, match=r"3 of 4 groups of rows are mostly noise \(number 1, 2, 3\)"):
+    with pytest.warns(PrivacyWarning, match=r"3 of 4 groups are mostly noise \(number 1, 2, 3\)"):
         FederatedNaiveBayes(4, epsilon=1.0, bounds=BOUNDS, **SEEDED).fit(split(points), split(labels * 0))
 
 

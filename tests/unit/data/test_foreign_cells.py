@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from datetime import date
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -174,7 +175,12 @@ def test_cells_that_cannot_be_read_are_counted_beside_missing_ones(
         (math.nan, None),
         (pd.NaT, None),
         (np.datetime64("NaT"), None),
-        (np.array([1, 2]), "[1 2]"),
+        (np.array([1, 2]), "<ndarray>"),
+        (Decimal("sNaN"), "<Decimal>"),
+        (10**5000, "<int>"),
+        (pd.Series([1, 2]), "<Series>"),
+        (pd.NA, None),
+        (1j, "1j"),
         ([1, 2], "[1, 2]"),
     ],
 )
