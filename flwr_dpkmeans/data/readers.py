@@ -295,8 +295,9 @@ def _mapped_columns(columns: Mapping[str, Any]) -> Iterator[RawColumn]:
     import pandas as pd
 
     def column(cells: Any) -> Any:
-        listed = isinstance(cells, Sequence) and not isinstance(cells, str | bytes)
-        of_one = not listed or set(map(type, cells)) in ({int}, {float})
+        if isinstance(cells, str | bytes) or not hasattr(cells, "__len__"):
+            raise TypeError
+        of_one = not isinstance(cells, Sequence) or set(map(type, cells)) in ({int}, {float})
         return pd.Series(cells, dtype=None if of_one else object)
 
     try:

@@ -497,7 +497,7 @@ def results(arguments: Sequence[str]) -> int:
     elif place.suffix == ".toml" or (place / "node.toml").is_file():
         place = NodeOptions.from_toml(place if place.is_file() else place / "node.toml").output
     lines = [(run["when"][:19], " ".join(run.values())) for run in failed]
-    for file in place.glob(f"run-*/*/{REPORT_FILE}"):
+    for file in place.rglob(f"run-*/*/{REPORT_FILE}"):
         try:
             report, page = PrivacyReport.from_dict(json.loads(file.read_text())), (file.parent / PAGE_FILE).absolute()
         except (KeyError, TypeError, ValueError) as error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,9 +12,11 @@ from numpy.typing import NDArray
 from support.flat import flat_estimator
 
 from flwr_dpkmeans.algorithms.kmeans_task import KMeansTask, cluster_state
+from flwr_dpkmeans.algorithms.moments import Moments
 from flwr_dpkmeans.algorithms.noise_budget import ReleasePart, allocate
 from flwr_dpkmeans.errors import ConfigurationError, PlanError, ProtocolError
 from flwr_dpkmeans.estimator import FederatedKMeans
+from flwr_dpkmeans.flower.engines import federate
 from flwr_dpkmeans.kmeans.lloyd import nearest_centroids, round_to_grid
 from flwr_dpkmeans.options import parse_run
 from flwr_dpkmeans.privacy.noise import NoiseSource
@@ -27,7 +29,7 @@ from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import Algorithm, PrivateSum, State
 from flwr_dpkmeans.sums.settings import Options, real, whole
 from flwr_dpkmeans.sums.statement import build_report
-from flwr_dpkmeans.sums.task import TASKS, Known, Registry, Task, register
+from flwr_dpkmeans.sums.task import TASKS, Known, Registry, Result, Task, _require_own_names, register
 from flwr_dpkmeans.sums.trust import TRUST_MODELS, Broadcast, Shares, TrustModel, register_trust, with_noise
 from flwr_dpkmeans.sums.wire import dump_plan, load_plan
 
@@ -342,10 +344,94 @@ class FakePoint:
     """What an installed package offers."""
 
     def __init__(self, name: str, item: object) -> None:
-        self.name, self._item = name, item
+        self.name, self.value, self._item = name, f"package:{name}", item
 
     def load(self) -> object:
+        if isinstance(self._item, Exception):
+            raise self._item
         return self._item
+
+
+@dataclass(frozen=True)
+class _HuberOptions(Options):
+    epsilon: float = real(50.0, 0.0, 1e3, "50", "width of a loss")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Huber(Moments):
+    name = "huber"
+    options: _HuberOptions = _HuberOptions()
+
+
+def test_a_package_that_cannot_be_used_costs_nobody_the_others(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The first call was a traceback, and then all packages after the broken one were not known."""
+    broken = FakePoint("broken", ImportError("no module named 'x'"))
+    points = [broken, FakePoint("other", Votes), FakePoint("huber", _Huber), FakePoint("moments", _Huber)]
+    monkeypatch.setattr("flwr_dpkmeans.sums.task.entry_points", lambda group: [*points, FakePoint("votes", Votes)])
+    registry: Registry[type[Task]] = Registry("flwr_dpkmeans.tasks", "algorithm", _require_own_names)
+    assert registry.find("votes") is Votes
+    for name, why in (
+        ("broken", r"what is installed as 'package:broken' cannot be used \(ImportError: no module named 'x'\)\."),
+        ("other", "the task 'votes' is offered as 'other': give both one name"),
+        ("huber", "'huber' has an option 'epsilon', which is a setting of every run: rename it"),
+        ("moments", "the task 'huber' is offered as 'moments'"),
+    ):
+        with pytest.raises(ConfigurationError, match=rf"^algorithm is '{name}', but .*{why}"):
+            registry.find(name)
+    assert list(registry) == ["votes"]
+    assert len(caplog.records) == 4
+
+
+def test_an_option_with_a_name_of_a_setting_is_refused_at_once() -> None:
+    """It was the epsilon that was spent, 50 instead of 1."""
+    with pytest.raises(ConfigurationError, match="'huber' has an option 'epsilon', which is a setting of every run"):
+        register(_Huber)
+    assert "huber" not in TASKS
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Spread(Task):
+    """The mean, and then the mean distance from it, which the result is."""
+
+    name = "spread"
+
+    def build(self, known: Known) -> Algorithm:
+        one = Sensitivity(Norm.L2, 1.0, PrivacyUnit.RECORD, "one row")
+        parts = [[ReleasePart(name, (1,), one, 1.0, 1.0)] for name in ("mean", "away")]
+
+        def summed(points: Array, state: State) -> Sequence[Array]:
+            return [points[:, :1].sum(axis=0)]
+
+        def distances(points: Array, state: State) -> Sequence[Array]:
+            return [np.minimum(np.abs(points[:, :1] - state["mean"]), 1.0).sum(axis=0)]
+
+        def learnt(name: str) -> Callable[[State, ReleasedSum], State]:
+            mean = lambda released: round_to_grid(np.clip(released[name] / known.n_units, -1.0, 1.0))  # noqa: E731
+            return lambda state, released: state.changed(**{name: mean(released)})
+
+        first, second = allocate(known, parts)
+        rounds = (
+            PrivateSum("mean", first, summed, learnt("mean")),
+            PrivateSum("away", second, distances, learnt("away"), reads=("mean",)),
+        )
+        return Algorithm(self.name, rounds, lambda *_: State({}))
+
+    def result(self, plan: Plan, state: State) -> Result:
+        return Result({"away": state["away"]})
+
+
+@pytest.mark.parametrize("trust", ["oblivious", "central", "distributed"])
+def test_a_result_is_asked_of_the_last_state_only(trust: str) -> None:
+    """Where the server reads releases it was asked for after each round, and the run died with its budget spent."""
+    register(_Spread)
+    try:
+        parts = [np.full((300, 1), value) for value in (-0.5, 0.5)]
+        found = federate("spread", parts, bounds=(-1, 1), epsilon=20.0, trust=trust, noise="seeded", random_state=1)
+        assert found["away"][0] == pytest.approx(0.5, abs=0.05)
+    finally:
+        TASKS._items.pop("spread")
 
 
 def test_installed_packages_are_asked_when_a_name_is_not_known(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,6 +21,7 @@ import pytest
 
 from flwr_dpkmeans.algorithms.measure import COST_CURVE
 from flwr_dpkmeans.algorithms.proxy_plan import RADIUS
+from flwr_dpkmeans.algorithms.server_points import squared_unit
 from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.errors import LocalMisuseError
 from flwr_dpkmeans.options import parse_config
@@ -160,6 +161,27 @@ def test_picture_of_every_kind_of_run(name: str) -> None:
     titles = [text for text in words if report.algorithm in text]
     assert titles
     assert any("NOT PRIVATE" in title for title in titles) is not report.is_private
+
+
+def test_a_picture_that_fails_costs_nobody_the_model(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: object) -> bytes:
+        raise ValueError("row 4711")
+
+    monkeypatch.setattr(picture, "draw_summary", fail)
+    files = result_files(result_of(2, 3))
+    assert "summary.png" not in files
+    assert {"model.json", "report.html", "centroids.npz"} <= set(files)
+    (told,) = [record for record in caplog.records if record.name == "flwr_dpkmeans.results"]
+    assert told.getMessage().startswith("a picture was not drawn: ValueError at ")
+    assert "4711" not in told.getMessage()
+
+
+@pytest.mark.parametrize(("width", "squared"), [(2.0, 1.0), (2.0**500, 2.0**998), (1e155, None), (1e300, None)])
+def test_a_squared_unit_that_is_no_number_is_none(width: float, squared: float | None) -> None:
+    """It was an error after the last release, and a node had no file."""
+    assert squared_unit(((0.0,) * 2, (width,) * 2)) == squared
 
 
 def test_picture_has_a_size_that_a_person_can_read() -> None:

@@ -212,6 +212,21 @@ def test_files_are_private_and_go_with_their_run_or_an_hour_after_a_kill(
     assert isinstance(Store(folder, "off", keeps=False).keep([np.ones((50, 2))], "t"), np.ndarray)
 
 
+@pytest.mark.parametrize("columns", ["a,b,class", "class,a,b"])
+def test_a_label_among_the_columns_is_none_of_the_kept_points(
+    columns: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A second process found three names of two columns, so that a table of so many rows could not take part."""
+    monkeypatch.setattr(rows, "IN_MEMORY", 100)
+    table = pd.DataFrame({"a": np.arange(50.0), "b": np.arange(50.0), "class": np.arange(50) % 3})
+    table[columns.split(",")].to_csv(tmp_path / "t.csv", index=False)
+    found = [
+        load_declared(tmp_path / "t.csv", Layout.of(columns, "class"), Store(tmp_path / "kept", "x")) for _ in range(2)
+    ]
+    assert [one.names for one in found] == [("a", "b")] * 2
+    assert found[0].points[:].tolist() == found[1].points[:].tolist()
+
+
 def test_a_file_that_is_cut_off_or_finds_no_room_is_one_sentence(
     files: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

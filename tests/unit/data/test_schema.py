@@ -8,6 +8,7 @@ import re
 import sqlite3
 import tomllib
 from datetime import date
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ import pytest
 from flwr_dpkmeans.__main__ import main
 from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.data.schema import Encoded, Schema, Seen, iso_date, say_once, schema_of
-from flwr_dpkmeans.data.tables import Layout, load_by_schema, look_by_schema
+from flwr_dpkmeans.data.tables import Layout, load_by_schema, load_declared, look_by_schema
 from flwr_dpkmeans.errors import ColumnError, ConfigurationError, DataError
 from simulations.own_table import open_table
 
@@ -397,6 +398,62 @@ def test_a_code_that_begins_with_zero_is_no_number() -> None:
         1,
         1,
     ]
+
+
+IDS = {"shop": {"kind": "category", "values": ["1234567890123456", "7"]}}
+
+
+@pytest.mark.parametrize(
+    "more", [None, 0.5, 1j, "x", "\ud83d", pytest.param(10**5000, id="huge"), Decimal("sNaN"), pd.NA, pd.NaT, [1, 2]]
+)
+@pytest.mark.parametrize("kind", ["mapping", "frame"])
+def test_a_cell_decides_about_its_own_row_only(kind: str, more: Any) -> None:
+    """A gap made floating-point numbers of a whole column, in which large ones were spelt as 1e15: no row was left."""
+    schema = Schema(columns=IDS)
+    cells = [1234567890123456, 7, more]
+    table: Any = {"shop": cells} if kind == "mapping" else pd.DataFrame({"shop": pd.Series(cells, dtype=object)})
+    encoded = schema.encode(table)
+    assert encoded.rows.tolist() == [0, 1]
+    assert encoded.points.argmax(axis=1).tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("column", [[1234567890123456.0, 7.0, np.nan], [1234567890123456.0, 7.0, 1j]])
+def test_a_column_of_another_type_has_the_same_values(column: list[Any], tmp_path: Path) -> None:
+    frame, schema = pd.DataFrame({"shop": column}), Schema(columns=IDS)
+    assert schema.encode(frame).points.argmax(axis=1).tolist() == [0, 1]
+    if frame["shop"].dtype.kind == "f":
+        frame.to_parquet(tmp_path / "t.parquet")
+        assert load_by_schema(tmp_path / "t.parquet", schema).points.argmax(axis=1).tolist() == [0, 1]
+
+
+def test_a_mapping_of_other_rows_in_each_column_is_refused() -> None:
+    schema = Schema(columns=IDS)
+    shuffled = {"shop": pd.Series(["7", "7"], index=[1, 0]), "n": pd.Series([1, 2])}
+    for table in ({"shop": ["7"], "n": [1, 2]}, {"shop": 3}, shuffled):
+        with pytest.raises(DataError, match="a table of columns by name is none"):
+            schema.encode(table)
+
+
+def test_a_file_of_a_folder_is_read_by_its_own_types(tmp_path: Path) -> None:
+    """One more file, whose only row has a text where others have numbers, made the node fail."""
+    number = {"x": {"kind": "number", "bounds": (0, 1)}}
+    for place, cells in enumerate(([0.25, 0.5], ["rare"], [True], ["0.75"])):
+        pd.DataFrame({"x": cells}).to_parquet(tmp_path / f"{place}.parquet")
+    found = load_by_schema(tmp_path, Schema(columns=number))
+    assert found.points.ravel().tolist() == [0.25, 0.5, 1.0, 0.75]
+    declared = load_declared(tmp_path, Layout.of("x"))
+    assert declared.points.ravel().tolist() == [0.25, 0.5, 1.0, 0.75]
+
+
+def test_a_text_of_a_database_that_is_no_utf_8_is_an_unknown_cell(tmp_path: Path) -> None:
+    with sqlite3.connect(tmp_path / "t.db") as database:
+        database.execute("create table t (x, note)")
+        database.execute("insert into t values (0.25, 'a'), (0.5, cast(x'ff41' as text)), (cast(x'ff' as text), 'b')")
+    layout = Layout(query="select * from t")
+    found = load_by_schema(
+        f"sqlite:///{tmp_path}/t.db", Schema(columns={"x": {"kind": "number", "bounds": (0, 1)}}), layout
+    )
+    assert found.points.ravel().tolist() == [0.25, 0.5]
 
 
 def test_each_cell_is_counted_as_read_missing_unknown_or_outside() -> None:

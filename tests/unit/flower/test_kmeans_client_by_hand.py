@@ -15,7 +15,7 @@ import pytest
 from flwr_dpkmeans import KMeansClient
 from flwr_dpkmeans.data.rows import Rows
 from flwr_dpkmeans.data.schema import Schema
-from flwr_dpkmeans.errors import DataError, LocalMisuseError
+from flwr_dpkmeans.errors import ConfigurationError, DataError, LocalMisuseError
 from flwr_dpkmeans.flower.kmeans_client import _state
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.sums.draft import draft_plan
@@ -56,6 +56,10 @@ def test_what_a_client_is_made_of_is_told_or_refused_at_once(tmp_path: Path) -> 
     for wrong in ({"feature_names": ("x",)}, {"labels": [0, 1]}):
         with pytest.raises(DataError):
             KMeansClient(ROWS, **wrong)
+    for shape in ((5, 5), (2,), (2, 1, 1)):  # noticed with the last release, when all was paid for
+        with pytest.raises(ConfigurationError, match=r"image_shape is .*, but a row has 2 columns: give \(height"):
+            KMeansClient(ROWS, image_shape=shape)
+    assert KMeansClient(ROWS, image_shape=(2, 1))._image_shape == (2, 1)
     *_, told = KMeansClient(frame, labels=[0, 1, 2]).fit([], {"task": "describe"})
     assert told == {"n_features": 2, "feature_names": '["a", "b"]', "has_labels": True}
     (tmp_path / "file").touch()
