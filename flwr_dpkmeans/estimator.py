@@ -21,7 +21,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from flwr_dpkmeans.algorithms import NOT_FEDERATED
 from flwr_dpkmeans.algorithms.cluster_profile import read_profile
-from flwr_dpkmeans.algorithms.kmeans_task import DEFAULT_MAX_CLUSTERS
+from flwr_dpkmeans.algorithms.kmeans_task import DEFAULT_MAX_CLUSTERS, KMeansTask
 from flwr_dpkmeans.algorithms.measure import COST_CURVE
 from flwr_dpkmeans.algorithms.naive_bayes import Columns, NaiveBayes, NaiveBayesOptions
 from flwr_dpkmeans.algorithms.server_points import is_private, squared_unit
@@ -278,7 +278,12 @@ class _PrivateClustering(
             )
         ENGINES.find(self.engine)
         has_server_data = self.server_data is not None
-        require_server_data(task_kind(algorithm), has_server_data=has_server_data)
+        require_server_data(kind := task_kind(algorithm), has_server_data=has_server_data)
+        if not issubclass(kind, KMeansTask) and algorithm not in NOT_FEDERATED:
+            raise ConfigurationError(
+                f"algorithm is {algorithm!r}, which is no clustering: choose another one, or call "
+                f"federate({algorithm!r}, ...)."
+            )
         if isinstance(declared, str) and not is_private(declared):
             raise ConfigurationError(
                 f"n_examples is {declared!r}, but it must be a number or 'private': give 1000, or leave it out."

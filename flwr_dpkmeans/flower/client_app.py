@@ -71,6 +71,7 @@ logger = placed_logger("flwr_dpkmeans.client")
 
 HOME_FOLDER = "flwr-dpkmeans"
 INTERNAL_SENTENCE = "this client could not answer (the reason is in its own log): look there, then start a new run."
+_TABLE = "dpkmeans-table"
 TABLE_SENTENCE = (
     "this client's table cannot be read as its configuration says (its own log says why): correct it there, then start "
     "a new run."
@@ -541,6 +542,7 @@ def load_client(context: Context) -> KMeansClient:
         if is_clustered(source):
             return ClusterClient(source, partial(load_stated, layout=layout, schema=agreed), result_folder(context))
         store = cache_of(context, layout)
+        _say_if_changed(context, store)
         table = load_stated(source, layout, agreed, store)
         whole = partial(whole_frame, source, layout.header, layout.columns, layout.query)
     elif simulated and source == MIXTURE:
@@ -570,6 +572,17 @@ def cache_of(context: Context, layout: Layout) -> Store:
     states = [(str(file.absolute()), (now := file.stat()).st_size, now.st_mtime_ns) for file in files if file.exists()]
     said = [str(source), repr(layout), *map(repr, states)]
     return replace(store, name=store.name + hashlib.sha256(json.dumps(said).encode()).hexdigest()[:32])
+
+
+def _say_if_changed(context: Context, store: Store) -> None:
+    """Warn, in the own log, where a table is another one than at the run's last message: the result is of none."""
+    known = context.state.config_records.get(_TABLE)
+    if known is not None and str(known["name"]).startswith(_kept_by(context).name) and known["name"] != store.name:
+        logger.warning(
+            "the table's files were written while the run goes on: if rows changed, its result is of no table, so run "
+            "it again"
+        )
+    context.state[_TABLE] = ConfigRecord({"name": store.name})
 
 
 def _kept_by(context: Context) -> Store:

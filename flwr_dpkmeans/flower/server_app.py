@@ -30,7 +30,7 @@ from flwr_dpkmeans.flower.exchange import is_simulated_server
 from flwr_dpkmeans.flower.kmeans_client import write_result
 from flwr_dpkmeans.flower.progress import kept
 from flwr_dpkmeans.flower.strategy import KMeansResult, PrivateKMeans, Timeouts, say
-from flwr_dpkmeans.log import LogOptions, Place, named, placed, placed_logger, show_logs
+from flwr_dpkmeans.log import LogOptions, Place, named, placed, placed_logger, show_logs, where_raised
 from flwr_dpkmeans.options import AUTO, DEFAULT_ALGORITHM, Cohort, foreign_table, task_kind
 from flwr_dpkmeans.results.writer import PAGE_FILE, write_report
 from flwr_dpkmeans.sums.round import Array
@@ -50,8 +50,9 @@ class EndedError(AppExitException):
     __traceback__: Any = property(lambda _: None, lambda *_: None)
     """None: Flower logs what an app raises, and lines of code below a sentence look like a mistake in the program."""
 
-    def __init__(self, error: DPKMeansError) -> None:
-        super().__init__(f"{type(error).__name__}: {named(str(error))}")
+    def __init__(self, error: Exception) -> None:
+        own = isinstance(error, DPKMeansError)
+        super().__init__(f"{type(error).__name__}: {named(str(error))}" if own else where_raised(error))
 
 
 @app.main()
@@ -67,8 +68,11 @@ def main(grid: Grid, context: Context) -> None:
                 strategy.progress = progress
                 result = strategy.start(grid=grid)
                 report_result(strategy, result, folder, context.run_config)
-        except DPKMeansError as error:
-            raise EndedError(error) from None
+        except Exception as error:
+            ended = EndedError(error)
+            if not isinstance(error, DPKMeansError):  # its text may hold what was released
+                logger.error("the run has ended: %s", ended)
+            raise ended from None
 
 
 def report_result(strategy: PrivateKMeans, result: KMeansResult, folder: Path, run_config: Mapping[str, Any]) -> None:

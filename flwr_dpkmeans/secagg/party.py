@@ -549,9 +549,10 @@ class RetrySession(Session):
             raise LocalMisuseError(f"every client answered round {self.round_index}: aggregate it instead of retrying.")
         left = len(self.roster.members) - len(missing)
         if left < self._least:
+            lower = ", or lower min-clients" if left > 1 else ""
             raise CohortError(
                 f"nodes {list(missing)} did not answer round {self.round_index}; {left} clients are left, but at least "
-                f"{self._least} are needed: look at their logs and start a new run, or lower min-clients."
+                f"{self._least} are needed: look at their logs and start a new run{lower}."
             )
         if self.attempt >= self._max_retries:
             raise CohortError(

@@ -11,6 +11,7 @@ import socket
 import stat
 import sys
 import time
+import tomllib
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -94,6 +95,18 @@ def require_writable(folder: Path) -> str:
 def existing(folder: Path) -> Path:
     """The folder, or the nearest above it that is there."""
     return next(place for place in (folder, *folder.parents) if place.exists())
+
+
+def require_outside_apps(folder: Path) -> None:
+    """Refuse a folder for keys, ledgers or results inside a Flower app that packs whatever lies in it."""
+    for place in folder.absolute().parents:
+        project = place / "pyproject.toml"
+        told = tomllib.loads(project.read_text()).get("tool", {}) if project.is_file() else {}
+        if "fab-include" not in told.get("flwr", {}).get("app", {"fab-include": ()}):
+            raise ConfigurationError(
+                f"{folder} lies in the Flower app {place}, which packs all of its files, keys and ledgers too: make it "
+                f"elsewhere, or say fab-include in {project}."
+            )
 
 
 def app_hash(app: Path) -> str:

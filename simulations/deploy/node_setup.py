@@ -19,7 +19,14 @@ from flwr_dpkmeans.errors import ConfigurationError, listed
 from flwr_dpkmeans.node import policy as policy_module
 from flwr_dpkmeans.node.identity import Identity, write_new
 from simulations.deploy.certificates import write_node_key
-from simulations.deploy.findings import HOST, NoteError, require_free, require_proposed, require_writable
+from simulations.deploy.findings import (
+    HOST,
+    NoteError,
+    require_free,
+    require_outside_apps,
+    require_proposed,
+    require_writable,
+)
 from simulations.deploy.invitation import Invitation
 from simulations.deploy.node_check import NodeCheck
 from simulations.deploy.node_options import NodeOptions, located_source
@@ -40,6 +47,7 @@ def init(given: argparse.Namespace) -> Path:
         raise ConfigurationError(f"{folder} exists and is left alone: give another --folder, or move it away.")
     if not folder.parent.is_dir():
         raise ConfigurationError(f"--folder is {given.folder}, where no folder is: make it, or correct the path.")
+    require_outside_apps(folder)
     require_writable(folder.parent)
     identity, new = Identity.generate(), Path(tempfile.mkdtemp(prefix=f".{given.name}-", dir=folder.parent))
     try:

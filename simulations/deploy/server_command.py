@@ -56,6 +56,7 @@ from simulations.deploy.findings import (
     program,
     require_days,
     require_free,
+    require_outside_apps,
     require_proposed,
     require_room,
     require_secret,
@@ -132,6 +133,7 @@ def _init(given: argparse.Namespace) -> None:
     if len({*parties}) < len(parties):
         raise ConfigurationError(f"the parties are {', '.join(parties)}, of which one is there twice: name each once.")
     federation = given.federation or re.sub("[^A-Za-z0-9]+", "-", folder.name).strip("-")
+    require_outside_apps(folder)
     made = {"federation": federation, "superlink": address, "app": app_hash(given.app)}
     try:
         folder.mkdir(mode=0o700, parents=True)

@@ -910,6 +910,21 @@ def test_a_bad_configuration_ends_the_run_before_anything_is_sent(
     assert known.sentence == log[0]
 
 
+def test_another_exception_ends_a_run_by_its_kind_and_place(
+    tmp_path: Path, log: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its text may hold what was released."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise KeyError("adv [14.82]")
+
+    monkeypatch.setattr(server_app.PrivateKMeans, "start", fail)
+    with pytest.raises(server_app.EndedError, match=r"^KeyError at test_server_app.py:\d+ in fail$"):
+        run_app(tmp_path)
+    assert any(one.startswith("the run has ended: KeyError at ") for one in log)
+    assert not any("14.82" in one for one in log)
+
+
 # -- labels for an evaluation -------------------------------------------------------------------------------------
 
 

@@ -33,7 +33,7 @@ from flwr_dpkmeans.privacy.report import PrivacyReport, Provenance
 from simulations.deploy import findings, run_command, server_command
 from simulations.deploy.app_guard import digest_of
 from simulations.deploy.certificates import write_certificates, write_node_key
-from simulations.deploy.findings import NoteError, Verdict, app_hash
+from simulations.deploy.findings import NoteError, Verdict, app_hash, require_outside_apps
 from simulations.deploy.invitation import Invitation
 from simulations.deploy.server_options import ServerOptions
 from simulations.ray_processes import is_supported, marked_processes
@@ -121,6 +121,24 @@ def test_a_folder_is_made_whole_or_not_at_all(
     assert main(["server", "init", "office", "--parties", "a", "b", "--app", "app.fab", *changes]) == 1
     assert re.search(sentence, capsys.readouterr().err)
     assert not (tmp_path / "office").exists()
+
+
+def test_no_folder_is_made_inside_an_app_that_packs_all_of_its_files(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A ledger, a policy and pages that must not be passed on went to all nodes with the app."""
+    project = tmp_path / "pyproject.toml"
+    project.write_text('[tool.flwr.app]\npublisher = "me"\n')
+    place = tmp_path / "deep" / "office"
+    with pytest.raises(ConfigurationError, match=rf"{place} lies in the Flower app {tmp_path}, which packs all"):
+        require_outside_apps(place)
+    for text in ('[tool.flwr.app]\nfab-include = ["a.py"]\n', "[project]\n", ""):
+        project.write_text(text)
+        require_outside_apps(place)
+    project.write_text('[tool.flwr.app]\npublisher = "me"\n')
+    assert main(["server", "init", str(place), "--parties", "a", "b"]) == 1
+    assert "which packs all of its files, keys and ledgers too: make it elsewhere" in capsys.readouterr().err
+    assert not place.parent.exists()
 
 
 def test_a_second_federation_gets_a_port_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -665,8 +683,12 @@ def test_results_are_listed_for_a_server_a_node_and_a_folder(
     capsys.readouterr()
     assert main(["results", str(office / "misspelt")]) == 1
     assert capsys.readouterr().err == f"{office / 'misspelt'} does not exist: correct its path.\n"
-    assert main(["results", str(office.parent)]) == 0
-    assert capsys.readouterr().out == f"no run has left anything in {office.parent}\n"
+    (empty := office.parent / "empty").mkdir()
+    assert main(["results", str(empty)]) == 0
+    assert capsys.readouterr().out == f"no run has left anything in {empty}\n"
+    assert main(["results", str(office.parent)]) == 0  # all below it
+    below = capsys.readouterr().out.splitlines()
+    assert ["/server/" in line or "/client-7/" in line for line in below] == [True] * 2
     for place in (office, node, node.parent, node.parent / "results"):
         assert main(["results", str(place)]) == 0
     lines = capsys.readouterr().out.splitlines()

@@ -29,6 +29,7 @@ from flwr_dpkmeans.flower.client_app import (
     _is_finite,
     _kept_by,
     cache_of,
+    load_client,
     mixture_of,
     node_settings,
     output_folder,
@@ -151,6 +152,24 @@ def test_rows_beyond_memory_are_kept_by_run_node_and_whatever_changes_them(home:
     (table / "note.txt").write_bytes(b"other words")
     assert name() == last
     assert not cache_of(context(**own | {"cache": "no"}), Layout()).keeps
+
+
+def test_a_table_that_changes_while_a_run_goes_on_is_told_in_the_own_log(
+    home: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its rounds are of two tables; a next run begins with the new one."""
+    table = tmp_path / "rows.csv"
+    table.write_text("a,b\n" + "1,2\n" * 9)
+    now = context(data_path=str(table), columns="a,b")
+    for text, told in (("", 0), ("", 0), ("3,4\n", 1), ("", 1)):
+        if text:
+            table.write_text(table.read_text() + text)
+        assert load_client(now)._points.shape[1] == 2
+        assert sum("were written while the run goes on" in one.getMessage() for one in caplog.records) == told
+    table.write_text("a,b\n1,2\n")
+    later = Context(99, now.node_id, now.node_config, now.state, {})
+    load_client(later)
+    assert sum("were written while the run goes on" in one.getMessage() for one in caplog.records) == 1
 
 
 # -- tables -----------------------------------------------------------------------------------------------------------
