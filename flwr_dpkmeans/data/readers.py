@@ -302,13 +302,11 @@ def _mapped_columns(columns: Mapping[str, Any]) -> Iterator[RawColumn]:
 
     try:
         series = {str(name): column(cells) for name, cells in columns.items()}
-    except (TypeError, ValueError) as error:
-        told = f"{type(error).__name__} at one of them"
-        raise DataError(f"a table of columns by name is none ({told}): give columns of one length.") from None
-    first = next(iter(series.values()), None)
-    if first is not None and not all(one.index.equals(first.index) for one in series.values()):
-        told = "they differ in length, or in the index of their rows"
-        raise DataError(f"a table of columns by name is none ({told}): give columns of one length.")
+        indexes = [one.index for one in series.values()]
+        if not all(one.equals(indexes[0]) for one in indexes):
+            raise ValueError
+    except (TypeError, ValueError):
+        raise DataError("a table of columns by name is none: give columns of one length, and of one index.") from None
     yield from (_frame_column(name, one) for name, one in series.items())
 
 

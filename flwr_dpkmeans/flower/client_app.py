@@ -486,7 +486,8 @@ def _client_of(data: ArrayLike | Encoded, folder: Path) -> KMeansClient:
     is_finite: Any = np.frompyfunc(_is_finite, 1, 1) if kind == "O" else np.isfinite
     if kind not in ("c", "f", "O") or ((kept := is_finite(array).astype(bool).all(axis=1)).all() and kind != "c"):
         return KMeansClient(data, output_dir=folder)
-    logger.warning("left out %s with a value that is no finite number", "rows" if kept.any() else "ALL rows, each")
+    if not kept.all():
+        logger.warning("left out %s with a value that is no finite number", "rows" if kept.any() else "ALL rows, each")
     return KMeansClient(array[kept], output_dir=folder, feature_names=frame_columns(data))
 
 
