@@ -787,7 +787,7 @@ class FederatedNaiveBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         own = ("engine", "n_examples", "epsilon", "delta", "trust", "noise", "random_state")
         run: dict[str, Any] = {name: getattr(self, name) for name in own}
         if coded:
-            X = _kept(X)
+            X = list(X) if isinstance(X, Iterator) else X
             tables = Tables.of(X, "parts").parts
             for table in tables if tables[0].shape[1] == len(coded) else ():
                 Columns(tuple(coded)).require_codes(table)

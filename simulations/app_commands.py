@@ -30,6 +30,7 @@ def predict(arguments: Sequence[str]) -> int:
     if output.resolve() in {Path(path).resolve() for path in (given.model, given.table)}:
         raise DataError(f"the labels would replace {str(output)!r}, which is read: choose another output file.")
     # A model that has names finds them in the first row of a .csv file; else that is guessed.
+    _require_no_blank_rows(Path(given.table))
     blocks, seen = table_blocks(given.table, bool(model.feature_names) or None), np.zeros(2, dtype=np.int64)
     pieces = _pieces(model, blocks, seen)
     # The first one is made before anything is written: its columns are those of all.
@@ -41,6 +42,16 @@ def predict(arguments: Sequence[str]) -> int:
     if seen[1]:
         print(f"{seen[1]} rows have no label: one of their cells is missing, or is nothing that its column may hold.")
     return 0
+
+
+def _require_no_blank_rows(path: Path) -> None:
+    """Refuse blank lines between those of one column: no reader sees them, and labels would stand a line too early."""
+    if path.suffix.lower() == ".csv" and path.is_file():
+        with path.open(encoding="utf-8-sig", errors="replace", newline="") as lines:
+            texts = [line.strip() for line in lines]
+        inside = "\n".join(texts).strip("\n")
+        if "\n\n" in inside and not any(mark in inside.partition("\n")[0] for mark in ",;\t"):
+            raise DataError(f"{path} has blank lines between its rows of one column: write NA there, or delete them.")
 
 
 def _pieces(model: Model, blocks: Iterator[RawTable], seen: NDArray[np.int64]) -> Iterator[bytes]:

@@ -211,7 +211,10 @@ def cells_of(line: str, separator: str) -> list[str]:
 def header_of(lines: Iterable[str]) -> tuple[list[str], str]:
     """The cells of the first line that is not blank (none in an empty file), and the separator."""
     line = next((line for line in lines if line.strip()), "")
-    separator = max((",", ";", "\t"), key=lambda one: len(cells_of(line, one)))  # names may hold others
+    separators = [one for one in (",", ";", "\t") if one in line] or [","]
+    separator = separators[0]
+    if _is_header(cells_of(line, separator)):  # names may hold others
+        separator = max(separators, key=lambda one: len(cells_of(line, one)))
     return [cell.strip() for cell in cells_of(line, separator)], separator
 
 
@@ -273,7 +276,7 @@ def frame_table(frame: Any) -> RawTable:
     import pandas as pd
 
     if isinstance(frame, Mapping):
-        return RawTable(Path(), tuple(_mapped_columns(frame)), named=True)
+        frame = _mapped(frame)
     if not isinstance(frame, pd.DataFrame):
         if hasattr(frame, "__arrow_c_stream__"):
             import pyarrow as pa
@@ -290,24 +293,23 @@ def frame_table(frame: Any) -> RawTable:
     return RawTable(Path(), tuple(columns), named=True)
 
 
-def _mapped_columns(columns: Mapping[str, Any]) -> Iterator[RawColumn]:
-    """The columns of a mapping: of lists each cell by itself, where pandas would choose one type, and text, for all."""
+def _mapped(columns: Mapping[str, Any]) -> Any:
+    """A data frame of a mapping: of lists each cell by itself, where pandas would choose one type for all of them."""
     import pandas as pd
 
+    indexes = [cells.index for cells in columns.values() if isinstance(cells, pd.Series)] or [None]
+
     def column(cells: Any) -> Any:
-        if isinstance(cells, str | bytes) or not hasattr(cells, "__len__"):
-            raise TypeError
-        of_one = not isinstance(cells, Sequence) or set(map(type, cells)) in ({int}, {float})
-        return pd.Series(cells, dtype=None if of_one else object)
+        plain = not isinstance(cells, Sequence) or isinstance(cells, str) or set(map(type, cells)) in ({int}, {float})
+        return cells if plain else pd.Series(cells, dtype=object, index=indexes[0])
 
     try:
-        series = {str(name): column(cells) for name, cells in columns.items()}
-        indexes = [one.index for one in series.values()]
-        if not all(one.equals(indexes[0]) for one in indexes):
+        lengths = {len(cells) for cells in columns.values() if hasattr(cells, "__len__") and not isinstance(cells, str)}
+        if len(lengths) > 1 or not all(one is None or one.equals(indexes[0]) for one in indexes):
             raise ValueError
+        return pd.DataFrame({name: column(cells) for name, cells in columns.items()})
     except (TypeError, ValueError):
         raise DataError("a table of columns by name is none: give columns of one length, and of one index.") from None
-    yield from (_frame_column(name, one) for name, one in series.items())
 
 
 def _frame_column(name: str, series: Any) -> RawColumn:
@@ -339,12 +341,9 @@ def _csv_reader(path: Path, header: bool | None) -> tuple[list[str], bool, parti
     import pandas as pd
 
     with path.open(encoding="utf-8-sig", newline="") as lines:
-        begins = lines.readline()
-        first_row, separator = header_of(chain([begins], lines))
+        first_row, separator = header_of(lines)
     named = _is_header(first_row) if header is None else header
     how: dict[str, Any] = {"sep": separator, "header": 0 if named else None, "encoding": "utf-8-sig"}
-    # A blank line of a single column is a row whose cell is missing.
-    how["skip_blank_lines"] = len(first_row) > 1 or not begins.strip()
     return first_row, named, partial(pd.read_csv, path, skipinitialspace=True, **how)
 
 

@@ -18,6 +18,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from enum import StrEnum
 from functools import partial
@@ -28,7 +29,7 @@ import numpy as np
 from flwr.app import Array as FlowerArray
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from flwr_dpkmeans.algorithms import algorithm_entry
 from flwr_dpkmeans.algorithms.array_sum import ArraySum
@@ -321,10 +322,13 @@ class Wrapped:
 
     def deliver(self, memory: Memory, report: Callable[[], PrivacyReport]) -> bool:
         """Hand the final centroids and the report to the wrapped client."""
-        result = {"report": json.dumps(report().to_dict()), "n_clients": len(memory.protocol.cohort.members)}
-        result |= {"spent": self._guard.spent(memory.plan)}
-        config = {"plan": memory.plan_blob, **result}
-        return self._handed_on(lambda: self._call_with_state("evaluate", memory, config))
+
+        def call() -> None:
+            config = {"report": json.dumps(report().to_dict()), "n_clients": len(memory.protocol.cohort.members)}
+            config |= {"spent": self._guard.spent(memory.plan), "plan": memory.plan_blob}
+            self._call_with_state("evaluate", memory, config)
+
+        return self._handed_on(call)
 
     def _handed_on(self, call: Callable[[], object]) -> bool:
         """Hand the result on: whatever goes wrong now is for this log and ledger only, and the server gets its tag.
@@ -409,8 +413,8 @@ class WrappedApp(Wrapped):
 
     def deliver(self, memory: Memory, report: Callable[[], PrivacyReport]) -> bool:
         """Hand the last arrays to the app's ``evaluate``, with the report; nothing that it answers is sent."""
-        (task, state), told = self._known(memory), json.dumps(report().to_dict())
-        return self._handed_on(lambda: self._asked(task.named(state), {"report": told}))
+        task, state = self._known(memory)
+        return self._handed_on(lambda: self._asked(task.named(state), {"report": json.dumps(report().to_dict())}))
 
     def _known(self, memory: Memory) -> tuple[ArraySum, State]:
         task, state = memory.plan.task, memory.clusters
@@ -477,7 +481,7 @@ def _client_of(data: ArrayLike | Encoded, folder: Path) -> KMeansClient:
         return KMeansClient(data.points, output_dir=folder, schema=data.schema)
     if isinstance(data, Rows):
         return KMeansClient(data, output_dir=folder)
-    array = as_array(_row_by_row(data) if isinstance(data, list | tuple) else data)
+    array = _listed(data) if isinstance(data, list | tuple) else as_array(data)
     kind = array.dtype.kind if array.ndim == 2 else ""  # objects: columns differ in type, or have gaps
     if kind == "c":  # one cell that is none made complex numbers of all
         array = np.where(array.imag == 0.0, array.real, np.nan)
@@ -491,16 +495,22 @@ def _client_of(data: ArrayLike | Encoded, folder: Path) -> KMeansClient:
     return KMeansClient(array[kept], output_dir=folder, feature_names=frame_columns(data))
 
 
-def _row_by_row(rows: Sequence[Any]) -> Any:
-    """Rows of the most usual length, the others as gaps: NumPy makes text of all cells for one, or refuses all rows."""
+def _listed(rows: Sequence[Any]) -> NDArray[Any]:
+    """Lists as NumPy reads them or, where a cell is no number, or a row of another length, each row by itself.
+
+    NumPy makes text of all cells for one, or refuses all rows; rows of another length than most are gaps.
+    """
+    with suppress(DataError):
+        if (array := as_array(rows)).dtype.kind in "biuf":
+            return array
     lists = [list(row) if _has_cells(row) else [] for row in rows]
     if not any(lists):
-        return rows
+        return as_array(rows)
     width = statistics.mode([len(row) for row in lists if row])
     table = np.full((len(lists), width), None)
     for place, cells in enumerate(lists):
         for column, cell in enumerate(cells if len(cells) == width else ()):
-            table[place, column] = cell
+            table[place, column] = cell.item() if isinstance(cell, np.ndarray) and not cell.ndim else cell
     return table
 
 
@@ -610,7 +620,8 @@ def simulated_part(source: str, run: Mapping[str, Any], node: Mapping[str, Any])
     # Whoever simulates holds all rows: text for classes would be paid for, and tell nothing.
     task = algorithm_entry(str(run.get("algorithm", DEFAULT_ALGORITHM)))
     looks = bool(run.get("n-classes")) or task.n_classes is not Task.n_classes
-    if looks and isinstance(table.labels, np.ndarray) and (as_classes(table.labels, len(table.labels)) < 0).all():
+    given = table.labels if isinstance(table.labels, np.ndarray) and looks else np.zeros(0)
+    if len(given) and (as_classes(given, len(given)) < 0).all():
         raise DataError(
             f"no cell of the label column {column!r} of {source!r} is a whole number from 0 on, but classes are such "
             "numbers: code them as 0, 1, 2 and so on."

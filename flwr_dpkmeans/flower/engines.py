@@ -350,7 +350,7 @@ class Tables:
         box, order, points = resolve_bounds(bounds, server_data, domain, names=self.names)
         if order != self.names:
             raise DataError(
-                f"the tables have no column names, but the bounds file or server_data names {len(order)} columns: give "
+                f"the tables have no column names, but the bounds or server_data name {len(order)} columns: give "
                 "data frames, or leave the names out there."
             )
         self._require_named_bounds(domain if is_private(bounds) else bounds, box)

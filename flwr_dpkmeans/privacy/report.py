@@ -221,7 +221,9 @@ def faint_clusters(counts: Sequence[float] | NDArray[np.float64], report: Privac
     The `report`'s last release of counts, (n_clusters,), says how much noise they have; none of it, no cluster is.
     """
     line = _last_counts(report)
-    least = -math.inf if line is None else COUNT_DEVIATIONS * line.released_scale
+    if line is None:
+        return ()
+    least = COUNT_DEVIATIONS * line.released_scale
     return tuple(j for j, count in enumerate(counts) if count < least)
 
 

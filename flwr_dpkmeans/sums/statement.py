@@ -225,6 +225,8 @@ def build_report(
     )
     known = {} if state is None else state.arrays
     counts = known.get("counts", known.get("rows", np.zeros(0)))
+    # Another task's arrays of these names may be of another shape.
+    counts = counts if counts.ndim == 1 else np.zeros(0)
     sizes = released_cautions(report, counts, "clusters" if "counts" in known else "groups")
     return replace(report, warnings=report.warnings + sizes)
 

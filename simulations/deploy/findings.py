@@ -100,9 +100,10 @@ def existing(folder: Path) -> Path:
 def require_outside_apps(folder: Path) -> None:
     """Refuse a folder for keys, ledgers or results inside a Flower app that packs whatever lies in it."""
     for place in folder.absolute().parents:
-        project = place / "pyproject.toml"
-        told = tomllib.loads(project.read_text()).get("tool", {}) if project.is_file() else {}
-        if "fab-include" not in told.get("flwr", {}).get("app", {"fab-include": ()}):
+        project, app = place / "pyproject.toml", None
+        with suppress(OSError, ValueError, KeyError, TypeError):  # then it is none
+            app = tomllib.loads(project.read_text())["tool"]["flwr"]["app"]
+        if app is not None and not {"fab-include", "fab-exclude"} & {*app}:
             raise ConfigurationError(
                 f"{folder} lies in the Flower app {place}, which packs all of its files, keys and ledgers too: make it "
                 f"elsewhere, or say fab-include in {project}."

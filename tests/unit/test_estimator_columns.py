@@ -105,7 +105,7 @@ def test_a_bounds_file_is_matched_by_name(tmp_path: Path) -> None:
     assert by_name.bounds_ == ((0.0, 0.0, 0.0), tuple(WIDTHS))
     with pytest.raises(ConfigurationError, match="feature 'weight' has no row in the bounds file"):
         model(bounds=str(path)).fit([frame.rename(columns={"age": "weight"}) for frame in frames(NAMES, NAMES)])
-    with pytest.raises(DataError, match="the tables have no column names, but the bounds file or server_data names 3"):
+    with pytest.raises(DataError, match="the tables have no column names, but the bounds or server_data name 3"):
         model(bounds=str(path)).fit([frame.to_numpy() for frame in frames(NAMES, NAMES)])
 
 
@@ -120,7 +120,7 @@ def test_server_data_are_matched_by_name() -> None:
         model(bounds=None, server_data=points.to_numpy()).fit(frames(NAMES, NAMES))
     with pytest.raises(ConfigurationError, match="server_data lacks a column 'age'"):
         model(bounds=None, server_data=points.drop(columns="age")).fit(frames(NAMES, NAMES))
-    with pytest.raises(DataError, match="the tables have no column names, but the bounds file or server_data names 3"):
+    with pytest.raises(DataError, match="the tables have no column names, but the bounds or server_data name 3"):
         model(bounds=None, server_data=points).fit([frame.to_numpy() for frame in frames(NAMES, NAMES)])
 
 

@@ -422,6 +422,14 @@ class _Spread(Task):
         return Result({"away": state["away"]})
 
 
+@pytest.mark.parametrize("array", [np.ones((2, 3)), np.array(1.0), np.ones(2)])
+@pytest.mark.parametrize("name", ["counts", "rows"])
+def test_a_state_may_have_arrays_of_any_shape_under_the_names_of_counts(name: str, array: NDArray[np.float64]) -> None:
+    """The report took them for clusters' sizes, and no party had a result."""
+    report = build_report(plan_of(), (), state=State({name: array}))
+    assert report.warnings == build_report(plan_of(), ()).warnings
+
+
 @pytest.mark.parametrize("trust", ["oblivious", "central", "distributed"])
 def test_a_result_is_asked_of_the_last_state_only(trust: str) -> None:
     """Where the server reads releases it was asked for after each round, and the run died with its budget spent."""

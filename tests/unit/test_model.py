@@ -288,17 +288,16 @@ def test_rows_with_gaps_have_no_label_and_are_counted(folder: Path, capsys: pyte
     assert "4 rows have no label" in capsys.readouterr().out
 
 
-def test_a_blank_line_of_a_single_column_is_a_row_whose_cell_is_missing(folder: Path) -> None:
-    """The labels of all later rows stood a line too early."""
+def test_blank_lines_between_rows_of_one_column_are_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """No reader sees them, so that the labels of all later rows stood a line too early."""
     model_of([[0.5], [-0.5]], Bounds((0.0,), (100.0,)), feature_names=("age",)).save(folder / "model.json")
-    (folder / "rows.csv").write_text("age\n30\n\n80\n" + "\n".join(["31", "79"] * 9) + "\n")
-    assert command(folder, folder / "rows.csv") == 0
-    labels = pd.read_csv(folder / "labels.csv", skip_blank_lines=False)["label"]
-    assert labels.fillna(-1).tolist() == [1, -1, 0, *[1, 0] * 9]
-    # Before a header, and in a table of several columns, it is none.
-    (folder / "rows.csv").write_text("\nage\n30\n80\n")
-    assert command(folder, folder / "rows.csv") == 0
-    assert pd.read_csv(folder / "labels.csv")["label"].tolist() == [1, 0]
+    (folder / "rows.csv").write_text("age\n30\n\n80\n")
+    assert command(folder, folder / "rows.csv") == 1
+    assert "rows.csv has blank lines between its rows of one column: write NA there, or" in capsys.readouterr().err
+    for text in ("\nage\n30\n80\n\n\n", "age\r\n30\r\n80\r\n\r\n"):
+        (folder / "rows.csv").write_text(text, newline="")
+        assert command(folder, folder / "rows.csv") == 0
+        assert pd.read_csv(folder / "labels.csv")["label"].tolist() == [1, 0]
     model_of(feature_names=NAMES).save(folder / "model.json")
     (folder / "rows.csv").write_text("age,bmi\n30,20\n\n1,50\n")
     assert command(folder, folder / "rows.csv") == 0

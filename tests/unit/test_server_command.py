@@ -132,7 +132,8 @@ def test_no_folder_is_made_inside_an_app_that_packs_all_of_its_files(
     place = tmp_path / "deep" / "office"
     with pytest.raises(ConfigurationError, match=rf"{place} lies in the Flower app {tmp_path}, which packs all"):
         require_outside_apps(place)
-    for text in ('[tool.flwr.app]\nfab-include = ["a.py"]\n', "[project]\n", ""):
+    excluded = '[tool.flwr.app]\nfab-exclude = ["deep/**"]\n'
+    for text in ('[tool.flwr.app]\nfab-include = ["a.py"]\n', excluded, "[project]\n", "", "[{", "[tool]\nflwr = 1\n"):
         project.write_text(text)
         require_outside_apps(place)
     project.write_text('[tool.flwr.app]\npublisher = "me"\n')

@@ -154,15 +154,21 @@ def test_variances_of_classes_are_kept_apart_as_far_as_they_differ_by_more_than_
     np.testing.assert_allclose(left, 0.05 * math.hypot(0.75, 0.25 / math.sqrt(2.0)))
 
 
-@pytest.mark.parametrize("noisy", [-0.05, -0.001, 0.0, 0.004, 0.03, 0.2])
+@pytest.mark.parametrize("noisy", [-0.05, -0.001, 0.0, 0.004, 0.03, 0.2, 0.81])
 @pytest.mark.parametrize("noise", [0.0005, 0.01, 0.3])
-def test_a_likely_variance_is_the_posterior_mean_under_an_exponential_prior(noisy: float, noise: float) -> None:
-    """By trapezoids: the prior's mean is 0.02."""
-    sizes = np.linspace(0.0, max(noisy, 0.0) + 12.0 * min(noise, 0.2), 400_001)
-    logs = -0.5 * ((noisy - sizes) / noise) ** 2 - sizes / 0.02
-    chances = np.exp(logs - logs.max())
+def test_a_likely_variance_is_the_posterior_mean_under_two_exponential_priors(noisy: float, noise: float) -> None:
+    """By trapezoids: nine tenths have the mean 0.02, one tenth 0.3."""
+    sizes = np.linspace(0.0, max(noisy, 0.0) + 12.0 * noise, 400_001)
+    prior = 0.9 / 0.02 * np.exp(-sizes / 0.02) + 0.1 / 0.3 * np.exp(-sizes / 0.3)
+    logs = -0.5 * ((noisy - sizes) / noise) ** 2
+    chances = np.exp(logs - logs.max()) * prior
     expected = np.trapezoid(chances * sizes, sizes) / np.trapezoid(chances, sizes)
     assert likely_variances(np.array([noisy]), np.array([noise]))[0] == pytest.approx(expected, rel=2e-3)
+
+
+def test_a_broad_variance_that_stands_out_is_hardly_shrunk() -> None:
+    """Under the narrow prior alone 0.81, five deviations from none, became 0.05."""
+    assert 0.7 < likely_variances(np.array([0.81]), np.array([0.15]))[0] < 0.81
 
 
 def test_without_noise_a_variance_is_what_it_is() -> None:

@@ -58,6 +58,12 @@ def test_a_separator_is_what_parts_most_names(tmp_path: Path, header: str, names
     assert load_table(write(tmp_path, f"{header}\n{row}\n")).names == names
 
 
+def test_a_separator_in_a_text_of_the_first_row_parts_no_table_without_header(tmp_path: Path) -> None:
+    for text in ("1,2,a;b;c;d\n3,4,e\n5,6,f\n", "1,2,a\tb\tc\td\n3,4,e\n5,6,f\n"):
+        assert load_table(write(tmp_path, text)).points.tolist() == [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]
+    assert load_table(write(tmp_path, "x\n1\n2\n\n")).points.tolist() == [[1.0], [2.0]]
+
+
 def test_csv_may_have_quotes_behind_a_space(tmp_path: Path) -> None:
     table = load_table(write(tmp_path, 'a, "b,c"\n1, "2"\n'))
     assert (table.names, table.points.tolist()) == (("a", "b,c"), [[1.0, 2.0]])

@@ -428,6 +428,8 @@ def test_a_column_of_another_type_has_the_same_values(column: list[Any], tmp_pat
 
 def test_a_mapping_of_other_rows_in_each_column_is_refused() -> None:
     schema = Schema(columns=IDS)
+    some = pd.Series(["7", "7"], index=[4, 2])
+    assert len(schema.encode({"shop": some, "n": [1, None], "m": np.ones(2), "k": 3}).points) == 2
     shuffled = {"shop": pd.Series(["7", "7"], index=[1, 0]), "n": pd.Series([1, 2])}
     for table in ({"shop": ["7"], "n": [1, 2]}, {"shop": 3}, shuffled):
         with pytest.raises(DataError, match="a table of columns by name is none"):
