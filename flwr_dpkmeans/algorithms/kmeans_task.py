@@ -123,16 +123,8 @@ def _require_bounded(plan: Plan, unheard: Sequence[int], domain: Box, std: float
 
 def _require_within(plan: Plan, found: Box, domain: Box) -> None:
     """Refuse to clip columns at the ends of a domain that nobody stated: the last bins hold what lies beyond, too."""
-    pairs = [zip(*sides, strict=True) for sides in zip(found, domain, strict=True)]
-    beyond = sorted(
-        {
-            place
-            for side in pairs
-            for place, (end, last) in enumerate(side)
-            if end == last and abs(last) == ranges.WIDEST
-        }
-    )
-    if beyond:
+    at_end = (np.array(found) == np.array(domain)) & (np.abs(domain) == ranges.WIDEST)
+    if beyond := np.flatnonzero(at_end.any(axis=0)).tolist():
         columns = column_names(beyond, plan.settings.feature_names)
         raise PlanError(
             f"the private histograms found values of {columns} near {ranges.WIDEST:.3g} or beyond, and without a "

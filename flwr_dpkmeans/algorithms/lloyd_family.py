@@ -79,8 +79,7 @@ class _Packed(KMeansTask):
     ) -> tuple[float, int]:
         """The least multiplier sigma of all iterations' Gaussian noise together, and their number T.
 
-        `estimate` says T for a sigma, `split` the multipliers of sums and counts; the sums' sensitivity is at least
-        `bound`.
+        `estimate` says T for a sigma, `split` the multipliers of sums and counts; sums have a sensitivity of `bound`.
         """
         k, d = self.n_clusters, known.n_features
 

@@ -161,8 +161,7 @@ def as_classes(values: object, n_rows: int) -> NDArray[np.int64]:
     """Turn whatever stands in a label column into classes (n_rows,), without an error.
 
     A server that could make a node fail over its labels would learn about them at no charge, so what is no class of a
-    row (text, a missing value, a fraction, a negative number) becomes -1, and so do all where there is not one value
-    for each row.
+    row (text, a missing value, a fraction, a negative number) becomes -1, and all do without one value for each row.
     """
     none = np.full(n_rows, -1, dtype=np.int64)
     try:

@@ -27,8 +27,7 @@ from flwr_dpkmeans.errors import ConfigurationError, DataError, listed, nearest,
 def validate_points(points: object) -> NDArray[np.float64]:
     """Check a caller's points (n, d), n >= 0 and d >= 1: as C-contiguous float64, itself if it has this form already.
 
-    An array, nested sequences or a data frame; a `DataError` if it has not 2 dimensions, or a value that is no finite
-    real number.
+    An array, nested sequences or a data frame; a `DataError` without 2 dimensions, or for a value that is not finite.
     """
     array = as_array(points)
     if array.ndim == 0:

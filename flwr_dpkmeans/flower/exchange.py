@@ -200,8 +200,7 @@ def wait_for_nodes(
     """Wait until the expected nodes have joined, and return their ids in ascending order.
 
     With `n_clients` exactly this many take part, those with the lowest ids; without, all that are there once none has
-    come or gone for 3 s or the time (seconds) is up, at least `min_clients`. Raises a `CohortError` if too few joined
-    in time.
+    come or gone for 3 s or the time (seconds) is up, at least `min_clients`. Too few in time are a `CohortError`.
     """
     start = time.monotonic()
     wanted = n_clients or min_clients

@@ -180,8 +180,7 @@ class KMeansClient(NumPyClient):
         """Take the result: keep it on this object and write it into ``output_dir``, if there is one.
 
         `parameters` are as in `fit`; `config` has ``plan`` (bytes), ``report`` (JSON), ``n_clients`` (int), in the
-        last sum, and ``spent``, what the ledger says. Returns ``(0.0, 0, {})``: nothing that depends on data is
-        reported back.
+        last sum, and ``spent``, what the ledger says. Returns ``(0.0, 0, {})``: nothing that depends on data.
         """
         plan = plan_of(config)
         state = _state(parameters, config)

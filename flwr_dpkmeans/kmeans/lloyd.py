@@ -49,8 +49,7 @@ def is_on_grid(values: FloatArray) -> bool:
 def nearest_centroids(points: npt.ArrayLike, centroids: npt.ArrayLike) -> tuple[LabelArray, FloatArray]:
     """Find the nearest centroid (k, d) of each point (n, d), n >= 0, and the squared distance to it, both (n,).
 
-    Exact on the 2^-16 grid inside [-1, 1]^d; ties go to the lowest index. A `DataError` is raised if the shapes do not
-    fit.
+    Exact on the 2^-16 grid inside [-1, 1]^d; ties go to the lowest index. Shapes that do not fit are a `DataError`.
     """
     points, centroids = np.asarray(points), np.ascontiguousarray(centroids, dtype=np.float64)
     _check_shapes(points, centroids)

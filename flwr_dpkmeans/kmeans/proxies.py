@@ -259,8 +259,7 @@ def box_samples(
     """Draw points from the parallelepiped of the private covariance, cut to the box [-1, 1]^d.
 
     `variances` (d,) and `axes` (d, n_axes) are those of an `Ellipsoid`. `cover` draws three tenths uniformly from the
-    part of the box so far from the centre along every column: what the ellipsoid misses, small clusters in corners
-    above all.
+    part of the box so far from the centre along every column: what the ellipsoid misses, above all in corners.
     """
     n_samples = _n_samples(n_proxies, len(centre))
     n_axes = axes.shape[1]

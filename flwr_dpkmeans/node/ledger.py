@@ -489,8 +489,7 @@ class FileLedger(MemoryLedger):
     def accept(self) -> None:
         """Take the file as it stands, and write its head anew: for its owner, after looking at it.
 
-        Releases that are missing from it no longer count. A damaged line, or a file that cannot be written, is a
-        BudgetError.
+        Releases that are missing from it no longer count. A damaged line, or no right to write, is a BudgetError.
         """
         with self._guard, file_errors(self._path), locked(self._path, exclusive=True) as descriptor:
             self._chain = Chain()

@@ -110,8 +110,7 @@ class Model:
     def centre_noise(self, radius: float | None = None) -> NDArray[np.float64] | None:
         """Length of the noise in each centre, (k,), root mean square, in scaled units, of the last released sums.
 
-        To first order in the noise over the count; `radius` is what residuals were divided by. None where it is not
-        known.
+        To first order in the noise over the count; `radius` is what residuals were divided by. None if it is unknown.
         """
         report, d, counts = self.privacy, self.scaled.shape[1], counts_deviation(self.privacy)
         last = next((line for line in reversed(report.releases) if line.array in _SUMS), None)

@@ -289,8 +289,7 @@ def unlock(
 ) -> dict[int, bytes]:
     """Read the shares that one client gave, with the tickets of its neighbours that gave some too, by `coordinates`.
 
-    The share of each owner's key is still padded with the owner's ticket if it survived; where tickets are wrong it is
-    noise.
+    The share of each owner's key is still padded with the owner's ticket if it survived; with a wrong one it is noise.
     """
     parts = {
         coordinate: combine(piece(given[holder][peer], 2), piece(given[peer][holder], 1))

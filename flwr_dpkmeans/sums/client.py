@@ -203,8 +203,7 @@ class Client:
     def handle(self, request: Request) -> tuple[Memory | None, Any]:
         """Answer a request; the memory is to be kept before the reply is sent, but where it is None.
 
-        A `PeerError` is a refusal, whose sentence may travel; any other `DPKMeansError` is a failure on this side,
-        whose may not.
+        A `PeerError` is a refusal, whose sentence may travel; that of any other `DPKMeansError` may not.
         """
         guard = self._guard
         if request.run_id not in (None, guard.run_id):

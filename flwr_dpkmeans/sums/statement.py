@@ -193,8 +193,7 @@ def build_report(
     """Write the report of a run with these (round, attempt) pairs, in order.
 
     Warnings speak of the noisy counts in the last `state`, where it may be known, and of columns that private bounds
-    did not find (`unclear`, by their `names`). `identities` is a sentence on who the clients are, by default that
-    nobody knows.
+    did not find (`unclear`, by their `names`). `identities` says who the clients are, by default that nobody knows.
     """
     settings = plan.settings
     events = plan.events([index for index, _ in attempts])

@@ -524,7 +524,7 @@ class Run:
 
 
 def _require_own_names(name: str, task: type[Task]) -> None:
-    """Refuse a task of another name, or whose options have names of a run's settings: one would overwrite the other."""
+    """Refuse a task of another name, or whose options have names of a run's settings: these would overwrite them."""
     if task.name != name:
         raise ConfigurationError(f"the task {task.name!r} is offered as {name!r}: give both one name.")
     taken = {*Settings.__dataclass_fields__, *_OF_CALLS}
