@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.data.readers import RawTable, table_blocks
+from flwr_dpkmeans.data.readers import RawTable, header_of, table_blocks
 from flwr_dpkmeans.errors import DataError
 from flwr_dpkmeans.flower.server_app import run_keys
 from flwr_dpkmeans.results.model import Model
@@ -48,10 +48,13 @@ def _require_no_blank_rows(path: Path) -> None:
     """Refuse blank lines between those of one column: no reader sees them, and labels would stand a line too early."""
     if path.suffix.lower() == ".csv" and path.is_file():
         with path.open(encoding="utf-8-sig", errors="replace", newline="") as lines:
-            texts = [line.strip() for line in lines]
-        inside = "\n".join(texts).strip("\n")
-        if "\n\n" in inside and not any(mark in inside.partition("\n")[0] for mark in ",;\t"):
-            raise DataError(f"{path} has blank lines between its rows of one column: write NA there, or delete them.")
+            was_blank, one_column = False, len(header_of(lines)[0]) == 1
+            for line in lines if one_column else ():
+                if line.strip() and was_blank:
+                    raise DataError(
+                        f"{path} has blank lines between its rows of one column: write NA there, or delete them."
+                    )
+                was_blank = was_blank or not line.strip()
 
 
 def _pieces(model: Model, blocks: Iterator[RawTable], seen: NDArray[np.int64]) -> Iterator[bytes]:

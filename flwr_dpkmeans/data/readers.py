@@ -477,13 +477,10 @@ def _parquet_blocks(path: Path) -> Iterator[RawTable]:
         schemas = [pq.read_schema(file) for file in files]
         if len({frozenset(schema.names) for schema in schemas}) > 1:
             raise DataError(f"the .parquet files in {str(path)!r} do not all have the same columns: make them so.")
-        whole, numeric = schemas[0], [{one.name: one.type for one in schema} for schema in schemas]
+        whole, empty = schemas[0], [_raw_parquet(schema.empty_table(), path) for schema in schemas]
+        texts = [{column.name for column in table.columns if column.values is None} for table in empty]
         # What is a number in one file and text in another is text in all.
-        is_text = {
-            name: {_parquet_values(pa.chunked_array([], types[name])) is None for types in numeric}
-            for name in whole.names
-        }
-        mixed = frozenset(name for name, kinds in is_text.items() if len(kinds) > 1)
+        mixed = set[str]().union(*texts) - texts[0].intersection(*texts)
         yield _raw_parquet(whole.empty_table(), path, mixed)
         step = block_rows(len(whole))
         for place in files:

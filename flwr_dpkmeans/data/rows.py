@@ -135,27 +135,32 @@ class Store:
                     told = now
                     _logger.info("%s: %d rows read, %.3g a second", what, n_rows, n_rows / (now - started))
                 if keeps and size > IN_MEMORY:
-                    try:
-                        file = file or self._file()
-                    except OSError as error:  # an answer would tell that there are so many rows
-                        keeps = False
-                        problem = f"{str(self.folder or tempfile.gettempdir())!r} ({type(error).__name__})"
-                        _logger.warning("%s: all rows are in memory, as none can be kept in %s", what, problem)
-                        continue
-                    while few:
+                    file = file or self._tried(what)
+                    keeps = file is not None
+                    while file is not None and few:
                         file.write(np.ascontiguousarray(few.pop(0)).data)
             if file is None:
                 return few[0] if len(few) == 1 else np.concatenate(few)
             file.flush()
         except OSError as error:
-            problem = f"{str(self.folder or tempfile.gettempdir())!r} ({type(error).__name__})"
             mend = "free space there, or name another folder (a node's 'cache', else TMPDIR)"
-            raise DataError(f"rows beyond memory cannot be kept in {problem}: {mend}.") from None
+            raise DataError(f"rows beyond memory cannot be kept in {self._place(error)}: {mend}.") from None
         path = self.folder / f"{self.name}-{block.shape[1]}.rows" if self.folder and self.name else None
         if path is not None:
             with suppress(OSError):  # another process was faster, or files here have no second name
                 os.link(file.name, path)
         return _mapped(file, block.shape[1], path)
+
+    def _tried(self, what: str) -> IO[bytes] | None:
+        """The file, or None where there can be none: an error would tell the server that there are so many rows."""
+        try:
+            return self._file()
+        except OSError as error:
+            _logger.warning("%s: all rows are in memory, as none can be kept in %s", what, self._place(error))
+            return None
+
+    def _place(self, error: OSError) -> str:
+        return f"{str(self.folder or tempfile.gettempdir())!r} ({type(error).__name__})"
 
     def _file(self) -> IO[bytes]:
         """A file that only this user can open; those that no run has looked at for long go."""

@@ -455,8 +455,7 @@ class PrivateKMeans(Strategy):
             arrays = {"centroids": in_callers_units(plan, clusters.centroids), "counts": clusters.counts}
         else:
             # The result is what the last state says; before, that state is.
-            ended = server.due in (Stage.FINISH, None)
-            arrays = dict(plan.task.result(plan, clusters).arrays if ended else clusters.arrays)
+            arrays = dict(plan.task.result(plan, clusters).arrays if server.has_ended else clusters.arrays)
         return ArrayRecord({name: FlowerArray(np.ascontiguousarray(array)) for name, array in arrays.items()})
 
 

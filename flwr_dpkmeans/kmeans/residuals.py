@@ -136,19 +136,23 @@ def pulled_together(noisy_counts: FloatArray, noise: float) -> tuple[FloatArray,
 
 def likely_counts(noisy_counts: npt.ArrayLike, noise: float) -> FloatArray:
     """Estimate counts, which are not negative, from noisy ones: posterior means under a flat prior, at least 1."""
-    return np.maximum(1.0, likely_positive(noisy_counts, noise))
+    return np.maximum(1.0, likely_positive(noisy_counts, noise)[0])
 
 
-def likely_positive(noisy: npt.ArrayLike, noise: float | FloatArray) -> FloatArray:
-    """Estimate numbers that are not negative from noisy ones: posterior means under a flat prior."""
+def likely_positive(noisy: npt.ArrayLike, noise: float | FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Estimate numbers that are not negative from noisy ones: posterior means under a flat prior.
+
+    And the logarithm of the chance that a normal variable around each noisy number is positive.
+    """
     from scipy.special import log_ndtr
 
     values = np.asarray(noisy, dtype=np.float64)
     # Beyond that no noise goes, and the two exponents below would cancel.
     z = np.clip(values / noise, -_FARTHEST, _FARTHEST)
     # The mean of a normal variable that is known to be positive exceeds its location by the inverse Mills ratio.
-    mills = np.exp(-0.5 * z * z - 0.5 * math.log(2.0 * math.pi) - log_ndtr(z))
-    return np.asarray(np.maximum(values, -_FARTHEST * noise) + noise * mills, dtype=np.float64)
+    chances = np.asarray(log_ndtr(z))
+    mills = np.exp(-0.5 * z * z - 0.5 * math.log(2.0 * math.pi) - chances)
+    return np.asarray(np.maximum(values, -_FARTHEST * noise) + noise * mills, dtype=np.float64), chances
 
 
 def shrunk_steps(

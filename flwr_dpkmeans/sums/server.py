@@ -102,13 +102,17 @@ class Server:
         return self._session
 
     @property
+    def has_ended(self) -> bool:
+        """Whether the last release went out, so that the state is the result's."""
+        return self.due in (Stage.FINISH, None)
+
+    @property
     def report(self) -> PrivacyReport:
         """What the run guarantees, so far."""
         signed = told("unsigned", so=told("not_pinned"))
         if self._credentials:
             signed = told("signed", n=len(self._credentials), n_clients=len(self.joined))
-        ended = self.due in (Stage.FINISH, None)
-        state = self.clusters if ended else None
+        state = self.clusters if self.has_ended else None
         report = build_report(self.plan, self.attempts, signed, state=state, unclear=self._found.unclear)
         # Its end is the moment at which the last release went out.
         provenance = Provenance.of(
