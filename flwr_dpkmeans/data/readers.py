@@ -300,7 +300,7 @@ def _mapped(columns: Mapping[str, Any]) -> Any:
     indexes = [cells.index for cells in columns.values() if isinstance(cells, pd.Series)] or [None]
 
     def column(cells: Any) -> Any:
-        plain = not isinstance(cells, Sequence) or isinstance(cells, str) or set(map(type, cells)) in ({int}, {float})
+        plain = not isinstance(cells, Sequence) or isinstance(cells, str) or set(map(type, cells)) == {float}
         return cells if plain else pd.Series(cells, dtype=object, index=indexes[0])
 
     try:
