@@ -274,8 +274,8 @@ def test_labels_are_those_of_the_notebook_row_for_row(folder: Path, capsys: pyte
     np.savez(folder / "rows.npz", X=frame[[*NAMES]].to_numpy())
     for name in ("rows.csv", "index.csv", "rows.parquet", "rows.npy", "rows.npz"):
         assert command(folder, folder / name) == 0
-        # Python's own float: older releases of pandas lose the last digit.
-        found = pd.read_csv(folder / "labels.csv", dtype={"label": "Int64"}, converters=dict.fromkeys(["distance", "margin"], float))
+        exact = dict.fromkeys(["distance", "margin"], float)  # older releases of pandas lose the last digit
+        found = pd.read_csv(folder / "labels.csv", dtype={"label": "Int64"}, converters=exact)
         pd.testing.assert_frame_equal(found, expected, check_exact=True)
         assert "100 rows in their order" in capsys.readouterr().out
 
