@@ -53,6 +53,8 @@ class RawColumn:
     values: NDArray[np.float64] | None = field(repr=False)
     n_unparsable: int = 0
     text: Callable[[], list[str | None]] = field(default=list, repr=False)
+    own: NDArray[np.float64] | None = field(default=None, repr=False)
+    """Numbers of a column that is text only in another file, which may not decide how these are read."""
 
     @classmethod
     def of_cells(cls, name: str, cells: Iterable[Any], values: NDArray[np.float64] | None = None) -> RawColumn:
@@ -66,8 +68,9 @@ class RawColumn:
 
     def numbers(self) -> NDArray[np.float64]:
         """Its numbers, those that are written as text too; NaN where a cell is none."""
-        if self.values is not None:
-            return self.values
+        known = self.values if self.own is None else self.own
+        if known is not None:
+            return known
         return np.array([math.nan if cell is None else plain_number(cell) for cell in self.text()], dtype=float)
 
 
@@ -116,14 +119,13 @@ class RawTable:
             )
         return self.columns[index]
 
-    def labels(self, name: str, *, written: bool = False) -> NDArray[np.generic] | None:
-        """The numbers of a label column, (n,), those `written` as text too; NaN for others, None without a column."""
+    def labels(self, name: str) -> NDArray[np.generic] | None:
+        """The numbers of a label column, (n,), those written as text too; NaN for others, None without a column."""
         column = self.column_of("label_column", name)
         if column is None:
             return None
-        values = column.numbers() if written else column.values
-        fits = values is not None and values.shape == (self.n_rows,)
-        return values if fits else np.full(self.n_rows, math.nan)
+        values = column.numbers()
+        return values if values.shape == (self.n_rows,) else np.full(self.n_rows, math.nan)
 
 
 def values_of(parts: Sequence[RawColumn], name: str, n_rows: int, path: str | Path) -> NDArray[np.generic] | None:
@@ -314,6 +316,8 @@ def _mapped(columns: Mapping[str, Any]) -> Any:
 
 def _frame_column(name: str, series: Any) -> RawColumn:
     """Numbers as they are, all else cell by cell."""
+    if type(series.dtype).__name__ == "ArrowDtype":  # not by way of Python, which lacks the year 10000
+        return _arrow_column(name, series.array.__arrow_array__(), Path())
     if series.dtype.kind == "c":  # one cell that is none made complex numbers of all
         series = series.map(lambda cell: cell.real if cell.imag == 0.0 else None).astype(object)
     is_number = isinstance(series.dtype, np.dtype) and series.dtype.kind in "biuf"
@@ -451,6 +455,7 @@ def _parquet_text(column: Any, name: str, path: Path) -> list[str | None]:
         # Durations, and what others have made of numbers, would be numbers of nobody knows which unit.
         if not pa.types.is_duration(column.type) and not isinstance(column.type, pa.BaseExtensionType):
             cells = column.cast(pa.string(), safe=False).cast(pa.binary()).to_pylist()  # bytes may be no UTF-8
+            pa.nulls(1, column.type).cast(pa.string())  # an unknown time zone is an error whatever rows there are
             found = [None if cell is None else text_of(cell.decode(errors="replace")) for cell in cells]
             if pa.types.is_floating(column.type):
                 # A gap makes them of whole numbers, and Arrow writes large ones as 1e15: all cells would be others.
@@ -467,19 +472,25 @@ def _parquet_text(column: Any, name: str, path: Path) -> list[str | None]:
     )
 
 
+def parquet_schemas(path: Path) -> dict[Path, Any]:
+    """By file, or by all files of a folder in the order of their names, the types of its columns, the same ones."""
+    import pyarrow.parquet as pq
+
+    schemas = {file: pq.read_schema(file) for file in sorted(path.glob("*.parquet")) or [path]}
+    if len({frozenset(schema.names) for schema in schemas.values()}) > 1:
+        raise DataError(f"the .parquet files in {str(path)!r} do not all have the same columns: make them so.")
+    return schemas
+
+
 def _parquet_blocks(path: Path) -> Iterator[RawTable]:
-    """A file, or all files of a folder in the order of their names, which have the same columns, block by block."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    files = sorted(path.glob("*.parquet")) or [path]
     try:
-        schemas = [pq.read_schema(file) for file in files]
-        if len({frozenset(schema.names) for schema in schemas}) > 1:
-            raise DataError(f"the .parquet files in {str(path)!r} do not all have the same columns: make them so.")
-        whole, empty = schemas[0], [_raw_parquet(schema.empty_table(), path) for schema in schemas]
+        files = parquet_schemas(path)
+        whole, empty = next(iter(files.values())), [_raw_parquet(one.empty_table(), path) for one in files.values()]
         texts = [{column.name for column in table.columns if column.values is None} for table in empty]
-        # What is a number in one file and text in another is text in all.
+        # What is a number in one file and text in another is text in all; the numbers are still their file's.
         mixed = set[str]().union(*texts) - texts[0].intersection(*texts)
         yield _raw_parquet(whole.empty_table(), path, mixed)
         step = block_rows(len(whole))
@@ -496,15 +507,16 @@ def _parquet_blocks(path: Path) -> Iterator[RawTable]:
 
 def _raw_parquet(table: Any, path: Path, texts: Collection[str] = ()) -> RawTable:
     columns = (
-        RawColumn(
-            name,
-            None if name in texts else _parquet_values(cells),
-            text=cache(partial(_parquet_text, cells, name, path)),
-        )
+        _arrow_column(name, cells, path, is_text=name in texts)
         for name, cells in zip(table.column_names, table.columns, strict=True)
         if not name.startswith(("__index_level_", "__null_dask_index__"))  # of a pandas or Dask frame
     )
     return RawTable(path, tuple(columns), named=True)
+
+
+def _arrow_column(name: str, cells: Any, path: Path, *, is_text: bool = False) -> RawColumn:
+    text, values = cache(partial(_parquet_text, cells, name, path)), _parquet_values(cells)
+    return RawColumn(name, None if is_text else values, text=text, own=values)
 
 
 def _csv_blocks(path: Path, header: bool | None = None) -> Iterator[RawTable]:
@@ -550,11 +562,13 @@ def _query_blocks(url: str, query: str) -> Iterator[RawTable]:
             file = engine.url.database if engine.dialect.name == "sqlite" else None
             if file and not file.startswith((":memory:", "file:")):
                 Path(file).stat()  # SQLite would make it, and a node leave an empty one behind
-            with engine.connect().execution_options(stream_results=True) as connection:
+            with engine.connect() as connection:
                 if engine.dialect.name == "sqlite":  # which else fails for one text that is no UTF-8
                     raw: Any = connection.connection.driver_connection
                     raw.text_factory = partial(str, encoding="utf-8", errors="replace")
-                found = connection.execute(sqlalchemy.text(query))
+                if engine.dialect.name == "postgresql":  # whose drivers fail for one date such as 'infinity'
+                    query = _as_text(connection, query)
+                found = connection.execute(sqlalchemy.text(query), execution_options={"stream_results": True})
                 names = list(found.keys())
                 for rows in chain([[]], found.partitions(block_rows(len(names)))):
                     # Each cell is read by itself: frames of one type for a column would let one decide about others.
@@ -567,6 +581,17 @@ def _query_blocks(url: str, query: str) -> Iterator[RawTable]:
         except Exception as error:  # of any driver; its text may quote cells
             problem = f"it fails with {type(error).__name__}: try URL and query on this machine"
     raise DataError(f"the table is a database, but {problem}.")
+
+
+def _as_text(connection: Any, query: str) -> str:
+    """The query that asks PostgreSQL for the same columns as text, whose cells are then read by themselves."""
+    import sqlalchemy
+
+    connection.exec_driver_sql("SET datestyle TO ISO")
+    table = f"FROM ({query.strip().rstrip(';')}\n) AS found"
+    names = connection.execute(sqlalchemy.text(f"SELECT * {table} LIMIT 0")).keys()
+    quoted = ['"' + name.replace('"', '""').replace(":", "\\:") + '"' for name in names]
+    return f"SELECT {', '.join(f'CAST({name} AS text) AS {name}' for name in quoted)} {table}"
 
 
 def table_blocks(

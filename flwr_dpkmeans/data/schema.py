@@ -158,16 +158,18 @@ class Column(_Stated):
     def read(self, cells: RawColumn) -> NDArray[np.float64]:
         """Numbers, (n_rows, n_features), of a column's cells; NaN where one is missing, or nothing that it may hold."""
         if self.kind is Kind.CATEGORY:
-            import pandas as pd
-
             written = {_written(one): place for place, one in enumerate(self.values)}
             stated = {place: one for place, one in enumerate(self.values) if not isinstance(one, str)}
             numeric = {float(one): place for place, one in stated.items() if abs(one) < 2**53}  # others as text
-            codes, found = pd.factorize(np.array(cells.text(), dtype=object))
-            places = [written.get(_written(cell), numeric.get(plain_number(cell), -1)) for cell in found]
+            # Not by pandas: older releases take texts for equal that are so up to a NUL, other rows' with them.
+            found = cells.text()
+            places = {
+                cell: -1 if cell is None else written.get(_written(cell), numeric.get(plain_number(cell), -1))
+                for cell in set(found)
+            }
             # The last row is for gaps, and for what is no value.
             one_hot = np.vstack([np.eye(len(self.values)), np.full(len(self.values), math.nan)])
-            chosen: NDArray[np.float64] = one_hot[np.array([*places, -1])[codes]]
+            chosen: NDArray[np.float64] = one_hot[np.array([places[cell] for cell in found], dtype=np.intp)]
             return chosen
         if self.kind is Kind.DATE:
             values = np.array([math.nan if cell is None else days_of(cell) for cell in cells.text()], dtype=float)

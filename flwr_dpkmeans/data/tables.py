@@ -275,9 +275,8 @@ def load_by_schema(
             split_by.extend([] if by is None else [by])
             encoded = schema.encoded(raw)
             all_seen.append(encoded.seen)
-            yield replace(
-                Table.of(encoded, None, raw.labels(layout.label_column, written=True)), rows=encoded.rows + n_rows
-            )
+            block = Table.of(encoded, None, raw.labels(layout.label_column))
+            yield replace(block, rows=encoded.rows + n_rows)
             n_rows += encoded.n_rows
 
     if (kept := store.kept()) is not None:
@@ -345,18 +344,25 @@ def _csv_blocks(
 ) -> Iterator[RawTable]:
     """Read some columns of a .csv file, line by line: a quote or a bad byte spoils its own line only.
 
-    Numbers are read as such, texts as they are written; of other columns there is the name alone. An empty file has no
-    header, so not one of its columns is found.
+    Numbers are read as such, texts as they are written; of other columns there is the name alone. A line with another
+    number of cells is no row: a record of many lines would be as many, each of gaps that a schema may fill. An empty
+    file has no header, so not one of its columns is found.
     """
+    n_others = 0
     try:
         with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
             lines = (line for line in file if line.strip())
             names, separator = header_of(lines) if layout.header else (list(layout.columns), ",")
             block: list[str] | None = []
             while block is not None:
-                rows = [cells_of(line.rstrip("\r\n"), separator) for line in block]
+                found = [cells_of(line.rstrip("\r\n"), separator) for line in block]
+                rows = [cells for cells in found if len(cells) == len(names)]
+                n_others += len(found) - len(rows)
                 yield RawTable(path, tuple(_csv_columns(names, rows, numbers, texts)), named=True)
                 block = list(islice(lines, block_rows(4 * len(names)))) or None
+        if n_others:
+            told = f"left out {n_others} lines that do not have {len(names)} cells, as the header has"
+            say_once(logging.WARNING, f"{source_name(path)}: {told}; a cell may hold no line break.")
     except OSError as error:
         raise DataError(
             f"the table {str(path)!r} cannot be read ({type(error).__name__}): check its rights."
@@ -366,8 +372,7 @@ def _csv_blocks(
 def _csv_columns(
     names: Sequence[str], rows: list[list[str]], numbers: Collection[str], texts: Collection[str]
 ) -> Iterator[RawColumn]:
-    """The columns of some lines; of a line with another number of cells, all are empty."""
-    rows = [cells if len(cells) == len(names) else [""] * len(names) for cells in rows]
+    """The columns of some lines."""
     places = [place for place, name in enumerate(names) if name in numbers and name not in texts]
     values, unread = np.zeros((0, len(places))), np.zeros(len(places), dtype=np.int64)
     if rows and places:

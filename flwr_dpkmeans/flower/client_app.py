@@ -487,8 +487,10 @@ def _client_of(data: ArrayLike | Encoded, folder: Path) -> KMeansClient:
         array = np.where(array.imag == 0.0, array.real, np.nan)
     with np.errstate(over="ignore"):  # long ones
         array = array.astype(np.float64) if kind in ("c", "f") else array
+    if kind == "O":
+        array = np.frompyfunc(_real, 1, 1)(array)
     is_finite: Any = np.frompyfunc(_is_finite, 1, 1) if kind == "O" else np.isfinite
-    if kind not in ("c", "f", "O") or ((kept := is_finite(array).astype(bool).all(axis=1)).all() and kind != "c"):
+    if kind not in ("c", "f", "O") or ((kept := is_finite(array).astype(bool).all(axis=1)).all() and kind == "f"):
         return KMeansClient(data, output_dir=folder)
     if not kept.all():
         logger.warning("left out %s with a value that is no finite number", "rows" if kept.any() else "ALL rows, each")
@@ -516,6 +518,11 @@ def _listed(rows: Sequence[Any]) -> NDArray[Any]:
 
 def _has_cells(row: Any) -> bool:
     return bool(row.ndim) if isinstance(row, np.ndarray) else isinstance(row, Sequence) and not isinstance(row, str)
+
+
+def _real(cell: Any) -> Any:
+    """A complex number that is none, which one cell has made of a whole column, as the real one."""
+    return cell.real if isinstance(cell, numbers.Complex) and cell.imag == 0 else cell
 
 
 def _is_finite(cell: Any) -> bool:

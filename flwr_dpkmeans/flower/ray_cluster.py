@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from flwr_dpkmeans import __version__
-from flwr_dpkmeans.data.readers import ON_RAY
+from flwr_dpkmeans.data.readers import ON_RAY, parquet_schemas
 from flwr_dpkmeans.data.tables import Table
 from flwr_dpkmeans.errors import ConfigurationError, DataError, DPKMeansError
 from flwr_dpkmeans.flower.kmeans_client import STATISTIC, KMeansClient, Scalar, held_by, logger, plan_of
@@ -59,8 +59,9 @@ class ClusterClient(KMeansClient):
                 "the table on a Ray cluster has no absolute path: give 'ray:///shared/rows', and the cluster's address "
                 "by RAY_ADDRESS, as it has no place in a node's configuration."
             )
+        self._groups = list[dict[str, Any]]()
         # What is said of the columns, and what they lack, is the same with any rows and without.
-        self._empty: Any = self._on_cluster(lambda data: data.schema().base_schema.empty_table())
+        self._empty: Any = self._on_cluster(self._looked_at)
         self.table = load(self._empty)
         super().__init__(output_dir=output_dir, **held_by(self.table))
 
@@ -88,14 +89,26 @@ class ClusterClient(KMeansClient):
         """How many rows are clustered: for this client's own eyes."""
         return int(self._summed(lambda client: np.array([float(len(client._points))]))[0])
 
+    def _looked_at(self, _: Any) -> Any:
+        """A table without rows; this machine finds the files, and their groups of rows, where all others do."""
+        import pyarrow.parquet as pq
+
+        schemas = parquet_schemas(Path(self._path))
+        numbers = {file: range(pq.read_metadata(file).num_row_groups) for file in schemas}
+        self._groups = [{"file": str(file), "group": group} for file, groups in numbers.items() for group in groups]
+        return next(iter(schemas.values())).empty_table()
+
     def _summed(self, work: Callable[[KMeansClient], Array]) -> Array:
         """What ``work(client)`` finds for a client of each block, added up; exact on the grid."""
         of_block, started = partial(_of_block, load=self._load, work=work, version=__version__), time.monotonic()
 
         def added(data: Any) -> Array:
-            blocks = data.map_batches(of_block, batch_size=_BLOCK_ROWS, batch_format="pyarrow", max_retries=_RETRIES)
             total: Array = np.zeros((2, 1))  # whole numbers, and what is behind the point, with its last digits
-            for answer in chain(of_block(self._empty).to_pylist(), blocks.iter_rows()):
+            answers: Iterable[Any] = [of_block(self._empty)]
+            if self._groups:
+                blocks = data.from_items(self._groups).flat_map(_of_group, fn_args=[of_block], max_retries=_RETRIES)
+                answers = chain(answers, blocks.iter_rows())
+            for answer in answers:
                 if answer["failed"]:
                     raise DataError(f"a block of the table on a Ray cluster cannot be summed: {answer['failed']}")
                 total = total + np.divmod(np.frombuffer(answer["found"]), 1.0)
@@ -115,8 +128,7 @@ class ClusterClient(KMeansClient):
             if not ray.is_initialized():
                 ray.init("auto", logging_level=logging.ERROR, log_to_driver=False)
             data.DataContext.get_current().enable_progress_bars = False
-            # Names of folders must not become columns, as they do not without a cluster.
-            return work(data.read_parquet(self._path, partitioning=None))
+            return work(data)
         except DPKMeansError:
             raise
         except ImportError:
@@ -129,10 +141,18 @@ class ClusterClient(KMeansClient):
         raise DataError(f"the table is on a Ray cluster, but {problem}.")
 
 
-def _of_block(block: Any, load: Load, work: Callable[[KMeansClient], Array], version: str) -> Any:
-    """On a worker: the number of rows and what a client of them finds, or why there is nothing, without a cell."""
+def _of_group(group: dict[str, Any], of_block: Callable[[Any], dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """On a worker: read one group of rows; Ray's own blocks join files, by types into which a cell may not fit."""
     import pyarrow as pa
+    import pyarrow.parquet as pq
 
+    with pq.ParquetFile(group["file"]) as file:
+        for batch in file.iter_batches(_BLOCK_ROWS, row_groups=[group["group"]], use_threads=False):
+            yield of_block(pa.Table.from_batches([batch]))
+
+
+def _of_block(block: Any, load: Load, work: Callable[[KMeansClient], Array], version: str) -> dict[str, Any]:
+    """On a worker: the number of rows and what a client of them finds, or why there is nothing, without a cell."""
     found, failed = np.zeros(0), ""
     if version != __version__:
         failed = f"a worker has version {__version__} of flwr-dpkmeans, but the node {version}: install the same."
@@ -143,7 +163,7 @@ def _of_block(block: Any, load: Load, work: Callable[[KMeansClient], Array], ver
             failed = str(error)
         except Exception as error:  # its text may hold cells
             failed = f"{where_raised(error)}."
-    return pa.table({"found": [found.tobytes()], "failed": [failed]})
+    return {"found": found.tobytes(), "failed": failed}
 
 
 def _statistic(client: KMeansClient, parameters: list[Array], config: dict[str, Scalar]) -> Array:

@@ -6,14 +6,17 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from flwr.app import Context, RecordDict
 from support.golden_runs import FILE, RUNS, Run, digest_of, name_of
@@ -33,34 +36,34 @@ from flwr_dpkmeans.sums.wire import dump_plan
 BY_RECORD = [run for run in RUNS if run[0][2] == "record" and run[1] == "inprocess"]
 
 
-class Blocks:
-    """A data set of several blocks, which are asked in turn, as far as a client asks Ray Data."""
+@dataclass(frozen=True)
+class Items:
+    """Ray Data as far as a client asks it: each item is worked on in turn."""
 
-    def __init__(self, table: pa.Table, height: int) -> None:
-        self._table, self._height, self.base_schema, self.asked = table, height, table.schema, list[Any]()
+    items: tuple[Any, ...] = ()
 
-    def schema(self) -> Blocks:
-        return self
+    def from_items(self, items: Iterable[Any]) -> Items:
+        return Items(tuple(items))
 
-    def map_batches(self, work: Callable[[pa.Table], pa.Table], *, max_retries: int, **_: object) -> Blocks:
+    def flat_map(self, work: Callable[..., Iterable[Any]], *, fn_args: Sequence[Any], max_retries: int) -> Items:
         assert 0 < max_retries < 10  # Ray's own default sums a block for ever whose workers die of it
-        self.asked = [work(self._table[at : at + self._height]) for at in range(0, len(self._table), self._height)]
-        return self
+        return Items(tuple(answer for item in self.items for answer in work(item, *fn_args)))
 
-    def iter_rows(self) -> Iterator[dict[str, Any]]:
-        yield from (row for answer in self.asked for row in answer.to_pylist())
+    def iter_rows(self) -> Iterator[Any]:
+        yield from self.items
 
 
 @pytest.fixture
-def elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the clients of the in-process engine have their rows elsewhere, in blocks of 7."""
-    tables = dict[str, Blocks]()
+def elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Let the clients of the in-process engine have their rows elsewhere, in groups of 7."""
+    numbers = count()
 
     def client(X: Any, feature_names: tuple[str, ...] = (), labels: Any = None) -> ClusterClient:
         names = [*(feature_names or (f"x{place}" for place in range(X.shape[1])))]
         given = dict(zip(names, np.asarray(X).T, strict=True)) | ({} if labels is None else {"of class": labels})
-        source = f"/{len(tables)}"
-        tables[source] = Blocks(pa.table({name: np.ascontiguousarray(cells) for name, cells in given.items()}), 7)
+        source = tmp_path / f"{next(numbers)}.parquet"
+        table = pa.table({name: np.ascontiguousarray(cells) for name, cells in given.items()})
+        pq.write_table(table, source, row_group_size=7)
         layout = Layout(tuple(names), "" if labels is None else "of class")
         made = ClusterClient(f"ray://{source}", partial(load_stated, layout=layout, schema=None))
         # As the tables of that engine have none, and may then not be mixed with a server's points that have none.
@@ -68,7 +71,7 @@ def elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
         return made
 
     monkeypatch.setattr(engines, "KMeansClient", client)
-    monkeypatch.setattr(ClusterClient, "_on_cluster", lambda self, work: work(tables[self._path]))
+    monkeypatch.setattr(ClusterClient, "_on_cluster", lambda self, work: work(Items()))
 
 
 @pytest.mark.usefixtures("elsewhere")
@@ -223,6 +226,10 @@ def test_two_machines_of_a_cluster_sum_what_one_process_does(tmp_path: Path) -> 
     (tmp_path / "rows").mkdir()
     for place, part in enumerate((frame[:400], frame[400:])):
         part.to_parquet(tmp_path / "rows" / f"{place}.parquet", row_group_size=50)
+    # Whole numbers in one file, of which one fits into no type of the other's column; text of numbers in another.
+    one = {"class": [0], "b": [0.5], "kind": ["x"]}
+    pq.write_table(pa.table({"a": [2**53 + 1], **one}), tmp_path / "rows" / "2.parquet")
+    pq.write_table(pa.table({"a": ["0.25"], **one}), tmp_path / "rows" / "3.parquet")
     (tmp_path / "schema.toml").write_text(SCHEMA)
     environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
     environment |= {"PYTHONPATH": os.pathsep.join(sys.path), "RAY_USAGE_STATS_ENABLED": "0", "RAY_TMPDIR": "/tmp"}
@@ -239,7 +246,7 @@ def test_two_machines_of_a_cluster_sum_what_one_process_does(tmp_path: Path) -> 
     assert [line for line in lines if line.startswith("FOUND")] != [], run.stderr[-3000:]
     same, counted, kept, machines, described = json.loads(next(line[6:] for line in lines if line.startswith("FOUND")))
     assert same
-    assert counted == kept == int((frame["kind"] != "?").sum())
+    assert counted == kept == int((frame["kind"] != "?").sum()) + 2
     assert machines == 2
     assert described == 4
     failed = [line for line in lines if line.startswith("FAILED")]

@@ -400,11 +400,11 @@ def test_parquet_round_trip(tmp_path: Path, caplog: pytest.LogCaptureFixture) ->
     table = load_table(tmp_path / "a.parquet", label_column="label")
     assert table.names == ("count", "share", "flag", "price")
     assert table.points.tolist() == [[1.0, 0.25, 1.0, 1.5], [2.0, 0.5, 0.0, 2.25]]
-    # The stored type decides: text stays text although all its cells happen to be digits.
+    # The stored type decides: text stays text although all its cells happen to be digits; classes may be written so.
     assert "left out 'town', 'digits'" in caplog.text
     labels = load_table(tmp_path / "a.parquet", label_column="digits").labels
     assert labels is not None
-    assert np.isnan(labels).tolist() == [True, True]
+    assert labels.tolist() == [1.0, 2.0]
 
 
 @pytest.mark.parametrize("index", ["__null_dask_index__", "__index_level_0__"])
@@ -447,3 +447,16 @@ def test_parquet_missing_values(tmp_path: Path) -> None:
     assert "the column 'n' of" in failure(tmp_path / "b.parquet")
     pq.write_table(pa.table({"f": [None, True], "b": [1, 2]}), tmp_path / "c.parquet")
     assert "the column 'f' of" in failure(tmp_path / "c.parquet")
+
+
+@pytest.mark.parametrize("kind", ["of numbers", "of text"])
+def test_a_file_of_a_folder_does_not_decide_how_other_files_are_read(tmp_path: Path, kind: str) -> None:
+    """Text of numbers in one file made text of all labels, and the shortest text of all numbers of 32 bits."""
+    half = np.float32(5 / 131072)
+    pq.write_table(pa.table({"a": pa.array([half, 0.1], pa.float32()), "kind": [1, 0]}), tmp_path / "0.parquet")
+    more = {"a": ["0"], "kind": ["1"]} if kind == "of text" else {"a": pa.array([0.0], pa.float32()), "kind": [1]}
+    pq.write_table(pa.table(more), tmp_path / "1.parquet")
+    found = load_declared(tmp_path, Layout(("a",), "kind"))
+    assert found.points[:, 0].tolist() == [float(half), float(np.float32(0.1)), 0.0]
+    assert found.labels is not None
+    assert found.labels.tolist() == [1, 0, 1]

@@ -26,12 +26,17 @@ from flwr_dpkmeans.errors import DataError
         ([2**64, 1, 0], [-1, 1, 0]),
         (["a", "1", ""], [-1, -1, -1]),
         ([None, 1, "x"], [-1, 1, -1]),
+        ([0, 1, "x"], [0, 1, -1]),
+        ([0, b"1", 1], [0, -1, 1]),
+        ((2, 1, [3]), [2, 1, -1]),
+        ([2, 1, np.array([3, 4])], [2, 1, -1]),
         ([10**400, 1, 0], [-1, 1, 0]),
-        ([1j, 1, 0], [-1, -1, -1]),
+        ([1j, 1, 0], [-1, 1, 0]),
         (np.array(["2026-01-01"] * 3, dtype="datetime64[D]"), [-1, -1, -1]),
         ([0, 1], [-1, -1, -1]),
         ([[0], [1], [2]], [-1, -1, -1]),
         ([[0], [1, 2], [2]], [-1, -1, -1]),
+        ([0, [1, 2], 2], [0, -1, 2]),
         (None, [-1, -1, -1]),
     ],
 )
@@ -60,7 +65,7 @@ def test_classes_of_a_file(tmp_path: Path, suffix: str) -> None:
         frame = pandas.DataFrame({"a": [1.0, 2.0, 3.0], **columns})
         frame.to_csv(path, index=False) if suffix == "csv" else frame.to_parquet(path)
     assert classes_of(path, "kind", 3) == [0, -1, 2]
-    assert classes_of(path, "mixed", 3) == ([1, -1, -1] if suffix == "csv" else [-1, -1, -1])
+    assert classes_of(path, "mixed", 3) == ([1, -1, -1] if suffix != "npz" else [-1, -1, -1])
     assert classes_of(path, "text", 3) == [-1, -1, -1]
     for name in ("short", "square") if suffix == "npz" else ():
         assert classes_of(path, name, 3) == [-1, -1, -1]

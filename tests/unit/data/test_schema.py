@@ -18,6 +18,7 @@ import pytest
 
 from flwr_dpkmeans.__main__ import main
 from flwr_dpkmeans.data.points import Bounds
+from flwr_dpkmeans.data.readers import _as_text
 from flwr_dpkmeans.data.schema import Encoded, Schema, Seen, iso_date, say_once, schema_of
 from flwr_dpkmeans.data.tables import Layout, load_by_schema, load_declared, look_by_schema
 from flwr_dpkmeans.errors import ColumnError, ConfigurationError, DataError
@@ -39,7 +40,7 @@ CSV = """month,carrier,when,late,origin,delay
 1,UA,2013-01-03,1
 """
 POINTS = [[12.5, 0, 0, 1, 1, 15708.5, 1, 0], [80, 1, 0, 0, 0, 15710, 0, 1], [30, 0, 1, 0, 0.5, 15707, 0.5, 0.5]]
-"""By hand; the fourth row has no date, the fifth not all cells."""
+"""By hand; the fourth row has no date, the fifth not all cells, so that it is none."""
 
 
 @pytest.fixture
@@ -331,7 +332,8 @@ def test_a_draft_of_nothing_or_without_names_is_said(
 def test_how_many_rows_have_gaps_is_said_here(schema: Schema, table: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, logger="flwr_dpkmeans"):
         load_by_schema(table, schema)
-    assert "of 5 rows, cells are missing in 'delay' 2, 'origin' 2, 'late' 2, 'when' 2, 'month' 2; 2 rows" in caplog.text
+    assert "left out 1 lines that do not have 6 cells, as the header has" in caplog.text
+    assert "of 4 rows, cells are missing in 'delay' 1, 'origin' 1, 'late' 1, 'when' 1, 'month' 1; 1 rows" in caplog.text
     assert "over 1% of the cells lie outside the bounds of delay" in caplog.text
 
 
@@ -606,3 +608,61 @@ def test_a_file_of_bounds_is_no_schema(schema: Schema, tmp_path: Path) -> None:
     assert schema_of(tmp_path / "bounds.toml") is None
     assert schema_of(str(tmp_path / "schema.toml")) == schema_of(schema) == schema
     assert schema_of("0,1") is None
+
+
+KINDS = Schema(columns={"g": {"kind": "category", "values": ["A", "B"]}, "x": {"kind": "number", "bounds": (0, 1)}})
+
+
+def test_texts_that_are_equal_up_to_a_nul_are_not() -> None:
+    """Releases of pandas before 3.1 hash text up to its first NUL: one such cell cost all rows of its category."""
+    found = KINDS.encode({"g": ["A\0", "A", "A", "B"], "x": [0.5] * 4})
+    assert found.points[:, :2].tolist() == [[1, 0], [1, 0], [0, 1]]
+
+
+@pytest.mark.parametrize("missing", ["centre", "drop"])
+def test_a_record_of_many_lines_is_one_row_at_most(tmp_path: Path, missing: str, caplog: Any) -> None:
+    """Each line was a row of gaps, which a schema filled: one patient's note was 60 rows."""
+    note = "\n".join(["x"] * 60)
+    (tmp_path / "notes.csv").write_text(f'age,sex,note\n30,f,"none"\n40,m,"{note}"\n50,f,"none"\n')
+    age = {"kind": "number", "bounds": (0, 100), "missing": missing}
+    found = load_by_schema(tmp_path / "notes.csv", Schema(columns={"age": age}))
+    assert found.points.tolist() == [[30], [40], [50]]
+    assert "left out 59 lines that do not have 3 cells" in caplog.text
+
+
+def test_cells_of_arrow_beyond_what_python_knows_are_their_own_rows_only() -> None:
+    pa = pytest.importorskip("pyarrow")
+    days = pd.Series([18_000, 3_000_000, None], dtype="int32[pyarrow]").astype(pd.ArrowDtype(pa.date32()))
+    late = Schema(columns={"when": {"kind": "date", "bounds": ("2019-01-01", "2020-01-01")}})
+    assert late.encode(pd.DataFrame({"when": days})).points.tolist() == [[18_000.0]]
+
+
+class _PostgreSQL:
+    """Names the columns of a query, and keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.told = list[str]()
+
+    def exec_driver_sql(self, statement: str) -> None:
+        self.told.append(statement)
+
+    def execute(self, statement: Any) -> Any:
+        self.told.append(str(statement))
+        return self
+
+    def keys(self) -> list[str]:
+        return ['the "a":b%', "day"]
+
+
+def test_postgresql_is_asked_for_text_whose_cells_no_driver_can_refuse(tmp_path: Path) -> None:
+    sqlalchemy = pytest.importorskip("sqlalchemy")
+    connection = _PostgreSQL()
+    asked = _as_text(connection, "SELECT * FROM t -- all\n; ")
+    assert connection.told[0] == "SET datestyle TO ISO"
+    assert connection.told[1].endswith("LIMIT 0")
+    # It says the same to any database.
+    with sqlalchemy.create_engine(f"sqlite:///{tmp_path / 'a.db'}").connect() as other:
+        other.exec_driver_sql('CREATE TABLE t ("the ""a"":b%" REAL, day TEXT)')
+        other.exec_driver_sql("INSERT INTO t VALUES (0.5, 'infinity')")
+        found = other.execute(sqlalchemy.text(asked))
+        assert (list(found.keys()), found.all()) == (connection.keys(), [("0.5", "infinity")])

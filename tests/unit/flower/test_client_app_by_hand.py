@@ -211,6 +211,8 @@ def test_a_finite_cell_is_a_real_number_that_a_float_can_hold(cell: object, is_f
         ([[np.array(1.0), np.array(2.0)], [np.array(3.0), "x"]], [[1.0, 2.0]], "left out rows"),
         (((1, 2), [3, 4], np.array([5, 6])), [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]], ""),
         (pd.DataFrame({"a": [1.0, 1j, 2.0], "b": [3.0, 4.0, 5.0]}), [[1.0, 3.0], [2.0, 5.0]], "left out rows"),
+        # Beside objects all of its real cells were taken for none.
+        (pd.DataFrame({"a": pd.array([1, 2], "Int64"), "b": pd.Series([2.0, 1j])}), [[1.0, 2.0]], "left out rows"),
         (np.array([[1.0, 2.0], [LARGEST, 1.0]], dtype=np.longdouble) * [2, 1], [[2.0, 2.0]], "left out rows"),
         (pd.DataFrame({"a": [1, 2], "b": [True, False]}), [[1.0, 1.0], [2.0, 0.0]], ""),
         (np.zeros((0, 2)), [], ""),
