@@ -18,20 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from flwr_dpkmeans.algorithms import feddp_appendix, noise_budget
-from flwr_dpkmeans.algorithms.kmeans_task import (
-    PROJECTED_CENTERS,
-    PROJECTED_POINTS,
-    SEED,
-    SERVER_POINTS,
-    KMeansTask,
-    is_near,
-    is_projection,
-    is_table,
-    seed_of,
-    seeded_state,
-    stepped,
-)
+from flwr_dpkmeans.algorithms import feddp_appendix, kmeans_task, noise_budget
+from flwr_dpkmeans.algorithms.kmeans_task import PROJECTED_CENTERS, PROJECTED_POINTS, SEED, SERVER_POINTS, KMeansTask
 from flwr_dpkmeans.algorithms.lloyd_family import counts_sensitivity, require_packable
 from flwr_dpkmeans.algorithms.measure import COST_CURVE
 from flwr_dpkmeans.algorithms.noise_budget import SCHEDULES, TOLERANCE, NoiseSchedule
@@ -39,13 +27,7 @@ from flwr_dpkmeans.algorithms.server_points import facts_without_server
 from flwr_dpkmeans.errors import ConfigurationError, PlanError
 from flwr_dpkmeans.kmeans import projected
 from flwr_dpkmeans.kmeans.lloyd import LabelArray, clip_rows, clip_vector, round_to_grid, sum_over_blocks, truncate
-from flwr_dpkmeans.kmeans.projected import (
-    clear_labels,
-    clipped_together,
-    means_and_indicators,
-    nearest_projected,
-    sums_and_counts,
-)
+from flwr_dpkmeans.kmeans.projected import nearest_projected, sums_and_counts
 from flwr_dpkmeans.kmeans.public_points import PackingMethod, cost_curve, elbow, sphere_packing, weighted_kmeans
 from flwr_dpkmeans.privacy.release import Norm, PrivacyUnit, ReleasedSum, Sensitivity
 from flwr_dpkmeans.sums.plan import Plan
@@ -202,7 +184,7 @@ class _OnServerPoints(KMeansTask):
 
         def initial_state(seed: int, server_points: Array | None = None, /) -> State:
             relative = None if server_points is None else server_points - np.asarray(facts.centre)
-            return seeded_state(np.zeros((self.n_clusters, known.n_features)), seed, relative)
+            return kmeans_task.seeded_state(np.zeros((self.n_clusters, known.n_features)), seed, relative)
 
         return Algorithm(self.name, noise_budget.private_sums(known, rounds), initial_state)
 
@@ -288,7 +270,7 @@ class PublicStart(_OnServerPoints):
             if server_points is None and self.server_data is ServerData.NEEDED:
                 raise PlanError("the server's points are not at hand: give server_data.")
             points = np.empty((0, known.n_features)) if server_points is None else server_points
-            return seeded_state(round_to_grid(truncate(self.start(known, seed, points))), seed)
+            return kmeans_task.seeded_state(round_to_grid(truncate(self.start(known, seed, points))), seed)
 
         return Algorithm(self.name, noise_budget.private_sums(known, planned), initial_state)
 
@@ -449,7 +431,7 @@ def weights_round(known: Known, facts: ServerFacts, share: float) -> noise_budge
     def advance(state: State, released: ReleasedSum) -> State:
         least = known.options.weight_threshold * known.released_std(released.blocks[0])
         weights = _without_noise_weights(released["weights"][: len(state[PROJECTED_POINTS])], least)
-        centers, curve = clustered(config, state[PROJECTED_POINTS], weights, seed_of(state))
+        centers, curve = clustered(config, state[PROJECTED_POINTS], weights, kmeans_task.seed_of(state))
         # In the space of the data: the best guess before step 3.
         lifted = feddp_appendix.moved_back(centers @ state[PROJECTION].T, state)
         lifted = round_to_grid(truncate(lifted + np.asarray(facts.centre)))
@@ -490,7 +472,7 @@ def centers_round(known: Known, facts: ServerFacts, sums_share: float, counts_sh
     margin = known.options.margin
 
     def labels_of(rows: Array, state: State) -> LabelArray:
-        return clear_labels(rows, state[PROJECTION], state[PROJECTED_CENTERS], margin)
+        return projected.clear_labels(rows, state[PROJECTION], state[PROJECTED_CENTERS], margin)
 
     def advance(state: State, released: ReleasedSum) -> State:
         centroids, counts = _new_centroids(state, released, facts, known.noise_factor)
@@ -515,7 +497,7 @@ def lloyd_rounds(known: Known, facts: ServerFacts, total: float, n_rounds: int) 
         return nearest_projected(rows, None, feddp_appendix.moved_centroids(state.centroids - centre, state, facts))
 
     def advance(state: State, released: ReleasedSum) -> State:
-        return stepped(state, *_new_centroids(state, released, facts, known.noise_factor))
+        return kmeans_task.stepped(state, *_new_centroids(state, released, facts, known.noise_factor))
 
     def one_round(index: int, part: float) -> noise_budget.PlannedSum:
         shares = noise_budget.shared(budget_shares(known)[2:], part * total / n_rounds, known.options.noise_kind)
@@ -563,8 +545,8 @@ def _cluster_sums(
     def clipped_of(points: Array, state: State) -> Sequence[Array]:
         vectors, numbers = sums_of(points, state)
         if as_means:
-            vectors, numbers = means_and_indicators(vectors, numbers)
-        return clipped_together(vectors, numbers, *bounds, order=order)
+            vectors, numbers = projected.means_and_indicators(vectors, numbers)
+        return projected.clipped_together(vectors, numbers, *bounds, order=order)
 
     vectors = _clipped("S10", what[0], Norm.L2, bounds[0])
     numbers = _clipped("S10", what[1], norm, bounds[1], nonnegative=True)
@@ -596,8 +578,8 @@ def _fits(state: State, name: str, known: Known, most_rows: int) -> bool:
     d, k = known.n_features, known.config.n_clusters
     if projection.ndim != 2 or len(projection) != d or not 1 <= projection.shape[1] <= min(k, d):
         return False
-    shaped = is_table(table, most_rows, projection.shape[1])
-    return shaped and is_projection(projection) and is_near(table, d)
+    shaped = kmeans_task.is_table(table, most_rows, projection.shape[1])
+    return shaped and kmeans_task.is_projection(projection) and kmeans_task.is_near(table, d)
 
 
 def _clipped(row: str, what: str, norm: Norm, bound: float, *, nonnegative: bool = False) -> Sensitivity:

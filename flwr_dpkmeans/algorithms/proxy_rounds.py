@@ -13,16 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from flwr_dpkmeans.algorithms import kmeans_task
 from flwr_dpkmeans.algorithms.feddp_kmeans import clustered
-from flwr_dpkmeans.algorithms.kmeans_task import (
-    PROJECTED_CENTERS,
-    SEED,
-    SERVER_POINTS,
-    KMeansTask,
-    seed_of,
-    seeded_state,
-    stepped,
-)
+from flwr_dpkmeans.algorithms.kmeans_task import PROJECTED_CENTERS, SEED, SERVER_POINTS, KMeansTask, seed_of
 from flwr_dpkmeans.algorithms.measure import COST_CURVE
 from flwr_dpkmeans.algorithms.noise_budget import PlannedSum, private_sums
 from flwr_dpkmeans.algorithms.proxy_plan import (
@@ -46,14 +39,10 @@ from flwr_dpkmeans.algorithms.proxy_plan import (
     look_share,
     options_for,
 )
+from flwr_dpkmeans.kmeans import projected
 from flwr_dpkmeans.kmeans import proxies as numerics
 from flwr_dpkmeans.kmeans.lloyd import clip_rows, nearest_centroids, round_to_grid, sum_over_blocks, truncate
-from flwr_dpkmeans.kmeans.projected import (
-    nearest_projected,
-    outer_product_triangle,
-    shrink_to_server,
-    symmetric_from_triangle,
-)
+from flwr_dpkmeans.kmeans.projected import nearest_projected, shrink_to_server
 from flwr_dpkmeans.kmeans.public_points import weighted_kmeans
 from flwr_dpkmeans.kmeans.residuals import next_radius, pulled_together, residual_sums, shrunk_steps, unit_residuals
 from flwr_dpkmeans.privacy.release import PrivacyUnit, ReleasedSum
@@ -138,7 +127,7 @@ def build(public: Known, options: ProxyOptions = ProxyOptions()) -> Algorithm:  
     ]
 
     def initial_state(seed: int, server_points: Array | None = None, /) -> State:
-        state = seeded_state(np.zeros((setting.n_clusters, setting.n_features)), seed, server_points)
+        state = kmeans_task.seeded_state(np.zeros((setting.n_clusters, setting.n_features)), seed, server_points)
         return state.changed(**before_looks(setting)) if looks else state
 
     return Algorithm("proxy_lloyd", private_sums(public, rounds), initial_state)
@@ -266,7 +255,7 @@ def covariance_round(setting: Setting) -> PlannedSum:
 
     def unrounded(points: Array, state: State) -> Sequence[Array]:
         centre, clip = state[CENTRE], factor * _length(state, SPREAD)
-        triangle = outer_product_triangle(points, lambda rows: unit_residuals(rows - centre, clip))
+        triangle = projected.outer_product_triangle(points, lambda rows: unit_residuals(rows - centre, clip))
         return setting.sent([triangle], len(points), parts)
 
     def statistic(points: Array, state: State) -> Sequence[Array]:
@@ -276,7 +265,7 @@ def covariance_round(setting: Setting) -> PlannedSum:
     def advance(state: State, released: ReleasedSum) -> State:
         spread, noise = _length(state, SPREAD), setting.noise(released.blocks[0]) / n
         clip = factor * spread
-        matrix = symmetric_from_triangle(released["unit_outer_product"], d) / n
+        matrix = projected.symmetric_from_triangle(released["unit_outer_product"], d) / n
         if SERVER_POINTS in state.arrays:
             rows = unit_residuals(state[SERVER_POINTS] - state[CENTRE], clip)
             matrix, noise = shrink_to_server(matrix, rows, noise)
@@ -543,7 +532,7 @@ def refinement_round(setting: Setting, index: int) -> PlannedSum:
             noise, generator = counts_noise / math.sqrt(index), setting.generator(state, setting.plan.n_passes + index)
             moved, average = _without_empty_clusters(setting, moved, average, noise, square, generator)
         kept = state.view((SEED, SPREAD, COST_CURVE))
-        return stepped(kept, moved, counts).changed(
+        return kmeans_task.stepped(kept, moved, counts).changed(
             **{RADIUS: as_length(smaller), AVERAGE_COUNTS: round_to_grid(average)}
         )
 

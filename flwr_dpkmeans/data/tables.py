@@ -22,19 +22,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from flwr_dpkmeans.data import readers
 from flwr_dpkmeans.data.points import require_names
-from flwr_dpkmeans.data.readers import (
-    RawColumn,
-    RawTable,
-    block_rows,
-    cells_of,
-    header_of,
-    numbers_in,
-    source_name,
-    table_blocks,
-    values_of,
-    whole_csv,
-)
+from flwr_dpkmeans.data.readers import RawColumn, RawTable, source_name, table_blocks, values_of
 from flwr_dpkmeans.data.rows import Store
 from flwr_dpkmeans.data.schema import Encoded, Schema, Seen, added, say_once
 from flwr_dpkmeans.errors import ConfigurationError, DataError
@@ -118,7 +108,7 @@ def load_table(
 
     def read() -> Iterator[Table]:
         nonlocal found, n_bad
-        for raw in table_blocks(path, csv_reader=partial(whole_csv, header=header)):
+        for raw in table_blocks(path, csv_reader=partial(readers.whole_csv, header=header)):
             by = raw.column_of("partition_column", partition_column)
             split_by.extend([] if by is None else [by])
             numeric = _numeric(raw, (raw.column_of("label_column", label_column), by), ignored, columns)
@@ -351,12 +341,12 @@ def _csv_blocks(
     try:
         with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
             lines = (line for line in file if line.strip())
-            names, separator = header_of(lines) if layout.header else (list(layout.columns), ",")
+            names, separator = readers.header_of(lines) if layout.header else (list(layout.columns), ",")
             block: list[str] | None = []
             while block is not None:
-                rows = [cells_of(line.rstrip("\r\n"), separator) for line in block]
+                rows = [readers.cells_of(line.rstrip("\r\n"), separator) for line in block]
                 yield RawTable(path, tuple(_csv_columns(names, rows, numbers, texts)), named=True)
-                block = list(islice(lines, block_rows(4 * len(names)))) or None
+                block = list(islice(lines, readers.block_rows(4 * len(names)))) or None
     except OSError as error:
         raise DataError(
             f"the table {str(path)!r} cannot be read ({type(error).__name__}): check its rights."
@@ -371,7 +361,7 @@ def _csv_columns(
     places = [place for place, name in enumerate(names) if name in numbers and name not in texts]
     values, unread = np.zeros((0, len(places))), np.zeros(len(places), dtype=np.int64)
     if rows and places:
-        values, unread = numbers_in([[cells[place] for place in places] for cells in rows])
+        values, unread = readers.numbers_in([[cells[place] for place in places] for cells in rows])
     for order, place in enumerate(places):
         yield RawColumn(names[place], values[:, order], int(unread[order]))
     written = [place for place, name in enumerate(names) if name in texts]

@@ -28,15 +28,9 @@ from flwr_dpkmeans.options import Auto, PrivateCount, build_run, flat_options
 from flwr_dpkmeans.privacy.report import PrivacyReport, utc_now
 from flwr_dpkmeans.results.page import CONSOLE, rendered
 from flwr_dpkmeans.secagg.messages import Stage, StopRequest
+from flwr_dpkmeans.sums import plan as plans
 from flwr_dpkmeans.sums.draft import draft_plan, redraft_plan, require_server_data, require_supported, worst_case
-from flwr_dpkmeans.sums.plan import (
-    SECONDS_PER_ROUND_TRIP,
-    Plan,
-    require_columns,
-    require_labels,
-    require_width,
-    round_trips,
-)
+from flwr_dpkmeans.sums.plan import SECONDS_PER_ROUND_TRIP, Plan, round_trips
 from flwr_dpkmeans.sums.round import Array
 from flwr_dpkmeans.sums.server import Server
 from flwr_dpkmeans.sums.settings import Dropout
@@ -368,9 +362,9 @@ class PrivateKMeans(Strategy):
         self._undisturbed()
         self.config.changed(n_clients=n_clients)  # fewer than its smallest cohort would be waited for
         plan = self.draft(n_clients)
-        require_width(plan, n_features)
-        require_labels(plan, has_labels=has_labels)
-        require_columns(plan, names)
+        plans.require_width(plan, n_features)
+        plans.require_labels(plan, has_labels=has_labels)
+        plans.require_columns(plan, names)
         if plan.n_features is None:
             redraft_plan(plan, n_features=n_features)
 
