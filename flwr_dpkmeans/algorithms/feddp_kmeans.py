@@ -26,8 +26,8 @@ from flwr_dpkmeans.algorithms.noise_budget import SCHEDULES, TOLERANCE, NoiseSch
 from flwr_dpkmeans.algorithms.server_points import facts_without_server
 from flwr_dpkmeans.errors import ConfigurationError, PlanError
 from flwr_dpkmeans.kmeans import projected
-from flwr_dpkmeans.kmeans.lloyd import LabelArray, clip_rows, clip_vector, round_to_grid, sum_over_blocks, truncate
-from flwr_dpkmeans.kmeans.projected import nearest_projected, sums_and_counts
+from flwr_dpkmeans.kmeans.lloyd import LabelArray, clip_rows, clip_vector, in_blocks, round_to_grid, truncate
+from flwr_dpkmeans.kmeans.projected import clipped_together, nearest_projected, sums_and_counts
 from flwr_dpkmeans.kmeans.public_points import PackingMethod, cost_curve, elbow, sphere_packing, weighted_kmeans
 from flwr_dpkmeans.privacy.release import Norm, PrivacyUnit, ReleasedSum, Sensitivity
 from flwr_dpkmeans.sums.plan import Plan
@@ -417,15 +417,14 @@ def weights_round(known: Known, facts: ServerFacts, share: float) -> noise_budge
         nearest = "S7: one row is nearest to one server point (FedDP-KMeans, section 3, step 2)"
         moved = Sensitivity(norm, 1.0, PrivacyUnit.RECORD, nearest, nonnegative=True)
 
+    @in_blocks
+    def counted(points: Array, state: State) -> Sequence[Array]:
+        rows = centred(points, facts, facts.data_radius, state)
+        labels = nearest_projected(rows, state[PROJECTION], state[PROJECTED_POINTS])
+        return [np.bincount(labels, minlength=facts.n_points).astype(np.float64)]
+
     def statistic(points: Array, state: State) -> Sequence[Array]:
-        projection, projected_points = state[PROJECTION], state[PROJECTED_POINTS]
-
-        def counted(part: slice) -> Sequence[Array]:
-            rows = centred(points[part], facts, facts.data_radius, state)
-            labels = nearest_projected(rows, projection, projected_points)
-            return [np.bincount(labels, minlength=facts.n_points).astype(np.float64)]
-
-        (histogram,) = sum_over_blocks(counted, len(points), known.n_features)
+        (histogram,) = counted(points, state)
         return [clip_vector(histogram, facts.weights_bound, order=order) if per_client else histogram]
 
     def advance(state: State, released: ReleasedSum) -> State:
@@ -521,12 +520,10 @@ def _cluster_sums(
     k, d = known.config.n_clusters, known.n_features
     norm, order = noise_budget.count_norm(known.config), noise_budget.count_order(known.config)
 
+    @in_blocks
     def sums_of(points: Array, state: State) -> Sequence[Array]:
-        def summed(part: slice) -> Sequence[Array]:
-            rows = centred(points[part], facts, facts.data_radius, state)
-            return sums_and_counts(rows, labels_of(rows, state), k)
-
-        return sum_over_blocks(summed, len(points), d)
+        rows = centred(points, facts, facts.data_radius, state)
+        return sums_and_counts(rows, labels_of(rows, state), k)
 
     if known.settings.unit is PrivacyUnit.RECORD:
         # The centre is public, so the row's distance from it is all that one row adds.
@@ -546,7 +543,7 @@ def _cluster_sums(
         vectors, numbers = sums_of(points, state)
         if as_means:
             vectors, numbers = projected.means_and_indicators(vectors, numbers)
-        return projected.clipped_together(vectors, numbers, *bounds, order=order)
+        return clipped_together(vectors, numbers, *bounds, order=order)
 
     vectors = _clipped("S10", what[0], Norm.L2, bounds[0])
     numbers = _clipped("S10", what[1], norm, bounds[1], nonnegative=True)

@@ -41,7 +41,7 @@ from flwr_dpkmeans.algorithms.proxy_plan import (
 )
 from flwr_dpkmeans.kmeans import projected
 from flwr_dpkmeans.kmeans import proxies as numerics
-from flwr_dpkmeans.kmeans.lloyd import clip_rows, nearest_centroids, round_to_grid, sum_over_blocks, truncate
+from flwr_dpkmeans.kmeans.lloyd import clip_rows, nearest_centroids, round_to_grid, truncate
 from flwr_dpkmeans.kmeans.projected import nearest_projected, shrink_to_server
 from flwr_dpkmeans.kmeans.public_points import weighted_kmeans
 from flwr_dpkmeans.kmeans.residuals import next_radius, pulled_together, residual_sums, shrunk_steps, unit_residuals
@@ -148,15 +148,10 @@ def location_round(setting: Setting) -> PlannedSum:
         # The server's radius takes in nearly all of its points, so it stands for a larger variance than theirs.
         expected = clip**2 / d
 
-    def statistic(points: Array, state: State) -> Sequence[Array]:
-        del state
-
-        def summed(part: slice) -> Sequence[Array]:
-            rows = points[part]
-            found = residual_sums(rows, np.zeros(len(rows), dtype=np.int32), middle[None, :], clip, 1)
-            return [found.sums[0], found.squares]
-
-        return setting.sent(sum_over_blocks(summed, len(points), d), len(points), parts)
+    @setting.summing(parts)
+    def statistic(rows: Array, state: State) -> Sequence[Array]:
+        found = residual_sums(rows, np.zeros(len(rows), dtype=np.int32), middle[None, :], clip, 1)
+        return [found.sums[0], found.squares]
 
     def advance(state: State, released: ReleasedSum) -> State:
         mean_noise, square_noise = (setting.noise(block) / n for block in released.blocks)
@@ -193,15 +188,11 @@ def look_round(setting: Setting, index: int) -> PlannedSum:
     n, d, options = setting.public.n_units, setting.n_features, setting.options
     edges = numerics.squared_edges(d)
 
-    def statistic(points: Array, state: State) -> Sequence[Array]:
-        centre, clip = state[CENTRE], _length(state, CLIP)
-
-        def summed(part: slice) -> Sequence[Array]:
-            rows = points[part]
-            found = residual_sums(rows, np.zeros(len(rows), dtype=np.int32), centre[None, :], clip, 1)
-            return [found.sums[0], found.squares, numerics.distance_counts(rows, centre)]
-
-        return setting.sent(sum_over_blocks(summed, len(points), d), len(points), parts)
+    @setting.summing(parts)
+    def statistic(rows: Array, state: State) -> Sequence[Array]:
+        centre, labels = state[CENTRE], np.zeros(len(rows), dtype=np.int32)
+        found = residual_sums(rows, labels, centre[None, :], _length(state, CLIP), 1)
+        return [found.sums[0], found.squares, numerics.distance_counts(rows, centre)]
 
     def advance(state: State, released: ReleasedSum) -> State:
         clip, spread = _length(state, CLIP), _length(state, SPREAD)
@@ -397,16 +388,12 @@ def proxy_round(setting: Setting, index: int) -> PlannedSum:
     parts = setting.parts("proxies", setting.plan.pass_share)
     n_proxies, options = setting.plan.n_proxies, setting.options
 
+    @setting.summing(parts)
     def statistic(points: Array, state: State) -> Sequence[Array]:
-        proxies, radii = state[PROXIES], state[PROXY_RADIUS]
-
-        def summed(part: slice) -> Sequence[Array]:
-            rows = in_proxy_space(points[part], state)
-            labels = nearest_projected(rows, None, proxies)
-            found = residual_sums(rows, labels, proxies, radii, n_proxies, drop=not options.clips)
-            return [found.sums, found.counts]
-
-        return setting.sent(sum_over_blocks(summed, len(points), setting.n_features), len(points), parts)
+        rows, proxies = in_proxy_space(points, state), state[PROXIES]
+        labels = nearest_projected(rows, None, proxies)
+        found = residual_sums(rows, labels, proxies, state[PROXY_RADIUS], n_proxies, drop=not options.clips)
+        return [found.sums, found.counts]
 
     def advance(state: State, released: ReleasedSum) -> State:
         proxies, radii = state[PROXIES], state[PROXY_RADIUS]
@@ -498,17 +485,12 @@ def refinement_round(setting: Setting, index: int) -> PlannedSum:
     options, k, d = setting.options, setting.n_clusters, setting.n_features
     projects = index == 1 and setting.plan.n_passes > 0 and setting.in_subspace
 
-    def statistic(points: Array, state: State) -> Sequence[Array]:
+    @setting.summing(parts)
+    def statistic(rows: Array, state: State) -> Sequence[Array]:
         centers = state[PROJECTED_CENTERS] if projects else state.centroids
-        radius = _length(state, RADIUS)
-
-        def summed(part: slice) -> Sequence[Array]:
-            rows = points[part]
-            labels = nearest_projected(in_proxy_space(rows, state) if projects else rows, None, centers)
-            found = residual_sums(rows, labels, state.centroids, radius, k, drop=not options.clips)
-            return [found.sums, found.counts, found.squares]
-
-        return setting.sent(sum_over_blocks(summed, len(points), d), len(points), parts)
+        labels = nearest_projected(in_proxy_space(rows, state) if projects else rows, None, centers)
+        found = residual_sums(rows, labels, state.centroids, _length(state, RADIUS), k, drop=not options.clips)
+        return [found.sums, found.counts, found.squares]
 
     def advance(state: State, released: ReleasedSum) -> State:
         radius, used = _length(state, RADIUS), len(state.centroids)
