@@ -48,9 +48,6 @@ _ROUNDING = 1.05 * 2.0**-16
 """Grid step, with room for the last digits of the sums before they are rounded (2^-6 of a step at 2^28 rows)."""
 
 
-# -- options ------------------------------------------------------------------------------------------------------
-
-
 def _require_shares(name: str, shares: object) -> None:
     """One sentence for budget shares that are not four positive numbers."""
     four = shares if isinstance(shares, tuple) and len(shares) == 4 else (None,)
@@ -163,9 +160,6 @@ class SpherePackingOptions(ServerKMeansPlusPlusOptions):
     """Options of the start from a sphere packing."""
 
     packing: PackingMethod = choice(PackingMethod, PackingMethod.CORNERS, "search of the sphere packing")
-
-
-# -- tasks --------------------------------------------------------------------------------------------------------
 
 
 class _OnServerPoints(KMeansTask):
@@ -330,9 +324,6 @@ def budget_shares(known: Known) -> tuple[float, ...]:
     return shares or RULE_OF_THUMB[known.settings.unit]
 
 
-# -- round 1: outer product ---------------------------------------------------------------------------------------
-
-
 def outer_product_round(known: Known, facts: ServerFacts, share: float) -> noise_budget.PlannedSum:
     """Step 1: the projection onto the leading eigenvectors of the clients' outer product (Algorithm 1, lines 2-7).
 
@@ -403,9 +394,6 @@ def _with_parts(
     return (*reads, *feddp_appendix.MOVED), both
 
 
-# -- round 2: weights ---------------------------------------------------------------------------------------------
-
-
 def weights_round(known: Known, facts: ServerFacts, share: float) -> noise_budget.PlannedSum:
     """Step 2: how many rows each projected server point stands for, and their k-means (Algorithm 1, lines 8-17)."""
     config = known.config
@@ -461,9 +449,6 @@ def _without_noise_weights(weights: Array, threshold: float) -> Array:
     """Drop weights below the threshold, which noise alone may have made; the largest stay."""
     least = max(0.0, min(threshold, float(np.quantile(weights, 1.0 - _ALWAYS_KEPT))))
     return np.where(weights >= least, weights, 0.0)
-
-
-# -- round 3 and Lloyd: centers -----------------------------------------------------------------------------------
 
 
 def centers_round(known: Known, facts: ServerFacts, sums_share: float, counts_share: float) -> noise_budget.PlannedSum:

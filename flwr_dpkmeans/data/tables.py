@@ -166,9 +166,6 @@ def _require_numbers(names: Sequence[str], n_bad: Sequence[Sequence[int]], path:
             )
 
 
-# -- as declared ------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Layout:
     """What a node's owner says of its table."""

@@ -199,9 +199,6 @@ def look_for_guard() -> None:
         )
 
 
-# -- the mod ----------------------------------------------------------------------------------------------------------
-
-
 class SecureAggregation:
     """A Flower mod; `secure_aggregation_mod` is the instance with the default settings.
 
@@ -433,9 +430,6 @@ secure_sum_mod = SecureAggregation(show_logs=show_node_logs, wrapped=WrappedApp)
 """The same around any app whose answers are to be summed; see `flwr_dpkmeans.SecureSum`."""
 
 
-# -- an app around a load function ------------------------------------------------------------------------------------
-
-
 def client_app(
     load_data: Callable[[Context], KMeansClient | ArrayLike | Encoded],
     *,
@@ -523,9 +517,6 @@ def _is_finite(cell: Any) -> bool:
         cell = cell.item() if cell.dtype.kind in "biuf" else None
     number: Any = cell if isinstance(cell, numbers.Real) else np.nan
     return bool(number == number and abs(number) <= sys.float_info.max)
-
-
-# -- this project's own app -------------------------------------------------------------------------------------------
 
 
 def load_client(context: Context) -> KMeansClient:

@@ -349,9 +349,6 @@ def cost_of(plan: Plan) -> float:
     return worst_case(plan) if plan.is_private else float("inf")
 
 
-# -- the node's own log -----------------------------------------------------------------------------------------------
-
-
 def plan_came(plan: Plan, digest: bytes) -> None:
     """Say which plan this client is asked to agree to."""
     config = plan.config

@@ -227,9 +227,6 @@ class MemoryLedger:
         self._runs.setdefault(entry.run_id, entry)
 
 
-# -- the two files ------------------------------------------------------------------------------------------------
-
-
 def encode(entry: LedgerEntry, previous: str) -> bytes:
     """Return an entry's line; its checksum goes on from the previous one. JSON has no infinity: that is a string."""
     text = json.dumps(vars(entry) | ({"epsilon": "inf"} if math.isinf(entry.epsilon) else {}))

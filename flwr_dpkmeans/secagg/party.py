@@ -435,9 +435,6 @@ def require_equal_tags(tags: dict[int, bytes], round_index: int) -> None:
     )
 
 
-# -- sums that are repeated -------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Retry(Party):
     """A client of a run that repeats sums; see `Party`."""

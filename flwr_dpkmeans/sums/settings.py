@@ -51,9 +51,6 @@ class Dropout(Enum):
         return cls.RETRY
 
 
-# -- what values must be like -------------------------------------------------------------------------------------
-
-
 def require_integer(name: str, value: object, low: int, example: int, most: int | None = None) -> int:
     """A count as an integer, also from NumPy or a whole float (a TOML or Hydra number), from `low` to `most`."""
     if isinstance(value, float) and value.is_integer():
@@ -90,9 +87,6 @@ def require_bounds(bounds: object) -> None:
     if not all(isinstance(side, tuple) and None not in map(_as_float, side) for side in sides):
         raise ConfigurationError(f"bounds are {bounds!r}, but they must be a pair (lower, upper): give (-1.0, 1.0).")
     require_ranges(*sides)
-
-
-# -- one option ---------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -209,9 +203,6 @@ def rule_of(one: Field[Any]) -> Rule | None:
 @lru_cache(maxsize=256)
 def _rules(kind: type[Options]) -> tuple[tuple[str, Rule, Any], ...]:
     return tuple([(one.name, rule, one.default) for one in fields(kind) if (rule := rule_of(one)) is not None])
-
-
-# -- what every run has -------------------------------------------------------------------------------------------
 
 
 def _require_name(name: str, value: Any) -> None:
