@@ -456,16 +456,15 @@ class Task(Options, ABC):
 
 
 @lru_cache(maxsize=64)
-def _adapter(kind: type[Task]) -> Any:
-    """Parser and serialiser of one kind of task: pydantic takes longer to compile it than a small run takes."""
+def adapter(kind: type[Any]) -> Any:
+    """Parser and serialiser of a plan or a kind of task: pydantic takes longer to compile it than a small run takes."""
     from pydantic import TypeAdapter
 
     return TypeAdapter(kind)
 
 
 def _written(task: Task) -> dict[str, Any]:
-    own: dict[str, Any] = _adapter(type(task)).dump_python(task, mode="json")
-    return {"name": task.name, **own}
+    return {"name": task.name, **adapter(type(task)).dump_python(task, mode="json")}
 
 
 def _read(value: Any) -> Task:
@@ -481,7 +480,7 @@ def _read(value: Any) -> Task:
         )
     kind = TASKS[name]
     own = json.dumps({name: one for name, one in value.items() if name != "name"})
-    task: Task = _adapter(kind).validate_json(own, strict=True)
+    task: Task = adapter(kind).validate_json(own, strict=True)
     return task
 
 
