@@ -532,12 +532,11 @@ def _cluster_sums(
 
     vectors = _clipped("S10", what[0], Norm.L2, bounds[0])
     numbers = _clipped("S10", what[1], norm, bounds[1], nonnegative=True)
+    # An indicator is 0 or 1 before the list is scaled down.
+    entry = min(1.0, numbers.bound) if as_means else numbers.bound
     return [
         noise_budget.ReleasePart(names[0], (k, d), vectors, shares[0], vectors.bound),
-        # An indicator is 0 or 1 before the list is scaled down.
-        noise_budget.ReleasePart(
-            names[1], (k,), numbers, shares[1], min(1.0, numbers.bound) if as_means else numbers.bound
-        ),
+        noise_budget.ReleasePart(names[1], (k,), numbers, shares[1], entry),
     ], clipped_of
 
 
@@ -565,6 +564,5 @@ def _fits(state: State, name: str, known: Known, most_rows: int) -> bool:
 
 
 def _clipped(row: str, what: str, norm: Norm, bound: float, *, nonnegative: bool = False) -> Sensitivity:
-    """One client's statistic, clipped to a bound."""
     because = f"{row}: one client's {what} is scaled down to the bound (FedDP-KMeans, appendix G.4)"
     return Sensitivity(norm, bound, PrivacyUnit.CLIENT, because, nonnegative)

@@ -330,19 +330,9 @@ def _least_proxies(public: Known, options: ProxyOptions) -> float:
     return float(max(options.worth_seeding * k, k + 2))
 
 
-CENTRE = "centre"
-CLIP = "clip"
-SPREAD = "spread"
-SPREAD_ERROR = "spread_error"
-DISTANCES = "distances"
-EXTENT = "extent"
-SUBSPACE_SPREAD = "subspace_spread"
-AXES = "axes"
-PROXIES = "proxies"
-PROXY_RADIUS = "proxy_radius"
-SHAPE = "shape"
-RADIUS = "radius"
-AVERAGE_COUNTS = "average_counts"
+CENTRE, CLIP, DISTANCES, EXTENT = "centre", "clip", "distances", "extent"
+SPREAD, SPREAD_ERROR, SUBSPACE_SPREAD, AXES, SHAPE = "spread", "spread_error", "subspace_spread", "axes", "shape"
+PROXIES, PROXY_RADIUS, RADIUS, AVERAGE_COUNTS = "proxies", "proxy_radius", "radius", "average_counts"
 
 _SMALLEST_RADIUS = 2.0**-15
 _MEANS = (

@@ -127,7 +127,6 @@ def load_table(
 def _numeric(
     raw: RawTable, others: Collection[RawColumn | None], ignored: Collection[str], columns: Collection[str]
 ) -> list[RawColumn]:
-    """The columns to be clustered."""
     if not raw.columns:
         raise DataError(f"{raw} has 0 columns, but it needs at least 1: add a row of column names.")
     kept = [column for column in raw.columns if column not in others and column.name not in ignored]
@@ -262,9 +261,8 @@ def load_by_schema(
             split_by.extend([] if by is None else [by])
             encoded = schema.encoded(raw)
             all_seen.append(encoded.seen)
-            yield replace(
-                Table.of(encoded, None, raw.labels(layout.label_column, written=True)), rows=encoded.rows + n_rows
-            )
+            block = Table.of(encoded, labels=raw.labels(layout.label_column, written=True))
+            yield replace(block, rows=encoded.rows + n_rows)
             n_rows += encoded.n_rows
 
     if (kept := store.kept()) is not None:

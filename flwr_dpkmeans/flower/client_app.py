@@ -224,9 +224,7 @@ class SecureAggregation:
         show_logs: Callable[[Context], None] | None = None,
         wrapped: type[Wrapped] | None = None,
     ) -> None:
-        self._wrapped = wrapped or Wrapped
-        self._settings = settings
-        self._show_logs = show_logs
+        self._wrapped, self._settings, self._show_logs = wrapped or Wrapped, settings, show_logs
 
     def __call__(self, message: Message, context: Context, call_next: NextCall) -> Message:
         """Answer a message of the protocol; anything else is refused."""

@@ -526,7 +526,6 @@ def federate(
 
 
 def _options_of(task: str | Task) -> dict[str, Any]:
-    """A task's name and options by their flat names."""
     if isinstance(task, str):
         TASKS.find(task)
         return {"algorithm": task}

@@ -400,10 +400,8 @@ class PrivateKMeans(Strategy):
 
     def _reported(self, result: KMeansResult) -> KMeansResult:
         server = self.run
-        result.privacy = server.report
-        result.confirmed = server.confirmed
+        result.privacy, result.confirmed, result.steps = server.report, server.confirmed, tuple(self._steps)
         result.node_ids = server.session.roster.node_ids
-        result.steps = tuple(self._steps)
         n_confirmed, n_asked = len(result.confirmed), len(result.node_ids)
         if server.clusters is not None:
             result.evaluation = read_evaluation(server.plan, server.clusters, n_asked)

@@ -74,13 +74,9 @@ class NodeGuard(Guard):
     """
 
     def __init__(self, settings: NodeSettings, run_id: int, node_id: int, stream: int, created: float) -> None:
-        self.settings = settings
-        self.run_id = run_id
-        self.node_id = node_id
-        self.stream = stream
-        self.data_id = settings.data_id
+        self.settings, self.data_id, self.identity = settings, settings.data_id, settings.identity
+        self.run_id, self.node_id, self.stream = run_id, node_id, stream
         self.min_cohort = settings.policy.min_cohort
-        self.identity = settings.identity
         pinned = settings.policy.pinned_peers
         self.pinned = None if pinned is None else {bytes.fromhex(key): name for name, key in pinned}
         self._created = created

@@ -195,7 +195,6 @@ class MemoryLedger:
             self._add(entry)
 
     def _refuse(self, entry: LedgerEntry, admit: Admit | None) -> None:
-        """Raise unless the entry may be charged."""
         conflict = self._conflict(entry)
         if conflict is not None:
             raise ProtocolError(

@@ -337,10 +337,8 @@ class Session(ABC):
         self.roster = roster
         self.round_index = messages.NO_ROUND
         self.due = Stage.SUM
-        self._least = least
-        self._max_retries = max_retries
-        self._max_silent = max_silent
-        self._authored = authored
+        self._least, self._authored = least, authored
+        self._max_retries, self._max_silent = max_retries, max_silent
         self._credentials = credentials or {}
         self._first = True
         """Whether rosters or boxes that are sent once are still due."""

@@ -184,9 +184,7 @@ class Client:
     """One client, for one request; `memory` is of this run, and None before its first request."""
 
     def __init__(self, guard: Guard, statistic: Statistic, memory: Memory | None) -> None:
-        self._guard = guard
-        self._statistic = statistic
-        self._memory = memory
+        self._guard, self._statistic, self._memory = guard, statistic, memory
         self.unmasked_vector = np.zeros(0, dtype=np.uint64)
         """What was masked, with this client's share of the noise: for audits that play all parties; never kept."""
 
@@ -384,18 +382,16 @@ class Client:
 
     def _report(self, memory: Memory) -> PrivacyReport:
         """What the run guarantees, as this client can know it."""
-        guard, unclear = self._guard, memory.found.unclear
+        guard, plan, unclear = self._guard, memory.plan, memory.found.unclear
         # Numbers of columns are those of the agreed order, which need not be that of the own table.
-        names = agreed_names(memory.plan, self._statistic.describe()[1]) if unclear else ()
+        names = agreed_names(plan, self._statistic.describe()[1]) if unclear else ()
         identities = guard.identities(memory.n_recognised)
-        report = build_report(
-            memory.plan, memory.attempts, identities, state=memory.clusters, unclear=unclear, names=names
-        )
+        report = build_report(plan, memory.attempts, identities, state=memory.clusters, unclear=unclear, names=names)
         provenance = Provenance.of(
-            memory.plan.run_id,
+            plan.run_id,
             f"client {guard.node_id}",
             memory.agreed_digest,
-            columns_digest=memory.plan.columns_digest,
+            columns_digest=plan.columns_digest,
             data_id=guard.data_id,
             started=memory.started,
             cohort=memory.cohort,

@@ -283,9 +283,7 @@ class Settings(Options):
     bounds_share: float = real(0.1, 0.0, 0.5, "0.1", "share of the budget that these histograms take together")
     evaluation: Evaluation = choice(Evaluation, Evaluation.NONE, "whether one more round measures the result")
     evaluation_share: float = real(0.05, 0.0, 0.5, "0.05", "share of the budget that a private evaluation takes")
-    n_classes: int = whole(
-        0, 0, 3, "public number of label classes that an evaluation counts by; 0: none", most=100_000
-    )
+    n_classes: int = whole(0, 0, 3, "public number of label classes that an evaluation counts by; 0: none", most=10**5)
     evaluation_radius: float | None = real(
         None, 1e-6, 1e6, "0.5", "distance, in scaled units, at which an evaluation clips rows"
     )
