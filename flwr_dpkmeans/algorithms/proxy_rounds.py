@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.algorithms import kmeans_task
+from flwr_dpkmeans.algorithms import kmeans_task, proxy_plan
 from flwr_dpkmeans.algorithms.feddp_kmeans import clustered
 from flwr_dpkmeans.algorithms.kmeans_task import PROJECTED_CENTERS, SEED, SERVER_POINTS, KMeansTask, seed_of
 from flwr_dpkmeans.algorithms.measure import COST_CURVE
@@ -35,9 +35,6 @@ from flwr_dpkmeans.algorithms.proxy_plan import (
     ProxyOptions,
     Setting,
     as_length,
-    derive_plan,
-    look_share,
-    options_for,
 )
 from flwr_dpkmeans.kmeans import projected
 from flwr_dpkmeans.kmeans import proxies as numerics
@@ -115,8 +112,8 @@ class ProxyLloyd(KMeansTask):
 
 def build(public: Known, options: ProxyOptions = ProxyOptions()) -> Algorithm:  # noqa: B008 - frozen
     """All rounds with their noise; N must be known."""
-    options = options_for(public, options)
-    plan = derive_plan(public, options)
+    options = proxy_plan.options_for(public, options)
+    plan = proxy_plan.derive_plan(public, options)
     setting = Setting(public, plan, options)
     looks = [look_round(setting, index) for index in range(1, plan.n_looks + 1)]
     rounds = [
@@ -184,7 +181,7 @@ def before_looks(setting: Setting) -> dict[str, Array]:
 
 def look_round(setting: Setting, index: int) -> PlannedSum:
     """Look at where the data lie and how far they reach, from the centre and at the clip bound of the last look."""
-    parts = setting.parts("look", look_share(setting.options))
+    parts = setting.parts("look", proxy_plan.look_share(setting.options))
     n, d, options = setting.public.n_units, setting.n_features, setting.options
     edges = numerics.squared_edges(d)
 

@@ -31,6 +31,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from numpy.typing import ArrayLike, NDArray
 
+from flwr_dpkmeans import errors
 from flwr_dpkmeans.algorithms import algorithm_entry
 from flwr_dpkmeans.algorithms.array_sum import ArraySum
 from flwr_dpkmeans.data.bundled import BUNDLED, as_classes, load_source_once
@@ -40,15 +41,7 @@ from flwr_dpkmeans.data.readers import is_clustered, whole_frame
 from flwr_dpkmeans.data.rows import Rows, Store
 from flwr_dpkmeans.data.schema import Encoded, Schema, schema_of
 from flwr_dpkmeans.data.tables import Layout, Table, load_stated, parse_header
-from flwr_dpkmeans.errors import (
-    ColumnError,
-    ConfigurationError,
-    DataError,
-    DPKMeansError,
-    LocalMisuseError,
-    PeerError,
-    ProtocolError,
-)
+from flwr_dpkmeans.errors import ConfigurationError, DataError, DPKMeansError, LocalMisuseError, ProtocolError
 from flwr_dpkmeans.flower.exchange import RECORD, content_of, log_size, packet_of, recall, remember
 from flwr_dpkmeans.flower.kmeans_client import DESCRIBE, STATISTIC, KMeansClient, held_by
 from flwr_dpkmeans.flower.ray_cluster import ClusterClient, summed_elsewhere
@@ -241,14 +234,14 @@ class SecureAggregation:
             if self._show_logs is not None:
                 self._show_logs(context)
             return self._answer(message, context, wrapped)
-        except PeerError as error:
+        except errors.PeerError as error:
             node_logger.warning("refused: %s", printable(error), extra=event("refused", kind=type(error).__name__))
             return encode_failure(Failure(Status.REFUSED, type(error).__name__, str(error)))
         except DPKMeansError as error:
             # The sentence may describe local data, so only its kind travels.
             failed(error)
             sentence = TABLE_SENTENCE if isinstance(error, DataError) else INTERNAL_SENTENCE
-            sentence = error.public if isinstance(error, ColumnError) else sentence
+            sentence = error.public if isinstance(error, errors.ColumnError) else sentence
             return encode_failure(Failure(Status.FAILED, type(error).__name__, sentence))
         except Exception as error:
             # Its text may hold rows, so only its kind and place are told.

@@ -13,15 +13,8 @@ import time
 from dataclasses import dataclass
 from functools import partial
 
-from flwr_dpkmeans.errors import (
-    BudgetError,
-    ConfigurationError,
-    DPKMeansError,
-    LocalMisuseError,
-    ProtocolError,
-    RefusalError,
-    listed,
-)
+from flwr_dpkmeans import errors
+from flwr_dpkmeans.errors import BudgetError, ConfigurationError, DPKMeansError, ProtocolError, RefusalError, listed
 from flwr_dpkmeans.log import event, name_nodes, placed_logger, printable
 from flwr_dpkmeans.node.identity import Identity
 from flwr_dpkmeans.node.ledger import RESULT_TAKEN, SHARES_GIVEN, LedgerEntry, MemoryLedger, Past, unfinished
@@ -135,7 +128,7 @@ class NodeGuard(Guard):
             )
         try:
             verify_plan(plan)
-        except (LocalMisuseError, BudgetError) as error:
+        except (errors.LocalMisuseError, BudgetError) as error:
             # Nothing but the server's own plan is in these sentences, so they may travel.
             raise RefusalError(str(error)) from error
         except ArithmeticError as error:

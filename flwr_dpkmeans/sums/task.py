@@ -79,11 +79,8 @@ class Registry(Mapping[str, ItemT]):
                 try:
                     self.add(point.name, point.load())
                 except Exception as error:
-                    told = (
-                        str(error).rstrip(".")
-                        if isinstance(error, ConfigurationError)
-                        else f"{type(error).__name__}: {error}"
-                    )
+                    is_sentence = isinstance(error, ConfigurationError)
+                    told = str(error).rstrip(".") if is_sentence else f"{type(error).__name__}: {error}"
                     self._unusable[point.name] = f"what is installed as {point.value!r} cannot be used ({told})"
                     _logger.warning("%s %r: %s", self._group, point.name, self._unusable[point.name])
 
