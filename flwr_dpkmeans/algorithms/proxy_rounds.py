@@ -187,8 +187,8 @@ def look_round(setting: Setting, index: int) -> PlannedSum:
 
     @setting.summing(parts)
     def statistic(rows: Array, state: State) -> Sequence[Array]:
-        centre, labels = state[CENTRE], np.zeros(len(rows), dtype=np.int32)
-        found = residual_sums(rows, labels, centre[None, :], _length(state, CLIP), 1)
+        centre, clip = state[CENTRE], _length(state, CLIP)
+        found = residual_sums(rows, np.zeros(len(rows), dtype=np.int32), centre[None, :], clip, 1)
         return [found.sums[0], found.squares, numerics.distance_counts(rows, centre)]
 
     def advance(state: State, released: ReleasedSum) -> State:

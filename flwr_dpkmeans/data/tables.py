@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from flwr_dpkmeans.data import readers
 from flwr_dpkmeans.data.points import require_names
-from flwr_dpkmeans.data.readers import RawColumn, RawTable, source_name, table_blocks, values_of
+from flwr_dpkmeans.data.readers import RawColumn, RawTable, block_rows, source_name, table_blocks, values_of
 from flwr_dpkmeans.data.rows import Store
 from flwr_dpkmeans.data.schema import Encoded, Schema, Seen, added, say_once
 from flwr_dpkmeans.errors import ConfigurationError, DataError
@@ -341,7 +341,7 @@ def _csv_blocks(
             while block is not None:
                 rows = [readers.cells_of(line.rstrip("\r\n"), separator) for line in block]
                 yield RawTable(path, tuple(_csv_columns(names, rows, numbers, texts)), named=True)
-                block = list(islice(lines, readers.block_rows(4 * len(names)))) or None
+                block = list(islice(lines, block_rows(4 * len(names)))) or None
     except OSError as error:
         raise DataError(
             f"the table {str(path)!r} cannot be read ({type(error).__name__}): check its rights."
