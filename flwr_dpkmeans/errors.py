@@ -152,12 +152,11 @@ def listed(values: Iterable[str]) -> str:
 
 def member(name: str, value: object, kind: type[EnumT]) -> EnumT:
     """Turn a string into a member of an enumeration, or say which one is nearest."""
-    if isinstance(value, kind):
-        return value
-    for one in kind:
-        if one.value == value:
-            return one
-    raise ConfigurationError(f"{name} is {value!r}, which is not known: {nearest(value, (m.value for m in kind))}")
+    try:
+        return kind(value)
+    except ValueError:
+        known = (one.value for one in kind)
+        raise ConfigurationError(f"{name} is {value!r}, which is not known: {nearest(value, known)}") from None
 
 
 def invalid(name: str, value: object, bound: str, mend: str) -> ConfigurationError:

@@ -19,6 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
+from flwr_dpkmeans import options as run_options
 from flwr_dpkmeans.algorithms import NOT_FEDERATED
 from flwr_dpkmeans.algorithms.cluster_profile import read_profile
 from flwr_dpkmeans.algorithms.kmeans_task import DEFAULT_MAX_CLUSTERS, KMeansTask
@@ -39,11 +40,6 @@ from flwr_dpkmeans.options import (
     Evaluation,
     ExactEvaluation,
     PrivateCount,
-    flat_options,
-    moved,
-    object_of,
-    own_options,
-    task_kind,
 )
 from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.results.model import Model
@@ -117,7 +113,7 @@ class _PrivateClustering(
         for name in arguments.keys() - set(cls._get_param_names()):
             if name in FederatedKMeans._get_param_names():
                 raise ConfigurationError(f"{name} is an argument of FederatedKMeans alone: leave it out for one table.")
-            raise moved(name, arguments[name])
+            raise run_options.moved(name, arguments[name])
         return object.__new__(cls)
 
     def set_params(self, **params: Any) -> Self:
@@ -128,7 +124,8 @@ class _PrivateClustering(
             argument, _, option = name.partition("__")
             if argument not in self._get_param_names():
                 super().set_params(**{argument: value})  # scikit-learn's own sentence
-            setattr(self, argument, object_of(argument, getattr(self, argument)).set_params(**{option: value}))
+            held = run_options.object_of(argument, getattr(self, argument))
+            setattr(self, argument, held.set_params(**{option: value}))
         return self
 
     def predict(self, X: ArrayLike) -> NDArray[np.int64]:
@@ -264,7 +261,7 @@ class _PrivateClustering(
     def _given(self) -> dict[str, Any]:
         """What the constructor was given for the run, by flat names."""
         own = self.get_params(deep=False)
-        return flat_options({name: own[name] for name in own if name not in ("server_data", "engine")})
+        return run_options.flat_options({name: own[name] for name in own if name not in ("server_data", "engine")})
 
     def _config(self, given: Mapping[str, Any], tables: Tables) -> tuple[Run, Array | None]:
         """The validated configuration of this fit, and the server's points."""
@@ -278,7 +275,7 @@ class _PrivateClustering(
             )
         ENGINES.find(self.engine)
         has_server_data = self.server_data is not None
-        require_server_data(kind := task_kind(algorithm), has_server_data=has_server_data)
+        require_server_data(kind := run_options.task_kind(algorithm), has_server_data=has_server_data)
         if not issubclass(kind, KMeansTask) and algorithm not in NOT_FEDERATED:
             raise ConfigurationError(
                 f"algorithm is {algorithm!r}, which is no clustering: choose another one, or call "
@@ -565,7 +562,7 @@ class FederatedKMeans(_PrivateClustering):
         most = given.pop("max_clusters", DEFAULT_MAX_CLUSTERS) if max_clusters is None else max_clusters
         # A fit's own steps and its evaluation are not run, so options of theirs say nothing here.
         given |= {name: Settings.defaults()[name] for name in _OF_EVALUATIONS}
-        given = own_options(given, "feddp_choose_k", ("feddp_kmeans",))
+        given = run_options.own_options(given, "feddp_choose_k", ("feddp_kmeans",))
         given |= {"algorithm": "feddp_choose_k", "n_clusters": "auto", "max_clusters": most}
         schema = schema_of(self.bounds)
         if schema is not None:

@@ -51,9 +51,6 @@ _FOLLOWING = {
 _EXAMPLES = {"n_clusters": "10", "bounds": "(-1.0, 1.0), which must be public"}
 
 
-# -- what belongs together ----------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Group(Options):
     """Options of every run that belong together and are the value of one argument."""
@@ -224,9 +221,6 @@ def moved(name: str, value: Any) -> ConfigurationError:
     return ConfigurationError(f"there is no parameter {name!r}: {nearest(name, option_defaults())}")
 
 
-# -- what the run is built from -----------------------------------------------------------------------------------
-
-
 def resolve_n_clusters(n_clusters: object, max_clusters: int) -> dict[str, Any]:
     """Turn ``"auto"`` into the fields that let the algorithm choose, up to `max_clusters`."""
     if isinstance(n_clusters, str) and n_clusters == "auto":
@@ -311,9 +305,6 @@ def build_run(given: Mapping[str, Any], box: Bounds, *, has_server_data: bool) -
     values.setdefault("private_bounds", is_private(stated))
     values["n_examples"] = None if is_private(values["n_examples"]) else values["n_examples"]
     return parse_run(has_server_data=has_server_data, bounds=(box.lower, box.upper), **values)
-
-
-# -- whose an option is -------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
+from flwr_dpkmeans.algorithms import feddp_kmeans as feddp
 from flwr_dpkmeans.algorithms.array_sum import ArraySum, ExactArraySum
-from flwr_dpkmeans.algorithms.feddp_kmeans import (
-    FedDPChooseK,
-    FedDPKMeans,
-    ServerKMeansPlusPlus,
-    ServerLloyd,
-    SpherePacking,
-)
 from flwr_dpkmeans.algorithms.kmeans_task import NOT_FEDERATED, KMeansTask, algorithm_entry
 from flwr_dpkmeans.algorithms.lloyd_family import FastLloyd, GLloyd, Lloyd, SuLloyd
 from flwr_dpkmeans.algorithms.moments import Histograms, Moments, Radii
@@ -21,7 +15,7 @@ __all__ = ["NOT_FEDERATED", "ServerData", "algorithm_entry", "clusterings"]
 
 _OWN: tuple[type[Task], ...] = (
     *(ProxyLloyd, FastLloyd, GLloyd, SuLloyd, Lloyd),
-    *(FedDPKMeans, FedDPChooseK, ServerKMeansPlusPlus, ServerLloyd, SpherePacking),
+    *(feddp.FedDPKMeans, feddp.FedDPChooseK, feddp.ServerKMeansPlusPlus, feddp.ServerLloyd, feddp.SpherePacking),
     *(NaiveBayes, Moments, Histograms, Radii, ArraySum, ExactArraySum),
 )
 for _kind in _OWN:

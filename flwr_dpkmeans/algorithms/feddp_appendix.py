@@ -21,7 +21,7 @@ from flwr_dpkmeans.algorithms import noise_budget
 from flwr_dpkmeans.algorithms.kmeans_task import PROJECTED_POINTS, SERVER_POINTS, is_near, is_table, seed_of
 from flwr_dpkmeans.algorithms.server_points import squared_unit
 from flwr_dpkmeans.errors import ConfigurationError
-from flwr_dpkmeans.kmeans.lloyd import GRID, clip_rows, is_on_grid, round_to_grid, sum_over_blocks
+from flwr_dpkmeans.kmeans.lloyd import GRID, clip_rows, in_blocks, is_on_grid, round_to_grid
 from flwr_dpkmeans.kmeans.projected import nearest_projected
 from flwr_dpkmeans.privacy.release import PrivacyUnit, ReleasedSum, Sensitivity
 from flwr_dpkmeans.sums.plan import Plan
@@ -132,12 +132,10 @@ def parting_round(known: Known, facts: ServerFacts, share: float) -> noise_budge
     least = n * config.least_weight / 3.0
     crowd = config.epsilon * n * config.least_weight / (200.0 * math.log(max(2, facts.n_points)))
 
+    @in_blocks
     def statistic(points: Array, state: State) -> Sequence[Array]:
-        def counted(part: slice) -> Sequence[Array]:
-            labels = nearest_projected(points[part] - centre, None, state[SERVER_POINTS])
-            return [np.bincount(labels, minlength=facts.n_points).astype(np.float64)]
-
-        return sum_over_blocks(counted, len(points), d)
+        labels = nearest_projected(points - centre, None, state[SERVER_POINTS])
+        return [np.bincount(labels, minlength=facts.n_points).astype(np.float64)]
 
     def advance(state: State, released: ReleasedSum) -> State:
         from scipy.sparse.csgraph import connected_components

@@ -18,34 +18,16 @@ from typing import Any
 
 import numpy as np
 
-from flwr_dpkmeans.algorithms import feddp_appendix, noise_budget
-from flwr_dpkmeans.algorithms.kmeans_task import (
-    PROJECTED_CENTERS,
-    PROJECTED_POINTS,
-    SEED,
-    SERVER_POINTS,
-    KMeansTask,
-    is_near,
-    is_projection,
-    is_table,
-    seed_of,
-    seeded_state,
-    stepped,
-)
+from flwr_dpkmeans.algorithms import feddp_appendix, kmeans_task, noise_budget
+from flwr_dpkmeans.algorithms.kmeans_task import PROJECTED_CENTERS, PROJECTED_POINTS, SEED, SERVER_POINTS, KMeansTask
 from flwr_dpkmeans.algorithms.lloyd_family import counts_sensitivity, require_packable
 from flwr_dpkmeans.algorithms.measure import COST_CURVE
 from flwr_dpkmeans.algorithms.noise_budget import SCHEDULES, TOLERANCE, NoiseSchedule
 from flwr_dpkmeans.algorithms.server_points import facts_without_server
 from flwr_dpkmeans.errors import ConfigurationError, PlanError
 from flwr_dpkmeans.kmeans import projected
-from flwr_dpkmeans.kmeans.lloyd import LabelArray, clip_rows, clip_vector, round_to_grid, sum_over_blocks, truncate
-from flwr_dpkmeans.kmeans.projected import (
-    clear_labels,
-    clipped_together,
-    means_and_indicators,
-    nearest_projected,
-    sums_and_counts,
-)
+from flwr_dpkmeans.kmeans.lloyd import LabelArray, clip_rows, clip_vector, in_blocks, round_to_grid, truncate
+from flwr_dpkmeans.kmeans.projected import clipped_together, nearest_projected, sums_and_counts
 from flwr_dpkmeans.kmeans.public_points import PackingMethod, cost_curve, elbow, sphere_packing, weighted_kmeans
 from flwr_dpkmeans.privacy.release import Norm, PrivacyUnit, ReleasedSum, Sensitivity
 from flwr_dpkmeans.sums.plan import Plan
@@ -64,9 +46,6 @@ paper's mixture."""
 _ALWAYS_KEPT = 0.4  # share of the server points that keep their weights, if positive, however large the noise is
 _ROUNDING = 1.05 * 2.0**-16
 """Grid step, with room for the last digits of the sums before they are rounded (2^-6 of a step at 2^28 rows)."""
-
-
-# -- options ------------------------------------------------------------------------------------------------------
 
 
 def _require_shares(name: str, shares: object) -> None:
@@ -183,9 +162,6 @@ class SpherePackingOptions(ServerKMeansPlusPlusOptions):
     packing: PackingMethod = choice(PackingMethod, PackingMethod.CORNERS, "search of the sphere packing")
 
 
-# -- tasks --------------------------------------------------------------------------------------------------------
-
-
 class _OnServerPoints(KMeansTask):
     units = tuple(PrivacyUnit)
     server_data = ServerData.NEEDED
@@ -202,7 +178,7 @@ class _OnServerPoints(KMeansTask):
 
         def initial_state(seed: int, server_points: Array | None = None, /) -> State:
             relative = None if server_points is None else server_points - np.asarray(facts.centre)
-            return seeded_state(np.zeros((self.n_clusters, known.n_features)), seed, relative)
+            return kmeans_task.seeded_state(np.zeros((self.n_clusters, known.n_features)), seed, relative)
 
         return Algorithm(self.name, noise_budget.private_sums(known, rounds), initial_state)
 
@@ -288,7 +264,7 @@ class PublicStart(_OnServerPoints):
             if server_points is None and self.server_data is ServerData.NEEDED:
                 raise PlanError("the server's points are not at hand: give server_data.")
             points = np.empty((0, known.n_features)) if server_points is None else server_points
-            return seeded_state(round_to_grid(truncate(self.start(known, seed, points))), seed)
+            return kmeans_task.seeded_state(round_to_grid(truncate(self.start(known, seed, points))), seed)
 
         return Algorithm(self.name, noise_budget.private_sums(known, planned), initial_state)
 
@@ -346,9 +322,6 @@ def budget_shares(known: Known) -> tuple[float, ...]:
     """Shares as configured, or the paper's rule of thumb for the unit."""
     shares: tuple[float, ...] | None = known.options.budget_shares
     return shares or RULE_OF_THUMB[known.settings.unit]
-
-
-# -- round 1: outer product ---------------------------------------------------------------------------------------
 
 
 def outer_product_round(known: Known, facts: ServerFacts, share: float) -> noise_budget.PlannedSum:
@@ -421,9 +394,6 @@ def _with_parts(
     return (*reads, *feddp_appendix.MOVED), both
 
 
-# -- round 2: weights ---------------------------------------------------------------------------------------------
-
-
 def weights_round(known: Known, facts: ServerFacts, share: float) -> noise_budget.PlannedSum:
     """Step 2: how many rows each projected server point stands for, and their k-means (Algorithm 1, lines 8-17)."""
     config = known.config
@@ -435,21 +405,20 @@ def weights_round(known: Known, facts: ServerFacts, share: float) -> noise_budge
         nearest = "S7: one row is nearest to one server point (FedDP-KMeans, section 3, step 2)"
         moved = Sensitivity(norm, 1.0, PrivacyUnit.RECORD, nearest, nonnegative=True)
 
+    @in_blocks
+    def counted(points: Array, state: State) -> Sequence[Array]:
+        rows = centred(points, facts, facts.data_radius, state)
+        labels = nearest_projected(rows, state[PROJECTION], state[PROJECTED_POINTS])
+        return [np.bincount(labels, minlength=facts.n_points).astype(np.float64)]
+
     def statistic(points: Array, state: State) -> Sequence[Array]:
-        projection, projected_points = state[PROJECTION], state[PROJECTED_POINTS]
-
-        def counted(part: slice) -> Sequence[Array]:
-            rows = centred(points[part], facts, facts.data_radius, state)
-            labels = nearest_projected(rows, projection, projected_points)
-            return [np.bincount(labels, minlength=facts.n_points).astype(np.float64)]
-
-        (histogram,) = sum_over_blocks(counted, len(points), known.n_features)
+        (histogram,) = counted(points, state)
         return [clip_vector(histogram, facts.weights_bound, order=order) if per_client else histogram]
 
     def advance(state: State, released: ReleasedSum) -> State:
         least = known.options.weight_threshold * known.released_std(released.blocks[0])
         weights = _without_noise_weights(released["weights"][: len(state[PROJECTED_POINTS])], least)
-        centers, curve = clustered(config, state[PROJECTED_POINTS], weights, seed_of(state))
+        centers, curve = clustered(config, state[PROJECTED_POINTS], weights, kmeans_task.seed_of(state))
         # In the space of the data: the best guess before step 3.
         lifted = feddp_appendix.moved_back(centers @ state[PROJECTION].T, state)
         lifted = round_to_grid(truncate(lifted + np.asarray(facts.centre)))
@@ -482,15 +451,12 @@ def _without_noise_weights(weights: Array, threshold: float) -> Array:
     return np.where(weights >= least, weights, 0.0)
 
 
-# -- round 3 and Lloyd: centers -----------------------------------------------------------------------------------
-
-
 def centers_round(known: Known, facts: ServerFacts, sums_share: float, counts_share: float) -> noise_budget.PlannedSum:
     """Step 3: the rows nearest to each projected centre give the first centroids (Algorithm 1, lines 18-24)."""
     margin = known.options.margin
 
     def labels_of(rows: Array, state: State) -> LabelArray:
-        return clear_labels(rows, state[PROJECTION], state[PROJECTED_CENTERS], margin)
+        return projected.clear_labels(rows, state[PROJECTION], state[PROJECTED_CENTERS], margin)
 
     def advance(state: State, released: ReleasedSum) -> State:
         centroids, counts = _new_centroids(state, released, facts, known.noise_factor)
@@ -515,7 +481,7 @@ def lloyd_rounds(known: Known, facts: ServerFacts, total: float, n_rounds: int) 
         return nearest_projected(rows, None, feddp_appendix.moved_centroids(state.centroids - centre, state, facts))
 
     def advance(state: State, released: ReleasedSum) -> State:
-        return stepped(state, *_new_centroids(state, released, facts, known.noise_factor))
+        return kmeans_task.stepped(state, *_new_centroids(state, released, facts, known.noise_factor))
 
     def one_round(index: int, part: float) -> noise_budget.PlannedSum:
         shares = noise_budget.shared(budget_shares(known)[2:], part * total / n_rounds, known.options.noise_kind)
@@ -539,12 +505,10 @@ def _cluster_sums(
     k, d = known.config.n_clusters, known.n_features
     norm, order = noise_budget.count_norm(known.config), noise_budget.count_order(known.config)
 
+    @in_blocks
     def sums_of(points: Array, state: State) -> Sequence[Array]:
-        def summed(part: slice) -> Sequence[Array]:
-            rows = centred(points[part], facts, facts.data_radius, state)
-            return sums_and_counts(rows, labels_of(rows, state), k)
-
-        return sum_over_blocks(summed, len(points), d)
+        rows = centred(points, facts, facts.data_radius, state)
+        return sums_and_counts(rows, labels_of(rows, state), k)
 
     if known.settings.unit is PrivacyUnit.RECORD:
         # The centre is public, so the row's distance from it is all that one row adds.
@@ -563,17 +527,16 @@ def _cluster_sums(
     def clipped_of(points: Array, state: State) -> Sequence[Array]:
         vectors, numbers = sums_of(points, state)
         if as_means:
-            vectors, numbers = means_and_indicators(vectors, numbers)
+            vectors, numbers = projected.means_and_indicators(vectors, numbers)
         return clipped_together(vectors, numbers, *bounds, order=order)
 
     vectors = _clipped("S10", what[0], Norm.L2, bounds[0])
     numbers = _clipped("S10", what[1], norm, bounds[1], nonnegative=True)
+    # An indicator is 0 or 1 before the list is scaled down.
+    entry = min(1.0, numbers.bound) if as_means else numbers.bound
     return [
         noise_budget.ReleasePart(names[0], (k, d), vectors, shares[0], vectors.bound),
-        # An indicator is 0 or 1 before the list is scaled down.
-        noise_budget.ReleasePart(
-            names[1], (k,), numbers, shares[1], min(1.0, numbers.bound) if as_means else numbers.bound
-        ),
+        noise_budget.ReleasePart(names[1], (k,), numbers, shares[1], entry),
     ], clipped_of
 
 
@@ -596,11 +559,10 @@ def _fits(state: State, name: str, known: Known, most_rows: int) -> bool:
     d, k = known.n_features, known.config.n_clusters
     if projection.ndim != 2 or len(projection) != d or not 1 <= projection.shape[1] <= min(k, d):
         return False
-    shaped = is_table(table, most_rows, projection.shape[1])
-    return shaped and is_projection(projection) and is_near(table, d)
+    shaped = kmeans_task.is_table(table, most_rows, projection.shape[1])
+    return shaped and kmeans_task.is_projection(projection) and kmeans_task.is_near(table, d)
 
 
 def _clipped(row: str, what: str, norm: Norm, bound: float, *, nonnegative: bool = False) -> Sensitivity:
-    """One client's statistic, clipped to a bound."""
     because = f"{row}: one client's {what} is scaled down to the bound (FedDP-KMeans, appendix G.4)"
     return Sensitivity(norm, bound, PrivacyUnit.CLIENT, because, nonnegative)

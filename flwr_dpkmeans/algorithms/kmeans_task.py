@@ -164,8 +164,6 @@ def _histogram_block(config: Run, name: str, shape: tuple[int, int], multiplier:
     return Block(name, shape, moved, NoiseShape.GAUSSIAN, multiplier, entry)
 
 
-# -- the task ---------------------------------------------------------------------------------------------------------
-
 DEFAULT_MAX_CLUSTERS = 20
 """Largest number of clusters that ``n_clusters="auto"`` considers."""
 MOST_CELLS = 100_000
@@ -203,8 +201,6 @@ class KMeansTask(Task):
     def why_rows(self) -> str:
         """Each cluster needs one."""
         return f"{self.n_clusters} clusters need at least as many rows: choose fewer clusters or add data."
-
-    # -- what is released besides -------------------------------------------------------------------------------
 
     evaluation = staticmethod(measure.evaluation_blocks)
     evaluation_round = staticmethod(measure.evaluation_round)
@@ -328,8 +324,6 @@ class KMeansTask(Task):
                     f"domain [{least:g}, {most:g}]: stop the run and check the server."
                 )
 
-    # -- what is refused ----------------------------------------------------------------------------------------
-
     def check(self, settings: Settings) -> None:
         """Refuse too few rows, tables of too many cells, and clip bounds in units that are not known yet."""
         if settings.standard_columns and settings.unit is PrivacyUnit.CLIENT:
@@ -410,8 +404,6 @@ class KMeansTask(Task):
         shapes = self._profile_shapes(plan.config).items()
         fits = fits and all(extras[name].shape == shape and is_on_grid(extras[name]) for name, shape in shapes)
         return fits and (plan.settings.evaluation is Evaluation.NONE or measure.admits_evaluation(plan.config, state))
-
-    # -- what is told -------------------------------------------------------------------------------------------
 
     def cautions(self, plan: Plan) -> tuple[str, ...]:
         """Say so where a cluster's noise is as large as the cluster."""

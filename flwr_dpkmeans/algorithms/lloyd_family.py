@@ -16,13 +16,8 @@ import numpy as np
 from flwr_dpkmeans.algorithms.kmeans_task import MAX_ITERATIONS, KMeansTask, cluster_state, stepped
 from flwr_dpkmeans.algorithms.noise_budget import SCHEDULES, TOLERANCE, NoiseSchedule, root_at_least
 from flwr_dpkmeans.errors import ConfigurationError
-from flwr_dpkmeans.kmeans.lloyd import (
-    PostProcessing,
-    absolute_statistics,
-    absolute_update,
-    relative_statistics,
-    relative_update,
-)
+from flwr_dpkmeans.kmeans import lloyd
+from flwr_dpkmeans.kmeans.lloyd import PostProcessing, absolute_statistics, relative_statistics, relative_update
 from flwr_dpkmeans.kmeans.public_points import PackingMethod, sphere_packing
 from flwr_dpkmeans.privacy import release
 from flwr_dpkmeans.privacy.calibration import calibrate_scale
@@ -251,7 +246,7 @@ class _OnAbsoluteSums(_Packed):
             return absolute_statistics(points, state.centroids)
 
         def update(centroids: Array, sums: Array, counts: Array) -> Array:
-            return absolute_update(centroids, sums, counts, post_processing=post_processing)
+            return lloyd.absolute_update(centroids, sums, counts, post_processing=post_processing)
 
         numbers = range(1, n_iterations + 1)
         rounds = [self.lloyd_round(index, block, counts_multiplier, statistic, update) for index in numbers]

@@ -207,8 +207,7 @@ class EvaluationResult:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values with stable keys, for JSON."""
-        plain: dict[str, Any] = json.loads(json.dumps(asdict(self)))
-        return plain
+        return dict(json.loads(json.dumps(asdict(self))))
 
     def __str__(self) -> str:
         unit = self.averaged_over.removesuffix("s")

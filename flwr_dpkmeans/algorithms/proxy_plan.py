@@ -20,13 +20,15 @@ from flwr_dpkmeans.algorithms.kmeans_task import is_near, is_projection, is_tabl
 from flwr_dpkmeans.algorithms.lloyd_family import counts_sensitivity
 from flwr_dpkmeans.algorithms.noise_budget import ReleasePart
 from flwr_dpkmeans.errors import PlanError
-from flwr_dpkmeans.kmeans.lloyd import clip_vector, round_to_grid
+from flwr_dpkmeans.kmeans.lloyd import clip_vector, in_blocks, round_to_grid
 from flwr_dpkmeans.kmeans.projected import triangle_size
 from flwr_dpkmeans.kmeans.proxies import N_DISTANCES
 from flwr_dpkmeans.privacy.calibration import gaussian_noise_multiplier
 from flwr_dpkmeans.privacy.release import Block, Norm, PrivacyUnit, Sensitivity
 from flwr_dpkmeans.sums.round import Array, State
 from flwr_dpkmeans.sums.task import Known, Run
+
+Statistic = Callable[[Array, State], Sequence[Array]]
 
 
 @dataclass(frozen=True)
@@ -328,19 +330,9 @@ def _least_proxies(public: Known, options: ProxyOptions) -> float:
     return float(max(options.worth_seeding * k, k + 2))
 
 
-CENTRE = "centre"
-CLIP = "clip"
-SPREAD = "spread"
-SPREAD_ERROR = "spread_error"
-DISTANCES = "distances"
-EXTENT = "extent"
-SUBSPACE_SPREAD = "subspace_spread"
-AXES = "axes"
-PROXIES = "proxies"
-PROXY_RADIUS = "proxy_radius"
-SHAPE = "shape"
-RADIUS = "radius"
-AVERAGE_COUNTS = "average_counts"
+CENTRE, CLIP, DISTANCES, EXTENT = "centre", "clip", "distances", "extent"
+SPREAD, SPREAD_ERROR, SUBSPACE_SPREAD, AXES, SHAPE = "spread", "spread_error", "subspace_spread", "axes", "shape"
+PROXIES, PROXY_RADIUS, RADIUS, AVERAGE_COUNTS = "proxies", "proxy_radius", "radius", "average_counts"
 
 _SMALLEST_RADIUS = 2.0**-15
 _MEANS = (
@@ -407,6 +399,15 @@ class Setting:
             moved = Sensitivity(Norm.L2, bound, self.public.settings.unit, because, one.nonnegative)
             parts.append(ReleasePart(one.name, shape, moved, math.sqrt(one.share(self.options, whole)), bound))
         return parts
+
+    def summing(self, parts: Sequence[ReleasePart]) -> Callable[[Statistic], Statistic]:
+        """Decorate ``statistic(rows, state) -> arrays``: it sees one block after another, and the sum is made ready."""
+
+        def decorate(of_block: Statistic) -> Statistic:
+            summed = in_blocks(of_block)
+            return lambda points, state: self.sent(summed(points, state), len(points), parts)
+
+        return decorate
 
     def sent(self, arrays: Sequence[Array], n_rows: int, parts: Sequence[ReleasePart]) -> list[Array]:
         """Turn sums over one client's rows into what it sends."""

@@ -13,16 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from flwr_dpkmeans.algorithms import kmeans_task, proxy_plan
 from flwr_dpkmeans.algorithms.feddp_kmeans import clustered
-from flwr_dpkmeans.algorithms.kmeans_task import (
-    PROJECTED_CENTERS,
-    SEED,
-    SERVER_POINTS,
-    KMeansTask,
-    seed_of,
-    seeded_state,
-    stepped,
-)
+from flwr_dpkmeans.algorithms.kmeans_task import PROJECTED_CENTERS, SEED, SERVER_POINTS, KMeansTask, seed_of
 from flwr_dpkmeans.algorithms.measure import COST_CURVE
 from flwr_dpkmeans.algorithms.noise_budget import PlannedSum, private_sums
 from flwr_dpkmeans.algorithms.proxy_plan import (
@@ -42,18 +35,11 @@ from flwr_dpkmeans.algorithms.proxy_plan import (
     ProxyOptions,
     Setting,
     as_length,
-    derive_plan,
-    look_share,
-    options_for,
 )
+from flwr_dpkmeans.kmeans import projected
 from flwr_dpkmeans.kmeans import proxies as numerics
-from flwr_dpkmeans.kmeans.lloyd import clip_rows, nearest_centroids, round_to_grid, sum_over_blocks, truncate
-from flwr_dpkmeans.kmeans.projected import (
-    nearest_projected,
-    outer_product_triangle,
-    shrink_to_server,
-    symmetric_from_triangle,
-)
+from flwr_dpkmeans.kmeans.lloyd import clip_rows, nearest_centroids, round_to_grid, truncate
+from flwr_dpkmeans.kmeans.projected import nearest_projected, shrink_to_server
 from flwr_dpkmeans.kmeans.public_points import weighted_kmeans
 from flwr_dpkmeans.kmeans.residuals import next_radius, pulled_together, residual_sums, shrunk_steps, unit_residuals
 from flwr_dpkmeans.privacy.release import PrivacyUnit, ReleasedSum
@@ -126,8 +112,8 @@ class ProxyLloyd(KMeansTask):
 
 def build(public: Known, options: ProxyOptions = ProxyOptions()) -> Algorithm:  # noqa: B008 - frozen
     """All rounds with their noise; N must be known."""
-    options = options_for(public, options)
-    plan = derive_plan(public, options)
+    options = proxy_plan.options_for(public, options)
+    plan = proxy_plan.derive_plan(public, options)
     setting = Setting(public, plan, options)
     looks = [look_round(setting, index) for index in range(1, plan.n_looks + 1)]
     rounds = [
@@ -138,7 +124,7 @@ def build(public: Known, options: ProxyOptions = ProxyOptions()) -> Algorithm:  
     ]
 
     def initial_state(seed: int, server_points: Array | None = None, /) -> State:
-        state = seeded_state(np.zeros((setting.n_clusters, setting.n_features)), seed, server_points)
+        state = kmeans_task.seeded_state(np.zeros((setting.n_clusters, setting.n_features)), seed, server_points)
         return state.changed(**before_looks(setting)) if looks else state
 
     return Algorithm("proxy_lloyd", private_sums(public, rounds), initial_state)
@@ -159,15 +145,10 @@ def location_round(setting: Setting) -> PlannedSum:
         # The server's radius takes in nearly all of its points, so it stands for a larger variance than theirs.
         expected = clip**2 / d
 
-    def statistic(points: Array, state: State) -> Sequence[Array]:
-        del state
-
-        def summed(part: slice) -> Sequence[Array]:
-            rows = points[part]
-            found = residual_sums(rows, np.zeros(len(rows), dtype=np.int32), middle[None, :], clip, 1)
-            return [found.sums[0], found.squares]
-
-        return setting.sent(sum_over_blocks(summed, len(points), d), len(points), parts)
+    @setting.summing(parts)
+    def statistic(rows: Array, state: State) -> Sequence[Array]:
+        found = residual_sums(rows, np.zeros(len(rows), dtype=np.int32), middle[None, :], clip, 1)
+        return [found.sums[0], found.squares]
 
     def advance(state: State, released: ReleasedSum) -> State:
         mean_noise, square_noise = (setting.noise(block) / n for block in released.blocks)
@@ -200,19 +181,15 @@ def before_looks(setting: Setting) -> dict[str, Array]:
 
 def look_round(setting: Setting, index: int) -> PlannedSum:
     """Look at where the data lie and how far they reach, from the centre and at the clip bound of the last look."""
-    parts = setting.parts("look", look_share(setting.options))
+    parts = setting.parts("look", proxy_plan.look_share(setting.options))
     n, d, options = setting.public.n_units, setting.n_features, setting.options
     edges = numerics.squared_edges(d)
 
-    def statistic(points: Array, state: State) -> Sequence[Array]:
+    @setting.summing(parts)
+    def statistic(rows: Array, state: State) -> Sequence[Array]:
         centre, clip = state[CENTRE], _length(state, CLIP)
-
-        def summed(part: slice) -> Sequence[Array]:
-            rows = points[part]
-            found = residual_sums(rows, np.zeros(len(rows), dtype=np.int32), centre[None, :], clip, 1)
-            return [found.sums[0], found.squares, numerics.distance_counts(rows, centre)]
-
-        return setting.sent(sum_over_blocks(summed, len(points), d), len(points), parts)
+        found = residual_sums(rows, np.zeros(len(rows), dtype=np.int32), centre[None, :], clip, 1)
+        return [found.sums[0], found.squares, numerics.distance_counts(rows, centre)]
 
     def advance(state: State, released: ReleasedSum) -> State:
         clip, spread = _length(state, CLIP), _length(state, SPREAD)
@@ -266,7 +243,7 @@ def covariance_round(setting: Setting) -> PlannedSum:
 
     def unrounded(points: Array, state: State) -> Sequence[Array]:
         centre, clip = state[CENTRE], factor * _length(state, SPREAD)
-        triangle = outer_product_triangle(points, lambda rows: unit_residuals(rows - centre, clip))
+        triangle = projected.outer_product_triangle(points, lambda rows: unit_residuals(rows - centre, clip))
         return setting.sent([triangle], len(points), parts)
 
     def statistic(points: Array, state: State) -> Sequence[Array]:
@@ -276,7 +253,7 @@ def covariance_round(setting: Setting) -> PlannedSum:
     def advance(state: State, released: ReleasedSum) -> State:
         spread, noise = _length(state, SPREAD), setting.noise(released.blocks[0]) / n
         clip = factor * spread
-        matrix = symmetric_from_triangle(released["unit_outer_product"], d) / n
+        matrix = projected.symmetric_from_triangle(released["unit_outer_product"], d) / n
         if SERVER_POINTS in state.arrays:
             rows = unit_residuals(state[SERVER_POINTS] - state[CENTRE], clip)
             matrix, noise = shrink_to_server(matrix, rows, noise)
@@ -408,16 +385,12 @@ def proxy_round(setting: Setting, index: int) -> PlannedSum:
     parts = setting.parts("proxies", setting.plan.pass_share)
     n_proxies, options = setting.plan.n_proxies, setting.options
 
+    @setting.summing(parts)
     def statistic(points: Array, state: State) -> Sequence[Array]:
-        proxies, radii = state[PROXIES], state[PROXY_RADIUS]
-
-        def summed(part: slice) -> Sequence[Array]:
-            rows = in_proxy_space(points[part], state)
-            labels = nearest_projected(rows, None, proxies)
-            found = residual_sums(rows, labels, proxies, radii, n_proxies, drop=not options.clips)
-            return [found.sums, found.counts]
-
-        return setting.sent(sum_over_blocks(summed, len(points), setting.n_features), len(points), parts)
+        rows, proxies = in_proxy_space(points, state), state[PROXIES]
+        labels = nearest_projected(rows, None, proxies)
+        found = residual_sums(rows, labels, proxies, state[PROXY_RADIUS], n_proxies, drop=not options.clips)
+        return [found.sums, found.counts]
 
     def advance(state: State, released: ReleasedSum) -> State:
         proxies, radii = state[PROXIES], state[PROXY_RADIUS]
@@ -509,17 +482,12 @@ def refinement_round(setting: Setting, index: int) -> PlannedSum:
     options, k, d = setting.options, setting.n_clusters, setting.n_features
     projects = index == 1 and setting.plan.n_passes > 0 and setting.in_subspace
 
-    def statistic(points: Array, state: State) -> Sequence[Array]:
+    @setting.summing(parts)
+    def statistic(rows: Array, state: State) -> Sequence[Array]:
         centers = state[PROJECTED_CENTERS] if projects else state.centroids
-        radius = _length(state, RADIUS)
-
-        def summed(part: slice) -> Sequence[Array]:
-            rows = points[part]
-            labels = nearest_projected(in_proxy_space(rows, state) if projects else rows, None, centers)
-            found = residual_sums(rows, labels, state.centroids, radius, k, drop=not options.clips)
-            return [found.sums, found.counts, found.squares]
-
-        return setting.sent(sum_over_blocks(summed, len(points), d), len(points), parts)
+        labels = nearest_projected(in_proxy_space(rows, state) if projects else rows, None, centers)
+        found = residual_sums(rows, labels, state.centroids, _length(state, RADIUS), k, drop=not options.clips)
+        return [found.sums, found.counts, found.squares]
 
     def advance(state: State, released: ReleasedSum) -> State:
         radius, used = _length(state, RADIUS), len(state.centroids)
@@ -543,7 +511,7 @@ def refinement_round(setting: Setting, index: int) -> PlannedSum:
             noise, generator = counts_noise / math.sqrt(index), setting.generator(state, setting.plan.n_passes + index)
             moved, average = _without_empty_clusters(setting, moved, average, noise, square, generator)
         kept = state.view((SEED, SPREAD, COST_CURVE))
-        return stepped(kept, moved, counts).changed(
+        return kmeans_task.stepped(kept, moved, counts).changed(
             **{RADIUS: as_length(smaller), AVERAGE_COUNTS: round_to_grid(average)}
         )
 

@@ -21,13 +21,9 @@ from flwr_dpkmeans.data.rows import Rows, is_large, windows
 from flwr_dpkmeans.data.schema import schema_of
 from flwr_dpkmeans.data.tables import Table
 from flwr_dpkmeans.errors import ConfigurationError, DataError, nearest
+from flwr_dpkmeans.kmeans import projected
 from flwr_dpkmeans.kmeans.lloyd import clip_rows, round_to_grid
-from flwr_dpkmeans.kmeans.projected import (
-    means_and_indicators,
-    nearest_projected,
-    outer_product_triangle,
-    sums_and_counts,
-)
+from flwr_dpkmeans.kmeans.projected import nearest_projected, sums_and_counts
 from flwr_dpkmeans.kmeans.public_points import weighted_kmeans
 from flwr_dpkmeans.kmeans.ranges import WIDEST
 from flwr_dpkmeans.privacy.release import PrivacyUnit
@@ -140,9 +136,9 @@ def _client_bounds(config: Run, points: Array, radius: float) -> dict[str, float
     own = [sums_and_counts(one, nearest_projected(one, None, centers), config.n_clusters) for one in samples]
     return {
         "data_radius": radius,
-        "outer_product_bound": quantile([outer_product_triangle(sample) for sample in samples]),
+        "outer_product_bound": quantile([projected.outer_product_triangle(sample) for sample in samples]),
         "weights_bound": quantile([np.bincount(nearest_projected(one, None, points)) for one in samples], order),
-        "means_bound": quantile([means_and_indicators(sums, counts)[0] for sums, counts in own]),
+        "means_bound": quantile([projected.means_and_indicators(sums, counts)[0] for sums, counts in own]),
         "indicators_bound": float(min(config.n_clusters, size)) ** (1.0 / order),
         "sums_bound": quantile([sums for sums, _ in own]),
         "counts_bound": quantile([counts for _, counts in own], order),

@@ -213,9 +213,6 @@ def _as_real(array: NDArray[Any], labels: Sequence[object]) -> NDArray[Any]:
     )
 
 
-# -- public bounds ----------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Bounds:
     """The public range of every feature, one for all or d, in the units of the data: not reversed, empty or infinite.

@@ -27,6 +27,8 @@ from numpy.typing import NDArray
 from flwr_dpkmeans.errors import ColumnError, DataError, DPKMeansError, LocalMisuseError, nearest
 
 ReaderT = TypeVar("ReaderT")
+Reader = Callable[[Path], "Iterator[RawTable]"]
+"""Reads a file, some rows after the other."""
 
 # Below this width a first row 0, 1, ... is more likely data than the header that pandas writes for unnamed columns.
 _MIN_NUMBERED_HEADER = 3
@@ -530,10 +532,10 @@ def _csv_blocks(path: Path, header: bool | None = None) -> Iterator[RawTable]:
             yield replace(frame_table(frame.set_axis(first_row, axis=1) if named else frame), named=named)
 
 
-READERS: Mapping[str, Callable[[Path], Iterator[RawTable]]] = MappingProxyType(
+READERS: Mapping[str, Reader] = MappingProxyType(
     {".csv": _csv_blocks, ".npy": _npy_blocks, ".npz": _npz_blocks, ".parquet": _parquet_blocks}
 )
-"""What reads a file of each format, some rows after the other."""
+"""By the suffix of a format."""
 
 
 def reader_of(
@@ -595,10 +597,7 @@ def _as_text(connection: Any, query: str) -> str:
 
 
 def table_blocks(
-    path: str | Path,
-    header: bool | None = None,
-    query: str = "",
-    csv_reader: Callable[[Path], Iterator[RawTable]] | None = None,
+    path: str | Path, header: bool | None = None, query: str = "", csv_reader: Reader | None = None
 ) -> Iterator[RawTable]:
     """All columns of a source, some rows after the other; at least one block, perhaps without rows.
 
@@ -612,7 +611,7 @@ def table_blocks(
         yield from _query_blocks(str(path), query)
         return
     located = Path(path).expanduser().absolute()
-    reader: Callable[[Path], Iterator[RawTable]] = _parquet_blocks
+    reader: Reader = _parquet_blocks
     if not (located.is_dir() and any(located.glob("*.parquet"))):
         located, reader = reader_of(
             path, "table", {**READERS, ".csv": csv_reader or partial(_csv_blocks, header=header)}, DataError

@@ -169,8 +169,7 @@ class Column(_Stated):
             }
             # The last row is for gaps, and for what is no value.
             one_hot = np.vstack([np.eye(len(self.values)), np.full(len(self.values), math.nan)])
-            chosen: NDArray[np.float64] = one_hot[np.array([places[cell] for cell in found], dtype=np.intp)]
-            return chosen
+            return np.asarray(one_hot[np.array([places[cell] for cell in found], dtype=np.intp)])
         if self.kind is Kind.DATE:
             values = np.array([math.nan if cell is None else days_of(cell) for cell in cells.text()], dtype=float)
         else:
@@ -440,9 +439,8 @@ class Schema(_Stated):
                 f"{raw} has no column names, but a schema tells columns by name: name them (a data frame, a header, or "
                 "'columns')."
             )
-        for column, cells in zip(
-            self.columns, raw.one_each([one.name for one in self.columns], "the schema"), strict=True
-        ):
+        found = raw.one_each([one.name for one in self.columns], "the schema")
+        for column, cells in zip(self.columns, found, strict=True):
             block, (low, high) = column.read(cells), column.range
             n_outside = int(((block < low) | (block > high)).sum())
             yield column, block, Seen.of(cells, np.flatnonzero(np.isnan(block[:, 0])), n_outside, raw.n_rows)

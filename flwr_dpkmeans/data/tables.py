@@ -22,19 +22,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from flwr_dpkmeans.data import readers
 from flwr_dpkmeans.data.points import require_names
-from flwr_dpkmeans.data.readers import (
-    RawColumn,
-    RawTable,
-    block_rows,
-    cells_of,
-    header_of,
-    numbers_in,
-    source_name,
-    table_blocks,
-    values_of,
-    whole_csv,
-)
+from flwr_dpkmeans.data.readers import RawColumn, RawTable, block_rows, source_name, table_blocks, values_of
 from flwr_dpkmeans.data.rows import Store
 from flwr_dpkmeans.data.schema import Encoded, Schema, Seen, added, say_once
 from flwr_dpkmeans.errors import ConfigurationError, DataError
@@ -118,7 +108,7 @@ def load_table(
 
     def read() -> Iterator[Table]:
         nonlocal found, n_bad
-        for raw in table_blocks(path, csv_reader=partial(whole_csv, header=header)):
+        for raw in table_blocks(path, csv_reader=partial(readers.whole_csv, header=header)):
             by = raw.column_of("partition_column", partition_column)
             split_by.extend([] if by is None else [by])
             numeric = _numeric(raw, (raw.column_of("label_column", label_column), by), ignored, columns)
@@ -137,7 +127,6 @@ def load_table(
 def _numeric(
     raw: RawTable, others: Collection[RawColumn | None], ignored: Collection[str], columns: Collection[str]
 ) -> list[RawColumn]:
-    """The columns to be clustered."""
     if not raw.columns:
         raise DataError(f"{raw} has 0 columns, but it needs at least 1: add a row of column names.")
     kept = [column for column in raw.columns if column not in others and column.name not in ignored]
@@ -174,9 +163,6 @@ def _require_numbers(names: Sequence[str], n_bad: Sequence[Sequence[int]], path:
                 f"the column {names[bad[0]]!r} of {source_name(path)!r} has {counts[bad[0]]} rows with a value "
                 f"{problem}{more}, but every value must be a finite number: {mend}."
             )
-
-
-# -- as declared ------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -275,7 +261,7 @@ def load_by_schema(
             split_by.extend([] if by is None else [by])
             encoded = schema.encoded(raw)
             all_seen.append(encoded.seen)
-            block = Table.of(encoded, None, raw.labels(layout.label_column))
+            block = Table.of(encoded, labels=raw.labels(layout.label_column))
             yield replace(block, rows=encoded.rows + n_rows)
             n_rows += encoded.n_rows
 
@@ -352,10 +338,10 @@ def _csv_blocks(
     try:
         with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
             lines = (line for line in file if line.strip())
-            names, separator = header_of(lines) if layout.header else (list(layout.columns), ",")
+            names, separator = readers.header_of(lines) if layout.header else (list(layout.columns), ",")
             block: list[str] | None = []
             while block is not None:
-                found = [cells_of(line.rstrip("\r\n"), separator) for line in block]
+                found = [readers.cells_of(line.rstrip("\r\n"), separator) for line in block]
                 rows = [cells for cells in found if len(cells) == len(names)]
                 n_others += len(found) - len(rows)
                 yield RawTable(path, tuple(_csv_columns(names, rows, numbers, texts)), named=True)
@@ -376,7 +362,7 @@ def _csv_columns(
     places = [place for place, name in enumerate(names) if name in numbers and name not in texts]
     values, unread = np.zeros((0, len(places))), np.zeros(len(places), dtype=np.int64)
     if rows and places:
-        values, unread = numbers_in([[cells[place] for place in places] for cells in rows])
+        values, unread = readers.numbers_in([[cells[place] for place in places] for cells in rows])
     for order, place in enumerate(places):
         yield RawColumn(names[place], values[:, order], int(unread[order]))
     written = [place for place, name in enumerate(names) if name in texts]

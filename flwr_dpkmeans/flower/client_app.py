@@ -31,6 +31,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from numpy.typing import ArrayLike, NDArray
 
+from flwr_dpkmeans import errors
 from flwr_dpkmeans.algorithms import algorithm_entry
 from flwr_dpkmeans.algorithms.array_sum import ArraySum
 from flwr_dpkmeans.data.bundled import BUNDLED, as_classes, load_source_once
@@ -40,15 +41,7 @@ from flwr_dpkmeans.data.readers import is_clustered, whole_frame
 from flwr_dpkmeans.data.rows import Rows, Store
 from flwr_dpkmeans.data.schema import Encoded, Schema, schema_of
 from flwr_dpkmeans.data.tables import Layout, Table, load_stated, parse_header
-from flwr_dpkmeans.errors import (
-    ColumnError,
-    ConfigurationError,
-    DataError,
-    DPKMeansError,
-    LocalMisuseError,
-    PeerError,
-    ProtocolError,
-)
+from flwr_dpkmeans.errors import ConfigurationError, DataError, DPKMeansError, LocalMisuseError, ProtocolError
 from flwr_dpkmeans.flower.exchange import RECORD, content_of, log_size, packet_of, recall, remember
 from flwr_dpkmeans.flower.kmeans_client import DESCRIBE, STATISTIC, KMeansClient, held_by
 from flwr_dpkmeans.flower.ray_cluster import ClusterClient, summed_elsewhere
@@ -199,9 +192,6 @@ def look_for_guard() -> None:
         )
 
 
-# -- the mod ----------------------------------------------------------------------------------------------------------
-
-
 class SecureAggregation:
     """A Flower mod; `secure_aggregation_mod` is the instance with the default settings.
 
@@ -227,9 +217,7 @@ class SecureAggregation:
         show_logs: Callable[[Context], None] | None = None,
         wrapped: type[Wrapped] | None = None,
     ) -> None:
-        self._wrapped = wrapped or Wrapped
-        self._settings = settings
-        self._show_logs = show_logs
+        self._wrapped, self._settings, self._show_logs = wrapped or Wrapped, settings, show_logs
 
     def __call__(self, message: Message, context: Context, call_next: NextCall) -> Message:
         """Answer a message of the protocol; anything else is refused."""
@@ -246,14 +234,14 @@ class SecureAggregation:
             if self._show_logs is not None:
                 self._show_logs(context)
             return self._answer(message, context, wrapped)
-        except PeerError as error:
+        except errors.PeerError as error:
             node_logger.warning("refused: %s", printable(error), extra=event("refused", kind=type(error).__name__))
             return encode_failure(Failure(Status.REFUSED, type(error).__name__, str(error)))
         except DPKMeansError as error:
             # The sentence may describe local data, so only its kind travels.
             failed(error)
             sentence = TABLE_SENTENCE if isinstance(error, DataError) else INTERNAL_SENTENCE
-            sentence = error.public if isinstance(error, ColumnError) else sentence
+            sentence = error.public if isinstance(error, errors.ColumnError) else sentence
             return encode_failure(Failure(Status.FAILED, type(error).__name__, sentence))
         except Exception as error:
             # Its text may hold rows, so only its kind and place are told.
@@ -433,9 +421,6 @@ secure_sum_mod = SecureAggregation(show_logs=show_node_logs, wrapped=WrappedApp)
 """The same around any app whose answers are to be summed; see `flwr_dpkmeans.SecureSum`."""
 
 
-# -- an app around a load function ------------------------------------------------------------------------------------
-
-
 def client_app(
     load_data: Callable[[Context], KMeansClient | ArrayLike | Encoded],
     *,
@@ -530,9 +515,6 @@ def _is_finite(cell: Any) -> bool:
         cell = cell.item() if cell.dtype.kind in "biuf" else None
     number: Any = cell if isinstance(cell, numbers.Real) else np.nan
     return bool(number == number and abs(number) <= sys.float_info.max)
-
-
-# -- this project's own app -------------------------------------------------------------------------------------------
 
 
 def load_client(context: Context) -> KMeansClient:

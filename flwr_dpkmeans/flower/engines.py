@@ -29,16 +29,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from flwr_dpkmeans.algorithms.measure import EvaluationResult, read_evaluation
 from flwr_dpkmeans.algorithms.server_points import in_box, is_private, plan_bounds, resolve_bounds
-from flwr_dpkmeans.data.points import (
-    Bounds,
-    column_labels,
-    frame_columns,
-    read_ranges,
-    require_same_labels,
-    validate_columns,
-    validate_labels,
-    validate_points,
-)
+from flwr_dpkmeans.data import points as data_points
+from flwr_dpkmeans.data.points import Bounds, column_labels, frame_columns, require_same_labels, validate_points
 from flwr_dpkmeans.data.schema import MOST_OUTSIDE, Encoded, Schema, schema_of
 from flwr_dpkmeans.errors import ConfigurationError, DataError, PrivacyWarning, require_whole
 from flwr_dpkmeans.flower.client_app import SecureAggregation, client_app
@@ -279,7 +271,7 @@ class Tables:
         if not any(orders):
             _require_same_labels(dict(zip(parties, given, strict=True)), argument)
         checked = zip(parties, given, strict=True)
-        parts = [_of_party(argument, party, validate_columns, table, orders[0]) for party, table in checked]
+        parts = [_of_party(argument, party, data_points.validate_columns, table, orders[0]) for party, table in checked]
         widths = sorted({part.shape[1] for part in parts})
         if len(widths) > 1:
             raise DataError(f"the clients' arrays have {widths} features, but all need the same columns.")
@@ -360,7 +352,7 @@ class Tables:
 
     def _require_named_bounds(self, stated: Any, box: Bounds) -> None:
         """Refuse bounds by position where the tables disagree on the positions."""
-        by_position = stated is not None and not self.encoded and not read_ranges(stated).names
+        by_position = stated is not None and not self.encoded and not data_points.read_ranges(stated).names
         if by_position and not self.one_order and len(set(zip(box.lower, box.upper, strict=True))) > 1:
             raise ConfigurationError(
                 f"bounds are given by position, but the tables have their {len(self.names)} columns in different "
@@ -370,7 +362,7 @@ class Tables:
     def labels(self, y: Any, n_classes: int) -> list[Labels]:
         """Labels of all rows, one array for each party."""
         if self.rows:
-            whole = validate_labels(y, self.total, n_classes)
+            whole = data_points.validate_labels(y, self.total, n_classes)
             whole = whole[self.encoded[0].rows] if self.encoded else whole
             return [whole[own] for own in self.rows]
         if isinstance(y, Mapping):
@@ -383,7 +375,7 @@ class Tables:
             )
         n_rows = [one.n_rows for one in self.encoded] or [len(part) for part in self.parts]
         triples = zip(self.parties, given, n_rows, strict=True)
-        classes = [_of_party("y", party, validate_labels, own, n, n_classes) for party, own, n in triples]
+        classes = [_of_party("y", party, data_points.validate_labels, own, n, n_classes) for party, own, n in triples]
         return [own[one.rows] for own, one in zip(classes, self.encoded, strict=True)] if self.encoded else classes
 
 
@@ -526,7 +518,6 @@ def federate(
 
 
 def _options_of(task: str | Task) -> dict[str, Any]:
-    """A task's name and options by their flat names."""
     if isinstance(task, str):
         TASKS.find(task)
         return {"algorithm": task}

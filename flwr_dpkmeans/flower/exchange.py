@@ -83,7 +83,6 @@ def packet_of(content: RecordDict) -> Packet:
 
 
 def _vector_of(record: Any) -> Ring:
-    """The uint64 vector in a message."""
     if not isinstance(record, ArrayRecord):
         raise ProtocolError("a vector is not an array record: message discarded.")
     array = record.get("vector")

@@ -234,8 +234,7 @@ class KMeansClient(NumPyClient):
             return None
         given = self._labels() if callable(self._labels) else self._labels
         if isinstance(given, Rows):
-            classes: Any = given.then(lambda block: as_classes(block, len(block)))
-            return classes  # type: ignore[no-any-return]
+            return given.then(lambda block: as_classes(block, len(block)))  # type: ignore[no-any-return]
         labels = as_classes(given, len(self._points))
         foreign = (labels < 0) | (labels >= n_classes)
         if foreign.any():

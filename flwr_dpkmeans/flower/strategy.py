@@ -28,15 +28,9 @@ from flwr_dpkmeans.options import Auto, PrivateCount, build_run, flat_options
 from flwr_dpkmeans.privacy.report import PrivacyReport, utc_now
 from flwr_dpkmeans.results.page import CONSOLE, rendered
 from flwr_dpkmeans.secagg.messages import Stage, StopRequest
+from flwr_dpkmeans.sums import plan as plans
 from flwr_dpkmeans.sums.draft import draft_plan, redraft_plan, require_server_data, require_supported, worst_case
-from flwr_dpkmeans.sums.plan import (
-    SECONDS_PER_ROUND_TRIP,
-    Plan,
-    require_columns,
-    require_labels,
-    require_width,
-    round_trips,
-)
+from flwr_dpkmeans.sums.plan import SECONDS_PER_ROUND_TRIP, Plan, round_trips
 from flwr_dpkmeans.sums.round import Array
 from flwr_dpkmeans.sums.server import Server
 from flwr_dpkmeans.sums.settings import Dropout
@@ -368,9 +362,9 @@ class PrivateKMeans(Strategy):
         self._undisturbed()
         self.config.changed(n_clients=n_clients)  # fewer than its smallest cohort would be waited for
         plan = self.draft(n_clients)
-        require_width(plan, n_features)
-        require_labels(plan, has_labels=has_labels)
-        require_columns(plan, names)
+        plans.require_width(plan, n_features)
+        plans.require_labels(plan, has_labels=has_labels)
+        plans.require_columns(plan, names)
         if plan.n_features is None:
             redraft_plan(plan, n_features=n_features)
 
@@ -406,10 +400,8 @@ class PrivateKMeans(Strategy):
 
     def _reported(self, result: KMeansResult) -> KMeansResult:
         server = self.run
-        result.privacy = server.report
-        result.confirmed = server.confirmed
+        result.privacy, result.confirmed, result.steps = server.report, server.confirmed, tuple(self._steps)
         result.node_ids = server.session.roster.node_ids
-        result.steps = tuple(self._steps)
         n_confirmed, n_asked = len(result.confirmed), len(result.node_ids)
         if server.clusters is not None:
             result.evaluation = read_evaluation(server.plan, server.clusters, n_asked)

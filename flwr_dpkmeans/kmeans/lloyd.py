@@ -247,8 +247,7 @@ def sum_by_label(points: FloatArray, labels: LabelArray, n_rows: int) -> FloatAr
         return np.asarray(chosen @ points, dtype=np.float64)
     chosen = copy.copy(_one_each(n_rows, n_points))
     chosen.indices = labels.astype(np.int32, copy=False)
-    sums: FloatArray = chosen @ points
-    return sums
+    return np.asarray(chosen @ points, dtype=np.float64)
 
 
 @lru_cache(maxsize=4)
@@ -335,8 +334,7 @@ class PostProcessing(enum.Enum):
 def round_to_grid(values: npt.ArrayLike, fraction_bits: int = GRID_BITS) -> FloatArray:
     """Round to the nearest multiple of 2^-fraction_bits (0 to 52 of them), halves to the even multiple."""
     scale = 2.0**fraction_bits
-    rounded: FloatArray = np.rint(np.asarray(values, dtype=np.float64) * scale) / scale
-    return rounded
+    return np.asarray(np.rint(np.asarray(values, dtype=np.float64) * scale) / scale)
 
 
 def fold(values: npt.ArrayLike) -> FloatArray:

@@ -13,14 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from flwr_dpkmeans.errors import DataError
-from flwr_dpkmeans.kmeans.lloyd import (
-    FloatArray,
-    LabelArray,
-    nearest_centroids,
-    round_to_grid,
-    row_blocks,
-    sum_by_label,
-)
+from flwr_dpkmeans.kmeans import lloyd
+from flwr_dpkmeans.kmeans.lloyd import FloatArray, LabelArray, nearest_centroids, round_to_grid, sum_by_label
 from flwr_dpkmeans.kmeans.projected import eigenpairs, product
 from flwr_dpkmeans.kmeans.ranges import exceeded_among
 
@@ -442,7 +436,7 @@ def are_lone(proxies: FloatArray, scores: FloatArray, radii: FloatArray) -> npt.
     from scipy.spatial.distance import cdist
 
     standing, lone = np.flatnonzero(scores > _STANDS_OUT), np.ones(len(proxies), dtype=np.bool_)
-    for rows in row_blocks(len(proxies), len(proxies)):
+    for rows in lloyd.row_blocks(len(proxies), len(proxies)):
         squares = cdist(proxies[rows], proxies[standing], "sqeuclidean")
         beside = squares <= (_NEIGHBOUR * radii[rows, None]) ** 2
         beside &= np.arange(len(proxies))[rows, None] != standing

@@ -126,8 +126,7 @@ def _candidates(n_features: int, wall: float, generator: np.random.Generator) ->
     """Draw a pool of grid points at least `wall` away from the walls."""
     reach = (1.0 - wall) * GRID
     # Rounding toward zero keeps the distance to the walls.
-    drawn: FloatArray = np.trunc((2.0 * generator.random((_POOL_SIZE, n_features)) - 1.0) * reach) / GRID
-    return drawn
+    return np.asarray(np.trunc((2.0 * generator.random((_POOL_SIZE, n_features)) - 1.0) * reach) / GRID)
 
 
 def _are_nearer(candidates: FloatArray, others: FloatArray, smallest_square: float) -> npt.NDArray[np.bool_]:
@@ -136,8 +135,7 @@ def _are_nearer(candidates: FloatArray, others: FloatArray, smallest_square: flo
     squares *= -2.0
     squares += np.einsum("ij,ij->i", candidates, candidates)[:, None]
     squares += np.einsum("ij,ij->i", others, others)
-    nearer: npt.NDArray[np.bool_] = squares < smallest_square
-    return nearer
+    return np.asarray(squares < smallest_square)
 
 
 # -- k-means of weighted points: restarts, the cost curve over k, and its elbow ----------------------------------------

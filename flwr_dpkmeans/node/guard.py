@@ -13,15 +13,8 @@ import time
 from dataclasses import dataclass
 from functools import partial
 
-from flwr_dpkmeans.errors import (
-    BudgetError,
-    ConfigurationError,
-    DPKMeansError,
-    LocalMisuseError,
-    ProtocolError,
-    RefusalError,
-    listed,
-)
+from flwr_dpkmeans import errors
+from flwr_dpkmeans.errors import BudgetError, ConfigurationError, DPKMeansError, ProtocolError, RefusalError, listed
 from flwr_dpkmeans.log import event, name_nodes, placed_logger, printable
 from flwr_dpkmeans.node.identity import Identity
 from flwr_dpkmeans.node.ledger import RESULT_TAKEN, SHARES_GIVEN, LedgerEntry, MemoryLedger, Past, unfinished
@@ -74,13 +67,9 @@ class NodeGuard(Guard):
     """
 
     def __init__(self, settings: NodeSettings, run_id: int, node_id: int, stream: int, created: float) -> None:
-        self.settings = settings
-        self.run_id = run_id
-        self.node_id = node_id
-        self.stream = stream
-        self.data_id = settings.data_id
+        self.settings, self.data_id, self.identity = settings, settings.data_id, settings.identity
+        self.run_id, self.node_id, self.stream = run_id, node_id, stream
         self.min_cohort = settings.policy.min_cohort
-        self.identity = settings.identity
         pinned = settings.policy.pinned_peers
         self.pinned = None if pinned is None else {bytes.fromhex(key): name for name, key in pinned}
         self._created = created
@@ -139,7 +128,7 @@ class NodeGuard(Guard):
             )
         try:
             verify_plan(plan)
-        except (LocalMisuseError, BudgetError) as error:
+        except (errors.LocalMisuseError, BudgetError) as error:
             # Nothing but the server's own plan is in these sentences, so they may travel.
             raise RefusalError(str(error)) from error
         except ArithmeticError as error:
@@ -347,9 +336,6 @@ def unfinished_sentence(last: LedgerEntry) -> str:
 def cost_of(plan: Plan) -> float:
     """What a whole run can cost; seeded noise protects nobody, so it is charged like none."""
     return worst_case(plan) if plan.is_private else float("inf")
-
-
-# -- the node's own log -----------------------------------------------------------------------------------------------
 
 
 def plan_came(plan: Plan, digest: bytes) -> None:

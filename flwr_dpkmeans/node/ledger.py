@@ -195,7 +195,6 @@ class MemoryLedger:
             self._add(entry)
 
     def _refuse(self, entry: LedgerEntry, admit: Admit | None) -> None:
-        """Raise unless the entry may be charged."""
         conflict = self._conflict(entry)
         if conflict is not None:
             raise ProtocolError(
@@ -225,9 +224,6 @@ class MemoryLedger:
         self._entries.append(entry)
         self._attempts.setdefault(entry.run_id, set()).add((entry.round_index, entry.attempt))
         self._runs.setdefault(entry.run_id, entry)
-
-
-# -- the two files ------------------------------------------------------------------------------------------------
 
 
 def encode(entry: LedgerEntry, previous: str) -> bytes:

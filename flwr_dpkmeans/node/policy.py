@@ -104,9 +104,7 @@ _List = Field(strict=False)  # TOML's lists, and tuples
 _Digest = Annotated[str, StringConstraints(pattern=f"^{_KEY}$", to_lower=True)]
 _Pair = Annotated[tuple[float, float], _List, AfterValidator(_increasing)]
 _amount = _valid(Annotated[float, Field(ge=0)], "a number of at least 0", "give a limit such as 1.0")
-_probability = _valid(
-    Annotated[float, Field(ge=0, lt=1)], "a number of at least 0 and below 1", "give one such as 1e-6"
-)
+_delta = _valid(Annotated[float, Field(ge=0, lt=1)], "a number of at least 0 and below 1", "give one such as 1e-6")
 _names = _valid(
     Annotated[tuple[InstanceOf[str], ...], _List],
     "a list of names",
@@ -283,7 +281,7 @@ class ClientPolicy:
 
     Each unit has this total of its own: allow one of them, or one row pays for both.
     """
-    max_delta: float = _at_most("max_delta", "delta", default=1e-2, read=_probability, required=True)
+    max_delta: float = _at_most("max_delta", "delta", default=1e-2, read=_delta, required=True)
     """Largest delta of one run, in [0, 1)."""
     max_delta_total: float = _at_most("max_delta_total", "delta", lambda past: past.delta)
     allowed_trust: tuple[str, ...] = _one_of("trust model", lambda plan: plan.settings.trust, required=True)

@@ -78,9 +78,6 @@ def _analysed_epsilon(totals: Totals, delta: float) -> float:
     return epsilon
 
 
-# -- what a list adds up to ---------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Totals:
     """What a list of events adds up to."""

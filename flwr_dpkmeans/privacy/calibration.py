@@ -187,6 +187,5 @@ def _scale_at(index: int) -> float:
 
 
 def _index_of(scale: float) -> int:
-    """Return the index of a scale of the lattice near `scale`."""
     mantissa, exponent = math.frexp(scale)
     return (exponent - 1) * _STEPS_PER_OCTAVE + round((2.0 * mantissa - 1.0) * _STEPS_PER_OCTAVE)

@@ -78,9 +78,9 @@ class ReleaseLine:
         return self.released_scale * (math.sqrt(2.0) if self.noise == "laplace" else 1.0)
 
 
-def _plain(record: Any) -> Any:
+def _plain(record: Any) -> dict[str, Any]:
     """What JSON can hold: lists, and None where a cost is infinite, as nothing else is."""
-    return json.loads(json.dumps(vars(record), default=vars), parse_constant={"Infinity": None}.__getitem__)
+    return dict(json.loads(json.dumps(vars(record), default=vars), parse_constant={"Infinity": None}.__getitem__))
 
 
 def _restored(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -138,8 +138,7 @@ class PrivacyReport:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values with stable keys; an infinite epsilon becomes None, which JSON can hold."""
-        plain: dict[str, Any] = _plain(self)
-        return plain
+        return _plain(self)
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> PrivacyReport:
@@ -305,8 +304,7 @@ class Provenance:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values with stable keys."""
-        plain: dict[str, Any] = _plain(self)
-        return plain
+        return _plain(self)
 
     @property
     def digest(self) -> str:

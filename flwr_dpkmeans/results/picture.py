@@ -63,9 +63,7 @@ def draw_cost_curve(costs: NDArray[np.float64], n_clusters: int, report: Privacy
     axes.plot(ks, costs, color=_BLUE, marker="o", markersize=4, label="weighted server points")
     if 1 <= n_clusters <= len(costs):
         axes.axvline(n_clusters, color=_ORANGE, linestyle="--", label=f"elbow: k = {n_clusters}")
-    axes.set_xlabel("number of clusters k")
-    axes.set_ylabel("k-means cost per row (projected)")
-    axes.set_ylim(bottom=0.0)
+    axes.set(xlabel="number of clusters k", ylabel="k-means cost per row (projected)", ylim=(0.0, None))
     axes.xaxis.get_major_locator().set_params(integer=True)
     axes.legend()
     figure.suptitle(report.line, fontsize=9)
@@ -203,8 +201,7 @@ def _draw_scatter(axis: Any, result: RunResult) -> None:
     axis.scatter(shown[:, 0], shown[:, 1], s=area, color=colours, alpha=0.55, edgecolor="black", linewidth=0.6)
     for j, place in enumerate(shown):
         axis.annotate(str(j), place, ha="center", va="center", fontsize=7)
-    axis.set_xlabel(labels[0])
-    axis.set_ylabel(labels[1])
+    axis.set(xlabel=labels[0], ylabel=labels[1])
     axis.set_title("Centroids, area by noisy count", fontsize=10)
     axis.margins(0.12)
 
@@ -238,8 +235,7 @@ def _draw_epsilon(axis: Any, report: PrivacyReport) -> None:
             axis.text((before + min(ends, whole)) / 2.0, 0.0, label, ha="center", va="center", fontsize=7)
         before = ends
     axis.axvline(report.epsilon_requested, color=_ORANGE, linestyle="--", label="epsilon asked for")
-    axis.set_xlim(0.0, whole)
-    axis.set_ylim(-2.0, 2.0)
+    axis.set(xlim=(0.0, whole), ylim=(-2.0, 2.0))
     axis.legend(loc="upper left", fontsize=8)
     # Rounds before the first one have names, which are too long for the strip.
     named = [f"{line.round_index}: {line.round_name}" for line in report.releases if Plan.discovers(line.round_index)]
@@ -268,9 +264,7 @@ def _draw_radius(axis: Any, result: RunResult) -> None:
         shown = rounds[-len(result.movements) :]
         axis.plot(shown, result.movements, color=_ORANGE, marker="s", label="largest movement")
     _set_ticks(axis, rounds, [str(index) for index in rounds])
-    axis.set_ylim(bottom=0.0)
-    axis.set_xlabel("round")
-    axis.set_ylabel("distance (box [-1, 1])")
+    axis.set(ylim=(0.0, None), xlabel="round", ylabel="distance (box [-1, 1])")
     axis.set_title("Radius and movement per round" if known else "Movement per round", fontsize=10)
     if known or result.movements:
         axis.legend(fontsize=8)

@@ -33,13 +33,9 @@ if TYPE_CHECKING:
 
 _logger = placed_logger("flwr_dpkmeans.results")
 
-MODEL_FILE = "model.json"
-CENTROIDS_FILE = "centroids.npz"
-PICTURE_FILE = "summary.png"
-REPORT_FILE = "privacy_report.json"
-METRICS_FILE = "metrics.json"
-ARRAYS_FILE = "result.npz"
-CURVE_FILE = "cost_curve.png"
+MODEL_FILE, REPORT_FILE, METRICS_FILE = "model.json", "privacy_report.json", "metrics.json"
+CENTROIDS_FILE, ARRAYS_FILE = "centroids.npz", "result.npz"
+PICTURE_FILE, CURVE_FILE = "summary.png", "cost_curve.png"
 PROFILE_FILE, FEDERATED_PROFILE_FILE = "profile.csv", "federated_profile.csv"
 PAGE_FILE, TEXT_FILE = "report.html", "report.md"
 RECORD_FILE = "deployment.json"

@@ -337,10 +337,8 @@ class Session(ABC):
         self.roster = roster
         self.round_index = messages.NO_ROUND
         self.due = Stage.SUM
-        self._least = least
-        self._max_retries = max_retries
-        self._max_silent = max_silent
-        self._authored = authored
+        self._least, self._authored = least, authored
+        self._max_retries, self._max_silent = max_retries, max_silent
         self._credentials = credentials or {}
         self._first = True
         """Whether rosters or boxes that are sent once are still due."""
@@ -433,9 +431,6 @@ def require_equal_tags(tags: dict[int, bytes], round_index: int) -> None:
         f"the state of node(s) {sorted(suspects)} differs from the others' in round {round_index}: check that all "
         "nodes run the same versions of flwr-dpkmeans and NumPy, and start a new run."
     )
-
-
-# -- sums that are repeated -------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

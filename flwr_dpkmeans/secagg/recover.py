@@ -314,8 +314,7 @@ class RecoverSession(Session):
         self.due = Stage.SHARE
         self.survivors: tuple[int, ...] = ()
         """Those whose vectors are in the sum; empty while vectors are still awaited."""
-        self._run_id = run_id
-        self._slots = slots
+        self._run_id, self._slots = run_id, slots
         self._authors = frozenset(roster.authors(max_silent) if self._authored else ())
         self._shared: dict[int, messages.ShareReply] = {}
         self._unmasked: dict[int, messages.UnmaskReply] = {}

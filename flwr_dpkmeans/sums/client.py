@@ -45,18 +45,8 @@ from flwr_dpkmeans.secagg.messages import Stage
 from flwr_dpkmeans.secagg.party import Party, changed
 from flwr_dpkmeans.secagg.roster import Roster, Signer, fingerprints, require_pinned
 from flwr_dpkmeans.sums import draft
-from flwr_dpkmeans.sums.plan import (
-    Plan,
-    PlannedRound,
-    agreed_names,
-    make_noise_source,
-    require_agreed_columns,
-    require_columns,
-    require_labels,
-    require_schema,
-    require_width,
-    takes_part,
-)
+from flwr_dpkmeans.sums import plan as plans
+from flwr_dpkmeans.sums.plan import Plan, PlannedRound, agreed_names, make_noise_source, takes_part
 from flwr_dpkmeans.sums.round import Array, State, unpack_state
 from flwr_dpkmeans.sums.statement import build_report
 from flwr_dpkmeans.sums.task import Found
@@ -194,9 +184,7 @@ class Client:
     """One client, for one request; `memory` is of this run, and None before its first request."""
 
     def __init__(self, guard: Guard, statistic: Statistic, memory: Memory | None) -> None:
-        self._guard = guard
-        self._statistic = statistic
-        self._memory = memory
+        self._guard, self._statistic, self._memory = guard, statistic, memory
         self.unmasked_vector = np.zeros(0, dtype=np.uint64)
         """What was masked, with this client's share of the noise: for audits that play all parties; never kept."""
 
@@ -246,10 +234,10 @@ class Client:
         # A ledger that has releases of this run shows a replay, or that the memory of them was lost.
         guard.require_new_run()
         n_features, names, has_labels, schema = self._statistic.describe()
-        require_schema(plan, schema)
-        require_width(plan, n_features)
-        require_labels(plan, has_labels=has_labels)
-        columns = require_columns(plan, names)
+        plans.require_schema(plan, schema)
+        plans.require_width(plan, n_features)
+        plans.require_labels(plan, has_labels=has_labels)
+        columns = plans.require_columns(plan, names)
         guard.require_names(plan, names)
         least = max(plan.min_cohort, guard.min_cohort)
         party = party_of(plan, guard.node_id, generate_private_key(), least, agreed)
@@ -312,7 +300,7 @@ class Client:
             memory = changed(memory, found=found)
         memory = self._with_next_plan(memory, request.plan, index)
         plan = memory.plan
-        require_agreed_columns(plan, memory.columns)
+        plans.require_agreed_columns(plan, memory.columns)
         if plan.server_advances and not plan.discovers(asked.round_index):
             return _with_server_state(memory, asked.round_index, asked.state, repeated=repeated)
         if asked.state:
@@ -394,18 +382,16 @@ class Client:
 
     def _report(self, memory: Memory) -> PrivacyReport:
         """What the run guarantees, as this client can know it."""
-        guard, unclear = self._guard, memory.found.unclear
+        guard, plan, unclear = self._guard, memory.plan, memory.found.unclear
         # Numbers of columns are those of the agreed order, which need not be that of the own table.
-        names = agreed_names(memory.plan, self._statistic.describe()[1]) if unclear else ()
+        names = agreed_names(plan, self._statistic.describe()[1]) if unclear else ()
         identities = guard.identities(memory.n_recognised)
-        report = build_report(
-            memory.plan, memory.attempts, identities, state=memory.clusters, unclear=unclear, names=names
-        )
+        report = build_report(plan, memory.attempts, identities, state=memory.clusters, unclear=unclear, names=names)
         provenance = Provenance.of(
-            memory.plan.run_id,
+            plan.run_id,
             f"client {guard.node_id}",
             memory.agreed_digest,
-            columns_digest=memory.plan.columns_digest,
+            columns_digest=plan.columns_digest,
             data_id=guard.data_id,
             started=memory.started,
             cohort=memory.cohort,
@@ -462,7 +448,7 @@ class Client:
         begun = released is not None or bool(memory.attempts)
         draft.require_next(memory.plan, plan, memory.found, begun=begun, released=released)
         self._guard.require_approved(plan, digest)
-        require_width(plan, memory.n_features)
+        plans.require_width(plan, memory.n_features)
         party = memory.protocol.with_plan(digest, plan.last_round)
         return changed(memory, protocol=party, plan_blob=blob, plan=plan, clusters=_initial_clusters(plan))
 

@@ -244,9 +244,8 @@ class Server:
         roster = Roster.of(0, {node: reply.public_key for node, reply in agreed.items()})
         self._cohort = fingerprints(roster, self._credentials)
         self._session = session_of(agreed_plan, self.plan, roster, self._credentials)
-        self.due, self._to_open = self._session.due, self.plan.first_round
-        if self.due is not Stage.SUM:
-            self._to_open = None
+        self.due = self._session.due
+        self._to_open = self.plan.first_round if self.due is Stage.SUM else None
 
     def _agreed(self, answers: Iterable[tuple[int, Answer]]) -> dict[int, KeysReply]:
         """Who agreed to the plan; a node that refuses it, or speaks another version, stops the run."""

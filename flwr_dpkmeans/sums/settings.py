@@ -51,9 +51,6 @@ class Dropout(Enum):
         return cls.RETRY
 
 
-# -- what values must be like -------------------------------------------------------------------------------------
-
-
 def require_integer(name: str, value: object, low: int, example: int, most: int | None = None) -> int:
     """A count as an integer, also from NumPy or a whole float (a TOML or Hydra number), from `low` to `most`."""
     if isinstance(value, float) and value.is_integer():
@@ -90,9 +87,6 @@ def require_bounds(bounds: object) -> None:
     if not all(isinstance(side, tuple) and None not in map(_as_float, side) for side in sides):
         raise ConfigurationError(f"bounds are {bounds!r}, but they must be a pair (lower, upper): give (-1.0, 1.0).")
     require_ranges(*sides)
-
-
-# -- one option ---------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -211,9 +205,6 @@ def _rules(kind: type[Options]) -> tuple[tuple[str, Rule, Any], ...]:
     return tuple([(one.name, rule, one.default) for one in fields(kind) if (rule := rule_of(one)) is not None])
 
 
-# -- what every run has -------------------------------------------------------------------------------------------
-
-
 def _require_name(name: str, value: Any) -> None:
     if not isinstance(value, str):
         raise invalid(name, value, "a name", "give a string")
@@ -292,9 +283,7 @@ class Settings(Options):
     bounds_share: float = real(0.1, 0.0, 0.5, "0.1", "share of the budget that these histograms take together")
     evaluation: Evaluation = choice(Evaluation, Evaluation.NONE, "whether one more round measures the result")
     evaluation_share: float = real(0.05, 0.0, 0.5, "0.05", "share of the budget that a private evaluation takes")
-    n_classes: int = whole(
-        0, 0, 3, "public number of label classes that an evaluation counts by; 0: none", most=100_000
-    )
+    n_classes: int = whole(0, 0, 3, "public number of label classes that an evaluation counts by; 0: none", most=10**5)
     evaluation_radius: float | None = real(
         None, 1e-6, 1e6, "0.5", "distance, in scaled units, at which an evaluation clips rows"
     )

@@ -295,7 +295,6 @@ def _ending(plan: Plan, attempts: Sequence[tuple[int, int]]) -> tuple[str, ...]:
 
 @lru_cache(maxsize=16)
 def _assumptions(plan: Plan, identities: str) -> tuple[str, ...]:
-    """What the guarantee rests on."""
     settings, counted, by_client = plan.settings, plan.count is not None, plan.settings.unit is PrivacyUnit.CLIENT
     sentences = [_bounds_sentence(settings)]
     if not plan.model.alone:

@@ -79,11 +79,8 @@ class Registry(Mapping[str, ItemT]):
                 try:
                     self.add(point.name, point.load())
                 except Exception as error:
-                    told = (
-                        str(error).rstrip(".")
-                        if isinstance(error, ConfigurationError)
-                        else f"{type(error).__name__}: {error}"
-                    )
+                    is_sentence = isinstance(error, ConfigurationError)
+                    told = str(error).rstrip(".") if is_sentence else f"{type(error).__name__}: {error}"
                     self._unusable[point.name] = f"what is installed as {point.value!r} cannot be used ({told})"
                     _logger.warning("%s %r: %s", self._group, point.name, self._unusable[point.name])
 
@@ -456,16 +453,15 @@ class Task(Options, ABC):
 
 
 @lru_cache(maxsize=64)
-def _adapter(kind: type[Task]) -> Any:
-    """Parser and serialiser of one kind of task: pydantic takes longer to compile it than a small run takes."""
+def adapter(kind: type[Any]) -> Any:
+    """Parser and serialiser of a plan or a kind of task: pydantic takes longer to compile it than a small run takes."""
     from pydantic import TypeAdapter
 
     return TypeAdapter(kind)
 
 
 def _written(task: Task) -> dict[str, Any]:
-    own: dict[str, Any] = _adapter(type(task)).dump_python(task, mode="json")
-    return {"name": task.name, **own}
+    return {"name": task.name, **adapter(type(task)).dump_python(task, mode="json")}
 
 
 def _read(value: Any) -> Task:
@@ -481,7 +477,7 @@ def _read(value: Any) -> Task:
         )
     kind = TASKS[name]
     own = json.dumps({name: one for name, one in value.items() if name != "name"})
-    task: Task = _adapter(kind).validate_json(own, strict=True)
+    task: Task = adapter(kind).validate_json(own, strict=True)
     return task
 
 

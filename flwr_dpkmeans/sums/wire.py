@@ -28,6 +28,7 @@ from flwr_dpkmeans.secagg.roster import SIGNATURE_BYTES, Credential, Roster
 from flwr_dpkmeans.sums.draft import resolve_delta
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import State, unpack_state
+from flwr_dpkmeans.sums.task import adapter
 
 MAX_BLOB_BYTES = 2**28
 """Longest blob or vector that is parsed at all."""
@@ -194,16 +195,9 @@ def require_same_versions(stated: Versions | None, *, sender: str, receiver: str
     )
 
 
-@lru_cache(maxsize=1)
-def _plan_adapter() -> Any:
-    from pydantic import TypeAdapter
-
-    return TypeAdapter(Plan)
-
-
 def dump_plan(plan: Plan) -> bytes:
     """Serialise a plan as JSON."""
-    return bytes(_plan_adapter().dump_json(plan))
+    return bytes(adapter(Plan).dump_json(plan))
 
 
 def plan_digest(blob: bytes) -> bytes:
@@ -235,7 +229,7 @@ def load_plan(blob: bytes) -> Plan:
             f"{MAX_PLAN_ENTRIES} are looked at: use fewer server points, features or rounds."
         )
     try:
-        plan: Plan = _plan_adapter().validate_json(blob, strict=True)
+        plan: Plan = adapter(Plan).validate_json(blob, strict=True)
     except ValidationError as error:
         # Asking where costs time for each place, so it is asked of a few only.
         few = error.error_count() <= _LISTED_ERRORS
