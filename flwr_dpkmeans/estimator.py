@@ -32,15 +32,7 @@ from flwr_dpkmeans.errors import ConfigurationError, DataError, PrivacyWarning
 from flwr_dpkmeans.flower.engines import ENGINES, Federated, InOnePlace, Tables, federate, fit_in_one_place
 from flwr_dpkmeans.kmeans.lloyd import nearest_centroids, round_to_grid
 from flwr_dpkmeans.log import placed_logger
-from flwr_dpkmeans.options import (
-    DEFAULT_ALGORITHM,
-    Auto,
-    ClientLevel,
-    Cohort,
-    Evaluation,
-    ExactEvaluation,
-    PrivateCount,
-)
+from flwr_dpkmeans.options import Auto, ClientLevel, Cohort, Evaluation, ExactEvaluation, PrivateCount
 from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.results.model import Model
 from flwr_dpkmeans.results.profile import as_frame
@@ -97,7 +89,7 @@ class _PrivateClustering(
 
     n_clusters: int | str | Auto = 8
     _: KW_ONLY
-    algorithm: str | Options = DEFAULT_ALGORITHM
+    algorithm: str | Options = run_options.DEFAULT_ALGORITHM
     epsilon: float = 1.0
     delta: float | None = None
     bounds: Any = None

@@ -20,14 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.errors import LocalMisuseError, PlanError, invalid, require_positive
-from flwr_dpkmeans.privacy.noise import (
-    SAME,
-    Closeness,
-    NoiseSource,
-    discrete_gaussian_closeness,
-    discrete_gaussian_sum_log_ratio,
-    joint_closeness,
-)
+from flwr_dpkmeans.privacy import noise
+from flwr_dpkmeans.privacy.noise import SAME, Closeness, discrete_gaussian_closeness, discrete_gaussian_sum_log_ratio
 from flwr_dpkmeans.privacy.report import told
 
 _ROW = re.compile(r"([A-Z]\d+): (.*)", re.DOTALL)
@@ -181,7 +175,7 @@ def vector_length(blocks: Sequence[Block]) -> int:
 
 
 def draw_noise(
-    blocks: Sequence[Block], source: NoiseSource, fraction_bits: int, *, share: float = 1.0
+    blocks: Sequence[Block], source: noise.NoiseSource, fraction_bits: int, *, share: float = 1.0
 ) -> NDArray[np.uint64]:
     """Draw fresh noise for one release, blocks laid end to end, as elements of the ring with that grid.
 
@@ -338,7 +332,7 @@ def joint_sampled_release(name: str, parts: Sequence[GaussianRelease], sampling_
     sampling, are one vector, of sensitivity ``hypot(1 / multipliers)``; closeness adds up.
     """
     mu = math.hypot(*[1.0 / part.noise_multiplier for part in parts])
-    return GaussianRelease(name, 1.0 / mu, joint_closeness(part.closeness for part in parts), sampling_rate)
+    return GaussianRelease(name, 1.0 / mu, noise.joint_closeness(part.closeness for part in parts), sampling_rate)
 
 
 def with_joint_pure_release(events: Sequence[Event]) -> tuple[Event, ...]:
@@ -378,7 +372,7 @@ def dominating_release(rounds: Sequence[Sequence[Event]]) -> GaussianRelease:
             raise LocalMisuseError("a sampled round has several releases: join those of one draw first.")
         rates |= {event.sampling_rate for event in gaussians}
         mu = max(mu, math.hypot(*[1.0 / event.noise_multiplier for event in gaussians]))
-        closeness.append(joint_closeness([event.closeness for event in gaussians]))
+        closeness.append(noise.joint_closeness([event.closeness for event in gaussians]))
     if len(rates) != 1:
         raise LocalMisuseError(f"rounds have the sampling rates {sorted(rates)}: give rounds of one rate.")
     widest = Closeness(
