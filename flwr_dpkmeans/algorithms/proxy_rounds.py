@@ -55,7 +55,6 @@ LEAST_EXPECTED = 0.25
 _JITTER = 0.5  # standard deviation of samples around a server point, in sides of a proxy's cell
 _SMALLEST_SHRINKING = 0.05
 _MOSTLY_CLIPPED = 0.9  # mean squared length, in squared clip bounds, from which on it says only that rows lie beyond
-_LEAST_PART = 0.3  # part of its standard deviation that the variance of a look is at least: it is not below 0
 _SAME_PLACE = 4.0
 """A histogram from a centre that moved counts on in bins so many steps away: their rows changed at most one bin."""
 _FEW_BEYOND = 4.0
@@ -154,7 +153,9 @@ def location_round(setting: Setting) -> PlannedSum:
         mean_noise, square_noise = (setting.noise(block) / n for block in released.blocks)
         offset = numerics.shrunk_centre(released["row_sums"] * (clip / n), mean_noise * clip)
         square = float(released["row_squares"][0]) * clip**2 / n
-        variance = numerics.axis_variance(square, square_noise * clip**2, offset, expected)
+        # Of the square of the centre's distance, noise in the centre is a part, too.
+        noise = math.hypot(square_noise * clip**2, 2.0 * mean_noise * clip * math.sqrt(math.fsum(np.square(offset))))
+        variance = numerics.axis_variance(square, noise, offset, expected)
         # Above 0 where nearly all rows are clipped: their lengths are alike and say nothing of the spread.
         clipped = min((square / clip**2 - CLIPPED_SQUARE) / (1.0 - CLIPPED_SQUARE), 1.0)
         variance = max(variance, clipped * expected * LEAST_EXPECTED)
@@ -218,7 +219,7 @@ def look_round(setting: Setting, index: int) -> PlannedSum:
         variance, trusted = numerics.by_precision(
             found, (own / d) ** 2, spread**2 / d, _length(state, SPREAD_ERROR) ** 4
         )
-        variance = min(max(variance, _LEAST_PART * math.sqrt(trusted)), 1.0)
+        variance = min(max(variance, numerics.LEAST_PART * math.sqrt(trusted)), 1.0)
         spread = math.sqrt(d * variance)
         looks = np.where(edges > (_SAME_PLACE * moved) ** 2, looks + 1.0, 0.0)
         return state.changed(

@@ -24,6 +24,8 @@ _LEAST_VARIANCE = 2.0**-28
 _MOST_VARIANCE = 1.0
 PRIOR_SPREAD = 0.75
 """Standard deviation of what is expected before anything is known, in its own size."""
+LEAST_PART = 0.3
+"""Part of its standard deviation that a variance is at least, as it is not below 0."""
 _FARTHEST_CENTRE = 0.95
 _LEAST_AXIS = 0.1
 _LEAST_EIGENVALUE = 0.02
@@ -88,13 +90,14 @@ def signal_share(square: float, noise: float) -> float:
 def axis_variance(noisy_square: float, noise: float, centre: FloatArray, prior: float = PRIOR_VARIANCE) -> float:
     """Variance along an axis, on average, from the noisy mean of |x|^2 with noise of standard deviation `noise`.
 
-    Averaged, by precision, with `prior`, what is expected before anything is known, to three quarters of itself.
+    Averaged, by precision, with `prior`, what is expected before anything is known, to three quarters of itself; and
+    at least a part of its own standard deviation: else noise would put all clusters into one place.
     """
     n_features = len(centre)
     measured = (noisy_square - math.fsum(np.square(centre))) / n_features
     own, trusted = (noise / n_features) ** 2, (PRIOR_SPREAD * prior) ** 2
-    averaged, _ = by_precision(measured, own, prior, trusted)
-    return float(min(max(averaged, _LEAST_VARIANCE), _MOST_VARIANCE))
+    averaged, left = by_precision(measured, own, prior, trusted)
+    return float(min(max(averaged, LEAST_PART * math.sqrt(left), _LEAST_VARIANCE), _MOST_VARIANCE))
 
 
 def by_precision(first: float, first_variance: float, second: float, second_variance: float) -> tuple[float, float]:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from support.flat import flat_estimator
 from test_proxy_formulas import SERVER, public_of
 
+from flwr_dpkmeans import FederatedKMeans
 from flwr_dpkmeans.algorithms import proxy_rounds
 from flwr_dpkmeans.algorithms.kmeans_task import SERVER_POINTS, cluster_state
 from flwr_dpkmeans.algorithms.proxy_plan import (
@@ -251,8 +252,9 @@ def test_one_round_that_looks_for_the_location_by_hand(noise: float) -> None:
     found = step.advance(first_state(), as_released(words, step.blocks, 16)).extras
     offset = mean * clip * (1.0 - (noise / N) ** 2 / 0.05)
     assert found[CENTRE] == pytest.approx(offset, abs=2 / GRID)
-    own, prior = noise / N * clip**2 / 2, (0.2, 0.15)
-    measured = (square * clip**2 - offset @ offset) / 2
+    # Noise of the mean square, and of the square of the centre's distance, along an axis.
+    own = math.hypot(noise / N * clip**2, 2.0 * noise / N * clip * math.hypot(*offset)) / 2
+    measured, prior = (square * clip**2 - offset @ offset) / 2, (0.2, 0.15)
     variance = (measured * prior[1] ** 2 + prior[0] * own**2) / (prior[1] ** 2 + own**2)
     assert found[SPREAD].item() == pytest.approx(math.sqrt(2 * variance), abs=4 / GRID)
 
@@ -263,12 +265,36 @@ def test_rows_that_are_nearly_all_clipped_still_have_a_spread(square: float, par
     public, options = public_of(2, 3, N), ProxyOptions()
     parts, planned = location_round(Setting(public, derive_plan(public, options), options))
     sensitivity = Sensitivity(Norm.L2, 1.0, PrivacyUnit.RECORD)
-    blocks = tuple(Block(part.name, part.shape, sensitivity, NoiseShape.GAUSSIAN, 2.0, 1.0) for part in parts)
+    blocks = tuple(Block(part.name, part.shape, sensitivity, NoiseShape.GAUSSIAN, 1e-3, 1.0) for part in parts)
     # All of the mean square is of the centre, so that nothing is left of it for a variance.
     values = np.concatenate([np.full(2, N * math.sqrt(square / 2.0)), [square * N]])
     words = np.rint(values * GRID).astype(np.int64).view(np.uint64)
     found = replace(planned, blocks=blocks).advance(first_state(), as_released(words, blocks, 16)).extras
     assert found[SPREAD].item() == pytest.approx(math.sqrt(2.0 * part * 0.2 * 0.25), abs=0.005)
+
+
+@pytest.mark.parametrize(("n_features", "epsilon", "with_server"), [(64, 1.0, False), (3, 1.0, True)])
+def test_noise_that_hides_the_spread_does_not_put_all_clusters_into_one_place(
+    n_features: int, epsilon: float, with_server: bool
+) -> None:
+    """A variance of 0 was believed: of 16 fits of embeddings 4 to 11 cost more than one centre for all."""
+    rng = np.random.default_rng(2)
+    centers = rng.normal(size=(3, n_features))
+    centers /= np.linalg.norm(centers, axis=1, keepdims=True)
+    rows = centers[rng.integers(0, 3, 600)] + rng.normal(0, 0.02, (600, n_features))
+    points = rng.uniform(-1.0, 1.0, (100, n_features)) if with_server else None
+    one = np.square(rows - rows.mean(axis=0)).sum()
+    for seed in range(8):
+        model = FederatedKMeans(
+            3,
+            epsilon=epsilon,
+            bounds=(-2.0, 2.0) if with_server else (-1.0, 1.0),
+            server_data=points,
+            engine="direct",
+            noise="seeded",
+            random_state=seed,
+        ).fit([rows[:300], rows[300:]])
+        assert -model.score(rows) < 0.5 * one
 
 
 @pytest.mark.parametrize("given", [False, True])

@@ -56,6 +56,8 @@ def test_axis_variance_by_hand() -> None:
     # Noise of 2 * 0.15 on the square is 0.15 on an axis, as wide as the prior: the mean of 0.1 and 0.2.
     assert axis_variance(0.45, 0.3, centre) == pytest.approx(0.15)
     assert axis_variance(-5.0, 0.0, centre) == module._LEAST_VARIANCE < 1e-3
+    # Known to 0.15 / sqrt(2) by both, it is not below 0.3 of that.
+    assert axis_variance(-5.0, 0.3, centre) == pytest.approx(0.3 * 0.15 / math.sqrt(2.0))
     assert axis_variance(1e9, 0.0, centre) == 1.0
     assert axis_variance(1e9, 1e30, centre) == pytest.approx(0.2)
 
