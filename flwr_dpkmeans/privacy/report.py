@@ -237,13 +237,15 @@ def counted(report: PrivacyReport) -> str:
     line = _last_counts(report)
     if report.unit != "client" or line is None:
         return f"{report.unit}s"
+    sampled = told("sampled", rate=0, coin="").partition("0")[0]
+    sample = " of a round's sample" * any(one.startswith(sampled) for one in report.assumptions)
     if line.array == _INDICATORS:
-        return "clients with rows there"
-    # A vector of counts that is longer than 1 is of rows, and a shorter one of shares.
+        return f"clients{sample} with rows there"
+    # A vector of counts that is longer than 1 is of rows, and a shorter one of shares, whose length is 1 at most.
     most = line.sensitivity
-    return (
-        "clients, each by the shares of its rows" if most <= 1.0 else f"rows, of each client cut to a norm of {most:g}"
-    )
+    if most > 1.0:
+        return f"rows{sample}, of each client cut to a norm of {most:g}"
+    return f"clients{sample}, each by the shares of its rows" + f", cut to a norm of {most:.3g}" * (most < 1.0)
 
 
 def _last_counts(report: PrivacyReport) -> ReleaseLine | None:

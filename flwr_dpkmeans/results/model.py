@@ -118,8 +118,11 @@ class Model:
         if last is None or counts is None or unit is None:
             return None
         each = last.standard_deviation * unit
-        # A sum that is not relative to its centre moves with the noise of its count, too.
-        beside = counts * np.linalg.norm(self.scaled, axis=1) if last.array == "sums" else 0.0
+        # A sum that is not relative to its own centre moves with the noise of its count, too. It is relative to the
+        # middle of the box or to the mean of a server's points, which is not known here: about that of the centroids.
+        middles = (0.0, self.scaled.mean(axis=0)) if last.array in ("clipped_sums", "means") else (0.0,)
+        far = np.max([np.linalg.norm(self.scaled - middle, axis=1) for middle in middles], axis=0)
+        beside = 0.0 if last.array in ("residual_sums", "relative_sums") else counts * far
         length: NDArray[np.float64] = np.hypot(each * math.sqrt(d), beside) / np.maximum(self.counts, 1.0)
         # No centre is farther off than the box is wide, nor told more finely than the grid of the rows.
         return np.clip(length, math.sqrt(d) / GRID, 2.0 * math.sqrt(d))

@@ -19,7 +19,7 @@ import pandas as pd
 import pytest
 from test_results import report_of
 
-from flwr_dpkmeans import FederatedKMeans
+from flwr_dpkmeans import ClientLevel, FederatedKMeans
 from flwr_dpkmeans.algorithms.cluster_profile import Figure
 from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.data.schema import Schema
@@ -297,8 +297,9 @@ def test_noise_of_centres_is_what_repeated_runs_show() -> None:
     """With one start: 24 runs of two centres in two columns tell it to 7% (one standard deviation)."""
     generator = np.random.default_rng(0)
     rows = np.array([[-0.5, -0.5], [0.5, 0.5]])[generator.integers(0, 2, 1000)] + generator.normal(0, 0.05, (1000, 2))
-    for algorithm in ("fastlloyd", "glloyd", "sulloyd"):
+    for algorithm in ("fastlloyd", "glloyd", "sulloyd", "server_lloyd"):
         options: dict[str, Any] = {"engine": "direct", "bounds": (-1, 1), "random_state": 0, "max_iter": 2}
+        options["server_data"] = rows[:50] if algorithm == "server_lloyd" else None
         fits = [FederatedKMeans(2, algorithm=algorithm, epsilon=0.5, **options) for _ in range(24)]
         found = [fit.fit([rows[::2], rows[1::2]]).model_ for fit in fits]
         ordered = np.array([model.scaled[np.argsort(model.scaled[:, 0])] for model in found])
@@ -438,7 +439,8 @@ def test_who_sees_what_follows_from_the_trust_model(trust: str, server: str, giv
         ("counts", "record", 1.0, "records"),
         ("indicators", "client", 10.0, "clients with rows there"),
         ("counts", "client", 30.0, "rows, of each client cut to a norm of 30"),
-        ("counts", "client", 0.75, "clients, each by the shares of its rows"),
+        ("counts", "client", 0.75, "clients, each by the shares of its rows, cut to a norm of 0.75"),
+        ("counts", "client", 1.0, "clients, each by the shares of its rows"),
         ("sums", "client", 1.0, "clients"),
     ],
 )
@@ -446,6 +448,14 @@ def test_sizes_say_what_they_count(array: str, unit: str, bound: float, told: st
     """At client level rows were called clients, and more than there were."""
     report = report_with(replace(line_of(array, 5.0), sensitivity=bound), unit=unit)
     assert f"| size in {told} |" in re.sub(" +", " ", summary(result_of(report).model, report, CONSOLE))
+
+
+def test_sizes_of_sampled_clients_say_so() -> None:
+    """Half of the clients were shown as all of them."""
+    km = FederatedKMeans(
+        2, epsilon=20.0, unit=ClientLevel(4, 0.5), bounds=(-1.0, 1.0), engine="direct", noise="seeded", random_state=1
+    ).fit([np.full((4, 2), (-0.5, 0.5)[client % 2]) for client in range(40)])
+    assert "size in clients of a round's sample, each by the shares of its rows" in re.sub(" +", " ", str(km.model_))
 
 
 def test_an_oblivious_servers_line_excepts_what_is_released_to_everybody_before() -> None:
