@@ -18,6 +18,7 @@ import numpy as np
 from flwr_dpkmeans.algorithms import cluster_profile, measure
 from flwr_dpkmeans.algorithms.moments import moment_parts
 from flwr_dpkmeans.algorithms.noise_budget import NoiseFamily, divided
+from flwr_dpkmeans.algorithms.server_points import in_callers_units
 from flwr_dpkmeans.algorithms.standard_scale import moments_of, standard_box
 from flwr_dpkmeans.errors import ConfigurationError, PlanError, ProtocolError, column_names
 from flwr_dpkmeans.kmeans import ranges
@@ -28,7 +29,7 @@ from flwr_dpkmeans.sums.draft import whole_multiplier
 from flwr_dpkmeans.sums.plan import COUNT, Plan, PlannedRound
 from flwr_dpkmeans.sums.round import Algorithm, Array, PrivateSum, State
 from flwr_dpkmeans.sums.settings import Box, Evaluation, Options, Settings, flag, whole
-from flwr_dpkmeans.sums.task import TASKS, Found, Known, Run, Task
+from flwr_dpkmeans.sums.task import TASKS, Found, Known, Result, Run, Task
 from flwr_dpkmeans.sums.trust import TrustModel, trust_model
 
 SERVER_POINTS = "server_points"
@@ -209,6 +210,12 @@ class KMeansTask(Task):
 
     def result_arrays(self, config: Run) -> tuple[str, ...]:
         return (*measure.result_extras(config), *self._profile_shapes(config))
+
+    def result(self, plan: Plan, state: State) -> Result:
+        """``centroids`` in the units of the data, ``scaled`` in the box, noisy ``counts``, and what a run asked for."""
+        beside = {name: state.arrays[name] for name in self.result_arrays(plan.config) if name in state.arrays}
+        scaled = state.centroids
+        return Result({"centroids": in_callers_units(plan, scaled), "scaled": scaled, "counts": state.counts, **beside})
 
     def _profile_shapes(self, config: Run) -> Mapping[str, tuple[int, ...]]:
         return cluster_profile.profile_shapes(config) if config.settings.profile_widths else {}

@@ -32,6 +32,7 @@ from flwr_dpkmeans import (
     ProxyLloyd,
     SuLloyd,
     client_app,
+    federate,
     secure_aggregation_mod,
 )
 from flwr_dpkmeans.errors import ConfigurationError, LocalMisuseError
@@ -314,3 +315,14 @@ def test_a_client_scales_its_table_once_for_each_plan() -> None:
 
 def test_a_strategy_spends_by_default_what_every_other_door_does() -> None:
     assert signature(PrivateKMeans.__init__).parameters["epsilon"].default == Settings.defaults()["epsilon"]
+
+
+def test_a_clustering_by_federate_is_in_the_units_of_the_data() -> None:
+    """Centroids were those in the box, beside seeds, radii and all else that rounds go on from."""
+    rows = np.repeat([[-50.0, 3.0], [50.0, 7.0]], 200, axis=0)
+    options: dict[str, Any] = {"epsilon": 8.0, "bounds": ([-100, 0], [100, 10]), "noise": "seeded", "random_state": 1}
+    found = federate("proxy_lloyd", [rows[::2], rows[1::2]], n_clusters=2, **options)
+    assert list(found) == ["centroids", "scaled", "counts"]
+    order = np.argsort(found["centroids"][:, 0])
+    assert found["centroids"][order] == pytest.approx(np.array([[-50, 3], [50, 7]]), abs=2.0)
+    assert found["scaled"] * [100, 5] + [0, 5] == pytest.approx(found["centroids"], abs=1e-9)
