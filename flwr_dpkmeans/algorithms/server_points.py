@@ -20,7 +20,7 @@ from flwr_dpkmeans.data.points import Bounds, read_ranges
 from flwr_dpkmeans.data.rows import Rows, is_large, windows
 from flwr_dpkmeans.data.schema import schema_of
 from flwr_dpkmeans.data.tables import Table
-from flwr_dpkmeans.errors import ConfigurationError, DataError, nearest
+from flwr_dpkmeans.errors import ConfigurationError, DataError, column_names, nearest
 from flwr_dpkmeans.kmeans import projected
 from flwr_dpkmeans.kmeans.lloyd import clip_rows, round_to_grid
 from flwr_dpkmeans.kmeans.projected import nearest_projected, sums_and_counts
@@ -182,7 +182,15 @@ def hold_points(config: Run, points: Array) -> HeldPoints:
             f"the server's table has {width} features, but the run has {config.settings.n_features}: use the same "
             "columns."
         )
-    scaled = round_to_grid(Bounds(*config.settings.bounds).for_features(width).scale(points))
+    bounds = Bounds(*config.settings.bounds).for_features(width)
+    outside = ((points < bounds.lower) | (points > bounds.upper)).mean(axis=0)
+    if (columns := np.flatnonzero(outside > 0.5)).size:
+        raise DataError(
+            f"{outside.max():.0%} of the server's points lie outside the bounds of "
+            f"{column_names(columns.tolist(), config.settings.feature_names)}, and would be clipped: give points in the "
+            "units of the data, or wider bounds."
+        )
+    scaled = round_to_grid(bounds.scale(points))
     facts = derive_server_facts(config, scaled)
     if config.task.server_data is ServerData.BOUNDS:
         # Only what follows from the points is used, so nobody has to see them.

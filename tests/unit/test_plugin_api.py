@@ -35,7 +35,7 @@ from flwr_dpkmeans import (
     federate,
     secure_aggregation_mod,
 )
-from flwr_dpkmeans.errors import ConfigurationError, LocalMisuseError
+from flwr_dpkmeans.errors import ConfigurationError, DataError, LocalMisuseError
 from flwr_dpkmeans.flower.engines import InProcessGrid, Node
 from flwr_dpkmeans.flower.strategy import Timeouts
 from flwr_dpkmeans.node.ledger import FileLedger
@@ -326,3 +326,13 @@ def test_a_clustering_by_federate_is_in_the_units_of_the_data() -> None:
     order = np.argsort(found["centroids"][:, 0])
     assert found["centroids"][order] == pytest.approx(np.array([[-50, 3], [50, 7]]), abs=2.0)
     assert found["scaled"] * [100, 5] + [0, 5] == pytest.approx(found["centroids"], abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    "points", [np.full((30, 2), 40.0) + np.eye(30, 2), np.linspace(-9, 9, 60).reshape(30, 2) * [1, 99]]
+)
+def test_server_points_that_would_be_clipped_are_refused_with_their_columns(points: Any) -> None:
+    """All in one corner they were called equal, and of another unit they led to centres amid nothing."""
+    rows = np.repeat([[-5.0, 3.0], [5.0, 7.0]], 20, axis=0)
+    with pytest.raises(DataError, match="of the server's points lie outside the bounds of column.* 1"):
+        FederatedKMeans(2, bounds=(-10, 10), server_data=points).fit([rows[::2], rows[1::2]])
