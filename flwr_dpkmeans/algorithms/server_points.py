@@ -184,10 +184,10 @@ def hold_points(config: Run, points: Array) -> HeldPoints:
         )
     bounds = Bounds(*config.settings.bounds).for_features(width)
     outside = ((points < bounds.lower) | (points > bounds.upper)).mean(axis=0)
-    if (columns := np.flatnonzero(outside > 0.5)).size:
+    if columns := np.flatnonzero(outside > 0.5).tolist():
         raise DataError(
             f"{outside.max():.0%} of the server's points lie outside the bounds of "
-            f"{column_names(columns.tolist(), config.settings.feature_names)}, and would be clipped: give points in the "
+            f"{column_names(columns, config.settings.feature_names)}, and would be clipped: give points in the "
             "units of the data, or wider bounds."
         )
     scaled = round_to_grid(bounds.scale(points))

@@ -23,6 +23,7 @@ from flwr_dpkmeans import (
     Evaluation,
     FastLloyd,
     FastLloydOptions,
+    FederatedKMeans,
     GLloyd,
     KMeansClient,
     Lloyd,
@@ -334,5 +335,5 @@ def test_a_clustering_by_federate_is_in_the_units_of_the_data() -> None:
 def test_server_points_that_would_be_clipped_are_refused_with_their_columns(points: Any) -> None:
     """All in one corner they were called equal, and of another unit they led to centres amid nothing."""
     rows = np.repeat([[-5.0, 3.0], [5.0, 7.0]], 20, axis=0)
-    with pytest.raises(DataError, match="of the server's points lie outside the bounds of column.* 1"):
+    with pytest.raises(DataError, match=r"of the server's points lie outside the bounds of column.* 1"):
         FederatedKMeans(2, bounds=(-10, 10), server_data=points).fit([rows[::2], rows[1::2]])
