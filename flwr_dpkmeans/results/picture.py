@@ -113,7 +113,11 @@ def _draw_images(figure: Any, result: RunResult) -> None:
     for j, (centroid, count) in enumerate(zip(result.model.centroids, result.model.counts, strict=True)):
         axes[j].imshow(centroid.reshape(result.image_shape), cmap="gray_r", vmin=low, vmax=high)
         axes[j].set_title(_count_label(j, count, result.report), fontsize=9)
-    figure.suptitle("Centroids, with noisy counts of the last release", fontsize=10)
+    figure.suptitle(f"Centroids, with {_counts_of(result.report)}s of the last release", fontsize=10)
+
+
+def _counts_of(report: PrivacyReport) -> str:
+    return "count" if report.is_exact else "noisy count"
 
 
 def _count_label(cluster: int, count: float, report: PrivacyReport) -> str:
@@ -202,7 +206,7 @@ def _draw_scatter(axis: Any, result: RunResult) -> None:
     for j, place in enumerate(shown):
         axis.annotate(str(j), place, ha="center", va="center", fontsize=7)
     axis.set(xlabel=labels[0], ylabel=labels[1])
-    axis.set_title("Centroids, area by noisy count", fontsize=10)
+    axis.set_title(f"Centroids, area by {_counts_of(result.report)}", fontsize=10)
     axis.margins(0.12)
 
 

@@ -17,6 +17,7 @@ from warnings import catch_warnings, simplefilter
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.text import Text
 from test_results import report_of
 
 from flwr_dpkmeans import FederatedKMeans
@@ -147,8 +148,9 @@ def test_a_printed_page_has_room_for_ten_clusters_beside_each_other() -> None:
     assert cut[0].endswith("with noise; 10 of 12 clusters")
     square = Model(np.eye(10), np.full(10, 1e4), Bounds((-1.0,), (1.0,)), report_of(10, 10, algorithm="lloyd"))
     (whole,) = page_module._centres(square, 10)
-    assert whole[0].endswith("with noise")
     # Without noise there is no deviation to tell.
+    assert whole[0].endswith("units of the data")
+    assert [row[0] for row in whole[1][:2]] == ["size in records", "feature 0"]
     assert whole[1][0] == ("size in records", *["10,000"] * 10)
     assert cut[3] == first[3]
     (alike,) = page_module._centres(replace(model, scaled=np.zeros((2, 1)), counts=np.full(2, 1e4)), 10)
@@ -551,3 +553,24 @@ def test_a_notebook_writes_what_a_run_writes(tmp_path: Path) -> None:
     assert first.parent.name == "run-2"
     movements = json.loads((tmp_path / "run" / "metrics.json").read_text())
     assert [entry.get("movement") for entry in movements["rounds"]][-1] == km.history_[-1]["movement"]
+
+
+@pytest.mark.drawn
+@pytest.mark.parametrize("algorithm", ["lloyd", "optimal", "k_fed", "fastlloyd"])
+def test_a_page_speaks_of_noise_where_there_is_some(algorithm: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Exact sums came with how far noise moves a centre, and with a server that adds some."""
+    rows = np.linspace(-1.0, 1.0, 200).reshape(100, 2)
+    with catch_warnings():
+        simplefilter("ignore", PrivacyWarning)
+        km = FederatedKMeans(2, bounds=(-1.0, 1.0), algorithm=algorithm, engine="direct").fit([rows, rows])
+    figures: list[Any] = []
+    monkeypatch.setattr(picture, "png_of", lambda figure: figures.append(figure) or b"")
+    picture.draw_summary(km._result)
+    drawn = [text.get_text() for text in figures[0].findobj(Text)]
+    written = page(MARKDOWN, km.privacy_, km._result).decode().splitlines()
+    told = [line for line in written + drawn if re.search("nois[ey]", line) and "WARNING" not in line]
+    if algorithm == "fastlloyd":
+        assert len(told) > 10
+    else:
+        assert [line for line in told if not re.search(r"\bno noise|without noise$", line)] == []
+        assert any(re.search(r"arrays of sums: \d+ exact\. \|$", line) for line in written)
