@@ -129,7 +129,9 @@ def _centres(model: Model, most: int) -> list[Table]:
         *[("told from noise", *("mostly noise" if j in faint else "yes" for j in own))] * noisy,
         *((model.names[place], *(cells[place][j] for j in own)) for place in places),
     ]
-    return _side_by_side(about, ["column", *(f"cluster {j}" for j in own)], rows, [[0] * k] * (1 + noisy) + steps.tolist())
+    return _side_by_side(
+        about, ["column", *(f"cluster {j}" for j in own)], rows, [[0] * k] * (1 + noisy) + steps.tolist()
+    )
 
 
 def _side_by_side(

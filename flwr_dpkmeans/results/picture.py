@@ -30,6 +30,7 @@ _MOST_CELLS = 160  # whose values there is room for
 _MOST_SHOWN = 24  # columns, and clusters, of a heat map
 _LONGEST_NAME = 24
 _CHARACTER = 0.016  # part of the strip's width that a character of its labels takes
+_ROUNDING = 1e-12  # part of the centroids' variance on an axis on which they do not differ
 _DPI = 110
 
 
@@ -196,7 +197,7 @@ def _draw_scatter(axis: Any, result: RunResult) -> None:
     else:
         axes, shares = _axes_of(leading)
         shown = np.zeros((len(centred), 2))
-        kept = min(2, len(axes))
+        kept = min(2, int(np.count_nonzero(shares > _ROUNDING)))  # k centroids have k - 1 axes at most
         shown[:, :kept] = centred @ axes[:kept].T
         labels = [f"principal axis {i + 1} of the centroids ({shares[i]:.0%})" for i in range(kept)] + [""] * (2 - kept)
     sizes = np.clip(model.counts, 0.0, None)
@@ -205,7 +206,7 @@ def _draw_scatter(axis: Any, result: RunResult) -> None:
     axis.scatter(shown[:, 0], shown[:, 1], s=area, color=colours, alpha=0.55, edgecolor="black", linewidth=0.6)
     for j, place in enumerate(shown):
         axis.annotate(str(j), place, ha="center", va="center", fontsize=7)
-    axis.set(xlabel=labels[0], ylabel=labels[1])
+    axis.set(xlabel=labels[0], ylabel=labels[1], **({} if labels[1] else {"yticks": []}))
     axis.set_title(f"Centroids, area by {_counts_of(result.report)}", fontsize=10)
     axis.margins(0.12)
 
