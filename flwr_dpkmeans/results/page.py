@@ -69,9 +69,15 @@ def rendered(template: str, form: str, **values: Any) -> str:
     return re.sub(r"\n{3,}", "\n\n", str(text)).strip("\n") + "\n"
 
 
-def number_text(value: float) -> str:
-    """Three digits, or all before the point."""
-    return f"{value:,.0f}" if abs(value) >= 999.5 else f"{value:.3g}"
+def number_text(value: float, digits: int = 3) -> str:
+    """So many digits, or all before the point."""
+    return f"{value:,.{max(0, digits - len(f'{abs(value):.0f}'))}f}" if abs(value) >= 999.5 else f"{value:.{digits}g}"
+
+
+def number_texts(values: Sequence[float]) -> list[str]:
+    """The same of several, with up to six digits where fewer show different ones as equal."""
+    told = [[number_text(value, digits) for value in values] for digits in range(3, 7)]
+    return max(told, key=lambda texts: len(set(texts)))  # the first of those
 
 
 def summary(model: Model, report: PrivacyReport, form: str, evaluation: object = None) -> str:

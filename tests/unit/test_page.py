@@ -34,7 +34,16 @@ from flwr_dpkmeans.privacy.report import PrivacyReport, Provenance, ReleaseLine
 from flwr_dpkmeans.results import page as page_module
 from flwr_dpkmeans.results import picture
 from flwr_dpkmeans.results.model import Model
-from flwr_dpkmeans.results.page import CONSOLE, HTML, MARKDOWN, number_text, page, registry_record, summary
+from flwr_dpkmeans.results.page import (
+    CONSOLE,
+    HTML,
+    MARKDOWN,
+    number_text,
+    number_texts,
+    page,
+    registry_record,
+    summary,
+)
 from flwr_dpkmeans.results.profile import profile
 from flwr_dpkmeans.results.writer import RunResult, result_files
 from flwr_dpkmeans.sums.draft import draft_plan
@@ -112,6 +121,39 @@ def test_a_thousand_is_written_out() -> None:
     assert [number_text(sign * value) for sign in (1.0, -1.0) for value in (999.4, 999.5, 1000.2)] == [
         *("999", "1,000", "1,000", "-999", "-1,000", "-1,000")
     ]
+
+
+@pytest.mark.parametrize(
+    ("values", "texts"),
+    [
+        ([1999.8, 2000.2], ["1,999.8", "2,000.2"]),
+        ([1990.0, 2000.2], ["1,990", "2,000"]),
+        ([0.12341, 0.12342, -5.0], ["0.12341", "0.12342", "-5"]),
+        ([0.1234561, 0.1234562, 0.1251], ["0.123", "0.123", "0.125"]),
+        ([123456.4, 123456.3], ["123,456", "123,456"]),
+        ([7.0, 7.0], ["7", "7"]),
+        ([], []),
+    ],
+)
+def test_different_centres_have_different_texts(values: list[float], texts: list[str]) -> None:
+    """Years at 1999.8 and 2000.2 were both 2,000; six digits at most, and no more than tell something."""
+    assert number_texts(values) == texts
+
+
+@pytest.mark.drawn
+def test_tables_and_picture_tell_close_centres_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    scaled, counts = np.array([[-0.02, 0.0, 0.5], [0.02, 0.0, -0.5]]), np.full(2, 1e4)
+    schema = Schema(columns=[{"name": name, "kind": "number", "bounds": [1990, 2010]} for name in "abc"])
+    figures: list[Any] = []
+    monkeypatch.setattr(picture, "png_of", lambda figure: figures.append(figure) or b"")
+    for own in (None, schema):
+        model = Model(scaled, counts, Bounds((1990.0,), (2010.0,)), report_of(2, 3), (), own)
+        assert "|     1,999.8 |     2,000.2 |" in str(model)
+        assert (
+            "|     1,999.8 |     2,000.2 |" in page(MARKDOWN, model.privacy, RunResult(model, model.privacy)).decode()
+        )
+        picture.draw_summary(RunResult(model, model.privacy))
+        assert {"1,999.8", "2,000.2"} <= {text.get_text() for text in figures[-1].findobj(Text)}
 
 
 def test_a_console_shows_what_differs_most_and_says_what_it_leaves_out() -> None:
