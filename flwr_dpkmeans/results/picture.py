@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.data.schema import Kind, iso_date
+from flwr_dpkmeans.data.schema import Kind
 from flwr_dpkmeans.privacy.report import CLOSING_ROUNDS, PrivacyReport, faint_clusters
 from flwr_dpkmeans.sums.plan import Plan
 
@@ -192,7 +192,7 @@ def _draw_scatter(axis: Any, result: RunResult) -> None:
             (axis.xaxis, axis.yaxis), model.schema.clustered.columns if model.schema else (), strict=False
         ):
             if column.kind is Kind.DATE:
-                side.set_major_formatter(lambda days, _: iso_date(days))
+                side.set_major_formatter(lambda days, _, shown=column.date_of: shown(days))
                 side.get_major_locator().set_params(nbins=4)
     else:
         axes, shares = _axes_of(leading)

@@ -53,6 +53,7 @@ SECTIONS = [
     *("What was asked", "The clusters", "How sure they are", "Who could learn what", "Privacy card"),
     *("What was spent, and what is left", "Warnings", "Where this comes from"),
 ]
+SPANS = {"morning": "1970-01-02", "year": "1971-01-01"}
 ALLOWED = {
     *("html", "head", "meta", "title", "style", "body", "main", "h1", "h2", "p", "strong", "img", "div"),
     *("table", "caption", "thead", "tbody", "tr", "th", "td"),
@@ -564,6 +565,13 @@ def test_dates_flags_and_shares_are_shown_as_such(monkeypatch: pytest.MonkeyPatc
     assert axis.xaxis.get_major_formatter()(10.6, 0) == "1970-01-12"
     assert len(axis.get_xticks()) <= 6  # four steps between them and one beyond each end
     assert axis.yaxis.get_major_formatter().__class__.__name__ == "ScalarFormatter"
+    day = Schema(columns={name: {"kind": "date", "bounds": ("1970-01-01", end)} for name, end in SPANS.items()})
+    picture.draw_summary(RunResult(replace(model, scaled=scaled[:, :2], bounds=day.bounds, schema=day), report))
+    (axis,) = [axis for axis in kept[-1].axes if axis.get_title().startswith("Centroids")]
+    assert [side.get_major_formatter()(0.75, 0) for side in (axis.xaxis, axis.yaxis)] == [
+        "1970-01-01T18:00",
+        "1970-01-02",
+    ]
 
 
 def test_the_hash_of_sources_covers_what_decides_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
