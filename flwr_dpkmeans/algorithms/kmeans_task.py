@@ -200,6 +200,10 @@ class KMeansTask(Task):
     @property
     def why_rows(self) -> str:
         """Each cluster needs one."""
+        if self.choose_n_clusters:
+            fewer = f"such as n_clusters=Auto(max_clusters={max(1, self.n_clusters // 2)})"
+            tried = f"n_clusters='auto' tries up to {self.n_clusters} clusters, which need at least as many rows"
+            return f"{tried}: allow fewer, {fewer}, or add data."
         return f"{self.n_clusters} clusters need at least as many rows: choose fewer clusters or add data."
 
     evaluation = staticmethod(measure.evaluation_blocks)

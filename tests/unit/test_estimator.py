@@ -518,6 +518,11 @@ PARAMETERS = [
         {"n_examples": 2},
         "n_examples is 2, but 3 clusters need at least as many rows: choose fewer clusters or add data.",
     ),
+    (
+        {"n_examples": 16, "n_clusters": "auto", "trust": "distributed"},
+        "n_examples is 16, but n_clusters='auto' tries up to 20 clusters, which need at least as many rows: allow "
+        "fewer, such as n_clusters=Auto(max_clusters=10), or add data.",
+    ),
 ]
 
 
