@@ -157,6 +157,24 @@ def test_options_can_be_searched() -> None:
     [
         ({"alpha": 0.6}, "alpha is an option of some algorithms: give algorithm=FastLloydOptions(alpha=0.6)."),
         (
+            {"n_init": 4},
+            "n_init is an option of some algorithms: give algorithm=ProxyLloydOptions(n_init=4) or "
+            "FedDPKMeansOptions(n_init=4) or ServerLloydOptions(n_init=4) or OptimalOptions(n_init=4).",
+        ),
+        (
+            {"n_levels": 4},
+            "n_levels is an option of some algorithms: give algorithm='max_cover', and then "
+            "set_params(algorithm__n_levels=4).",
+        ),
+        *(
+            (
+                {name: [[0.0, 0.0]]},
+                f"{name} is no argument of its own: these methods start by themselves, so leave it out, or give public "
+                "points as server_data.",
+            )
+            for name in ("init", "X_init")
+        ),
+        (
             {"private_bounds": True},
             "private_bounds is no argument of its own: give bounds='private' or bounds=PrivateBounds(share=0.1).",
         ),
