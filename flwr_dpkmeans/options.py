@@ -13,6 +13,7 @@ from enum import Enum
 from functools import lru_cache
 from typing import Any, ClassVar
 
+import flwr_dpkmeans
 from flwr_dpkmeans.algorithms import NOT_FEDERATED, algorithm_entry
 from flwr_dpkmeans.algorithms.kmeans_task import DEFAULT_MAX_CLUSTERS
 from flwr_dpkmeans.algorithms.server_points import is_private
@@ -36,6 +37,7 @@ _DOMAIN = (
     "a public range that the bounds lie in, if there is one; it need not be tight, and helps small tables and columns "
     "whose values lie far from zero compared with their spread"
 )
+_STARTS = "these methods start by themselves, so leave it out, or give public points as server_data"
 _FOLLOWING = {
     "private_bounds": "give bounds='private' or bounds=PrivateBounds(share=0.1)",
     "feature_names": "give data frames, whose columns have names",
@@ -45,6 +47,8 @@ _FOLLOWING = {
     "profile_share": "give a schema with profile_share",
     "seed": "give random_state=7",
     "n_clients": "there are as many clients as tables",
+    "init": _STARTS,
+    "X_init": _STARTS,
     "choose_n_clusters": "give n_clusters='auto' or n_clusters=Auto(max_clusters=20)",
 }
 """Options of a run that follow from arguments of the estimator."""
@@ -214,9 +218,13 @@ def moved(name: str, value: Any) -> ConfigurationError:
                 return ConfigurationError(f"{name} is no argument of its own: give {given}.")
     if name in _FOLLOWING:
         return ConfigurationError(f"{name} is no argument of its own: {_FOLLOWING[name]}.")
-    owners = [kind.option_class().__name__ for kind in _kinds() if name in kind.option_class().__dataclass_fields__]
-    if owners:
-        given = " or ".join(f"{owner}({name}={value!r})" for owner in owners)
+    kinds = [kind for kind in _kinds() if name in kind.option_class().__dataclass_fields__]
+    homes = {kind.option_class().__name__: kind.option_class().__module__ for kind in kinds}
+    # Of this package's own some are not exported.
+    own = [one for one, home in homes.items() if hasattr(flwr_dpkmeans, one) or home.split(".")[0] != __package__]
+    if kinds:
+        given = " or ".join(f"{owner}({name}={value!r})" for owner in own)
+        given = given or f"{kinds[0].name!r}, and then set_params(algorithm__{name}={value!r})"
         return ConfigurationError(f"{name} is an option of some algorithms: give algorithm={given}.")
     return ConfigurationError(f"there is no parameter {name!r}: {nearest(name, option_defaults())}")
 

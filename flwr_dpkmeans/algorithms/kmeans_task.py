@@ -201,6 +201,10 @@ class KMeansTask(Task):
     @property
     def why_rows(self) -> str:
         """Each cluster needs one."""
+        if self.choose_n_clusters:
+            fewer = f"such as n_clusters=Auto(max_clusters={max(1, self.n_clusters // 2)})"
+            tried = f"n_clusters='auto' tries up to {self.n_clusters} clusters, which need at least as many rows"
+            return f"{tried}: allow fewer, {fewer}, or add data."
         return f"{self.n_clusters} clusters need at least as many rows: choose fewer clusters or add data."
 
     evaluation = staticmethod(measure.evaluation_blocks)
@@ -416,24 +420,31 @@ class KMeansTask(Task):
         """Say so where a cluster's noise is as large as the cluster."""
         by_client = plan.settings.unit is PrivacyUnit.CLIENT
         units = plan.n_clients * plan.settings.client_sampling_rate if by_client else plan.n_examples
-        std = _counts_std(plan)
+        std, of_rows = _counts_std(plan)
         asked = plan.settings.profile_widths
         profiled = () if units is None or not asked else cluster_profile.profile_cautions(plan, units / self.n_clusters)
+        if units is not None and by_client and of_rows:
+            units *= plan.settings.examples_per_client
         if units is None or std < units / self.n_clusters:
             return profiled
         return (
             *profiled,
             f"The noise on each cluster's count (standard deviation {std:.3g}) is no smaller than the "
-            f"{units / self.n_clusters:.3g} {'clients' if by_client else 'rows'} that a cluster has on average: the "
+            f"{units / self.n_clusters:.3g} {'rows' if of_rows else 'clients'} that a cluster has on average: the "
             "result is mostly noise; raise epsilon, add data or choose fewer clusters.",
         )
 
 
-def _counts_std(plan: Plan) -> float:
-    """Standard deviation on a cluster's count in the last round that has one; 0 without."""
-    rounds = [one for one in plan.rounds if one.name not in CLOSING_ROUNDS]
-    stds = (plan.released_std(one, block) for one in reversed(rounds) for block in one.blocks if block.name in _COUNTS)
-    return next(stds, 0.0)
+def _counts_std(plan: Plan) -> tuple[float, bool]:
+    """Standard deviation on a cluster's count in the last round that has one, 0 without; and whether it is of rows."""
+    rounds, by_client = reversed(plan.rounds), plan.settings.unit is PrivacyUnit.CLIENT
+    own = [(one, block) for one in rounds if one.name not in CLOSING_ROUNDS for block in one.blocks]
+    planned, block = next((pair for pair in own if pair[1].name in _COUNTS), (None, None))
+    if planned is None or block is None:
+        return 0.0, not by_client
+    # A client may add a one where it has rows, or the shares of its rows, instead (as in `report.counted`).
+    of_rows = not by_client or (block.name != "indicators" and block.sensitivity.bound > 1.0)
+    return plan.released_std(planned, block), of_rows
 
 
 @dataclass(frozen=True, kw_only=True)

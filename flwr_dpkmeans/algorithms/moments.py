@@ -6,6 +6,7 @@ or by a private radius of each cluster (`Radii`); who is flagged is known at the
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,10 +17,11 @@ from numpy.typing import ArrayLike, NDArray
 from flwr_dpkmeans.algorithms.noise_budget import PlannedSum, ReleasePart, private_sums, root_at_least
 from flwr_dpkmeans.algorithms.server_points import plan_bounds
 from flwr_dpkmeans.data.points import Bounds, frame_columns, validate_columns
-from flwr_dpkmeans.errors import ConfigurationError
+from flwr_dpkmeans.errors import ConfigurationError, column_names, listed
 from flwr_dpkmeans.kmeans import lloyd
 from flwr_dpkmeans.kmeans.lloyd import is_on_grid, nearest_centroids, round_to_grid, sum_by_label, toward_zero
 from flwr_dpkmeans.privacy.release import Norm, PrivacyUnit, ReleasedSum, Sensitivity
+from flwr_dpkmeans.privacy.report import told
 from flwr_dpkmeans.sums.plan import Plan, agreed_names
 from flwr_dpkmeans.sums.round import Algorithm, Array, Labels, PrivateSum, State
 from flwr_dpkmeans.sums.settings import Box, Options, as_numbers, option, real, whole
@@ -28,6 +30,7 @@ from flwr_dpkmeans.sums.task import Known, Result, Task
 DEVIATIONS = "deviations"
 _MOST_NOISE_OF_A_BIN = 1.0
 _MOST_NOISE_OF_A_MEAN = 0.1
+_CLEAR = 2.0
 _LEAST = 2.0**-16
 _MOST_CENTERS = 10_000
 
@@ -43,6 +46,21 @@ class OneRound(Task):
     def shapes(self, n_features: int) -> Mapping[str, tuple[int, ...]]:
         """Shapes of what it learns, by name in the state."""
 
+    @property
+    def groups(self) -> tuple[int, str, float]:
+        """How many groups rows are in, what they are called, and the most noise for `noise_caution`."""
+        return 1, "", math.inf
+
+    def cautions(self, plan: Plan) -> tuple[str, ...]:
+        return noise_caution(plan, *self.groups)
+
+    def doubts(self, plan: Plan, state: State, names: Sequence[str]) -> tuple[str, ...]:
+        """Where the number of rows is not public, what the released counts say in its place."""
+        sizes = state.arrays.get("rows", state.arrays.get("bins"))
+        if sizes is None or plan.n_examples is not None:
+            return ()
+        return noise_caution(plan, *self.groups, max(1.0, float(np.atleast_2d(sizes).sum(axis=1).mean())))
+
     def build(self, known: Known) -> Algorithm:
         return Algorithm(self.name, private_sums(known, [self.planned(known)]), lambda *_: State({}))
 
@@ -53,20 +71,21 @@ class OneRound(Task):
         return found == shapes and all(map(is_on_grid, state.arrays.values()))
 
 
-def noise_caution(plan: Plan, n_groups: int, groups: str, most: float) -> tuple[str, ...]:
-    """Say so if noise is more than a part `most` of a group's average number of rows; all of them public numbers."""
-    if plan.n_examples is None or not plan.rounds:
+def noise_caution(plan: Plan, n_groups: int, groups: str, most: float, counted: float | None = None) -> tuple[str, ...]:
+    """Say so if noise is more than a part `most` of a group's average number of rows: public, or `counted`."""
+    n_rows = plan.n_examples or counted
+    if n_rows is None or not plan.rounds:
         return ()
     first = plan.rounds[0]
-    noise = max(plan.released_std(first, block) for block in first.blocks) * n_groups / plan.n_examples
+    noise = max(plan.released_std(first, block) for block in first.blocks) * n_groups / n_rows
     if noise <= most:
         return ()
     whose, fewer = (f" in {n_groups} {groups}", f" or {groups}") if n_groups > 1 else ("", "")
     adds = "one of them adds" if whose else "they add"
     return (
-        f"For {plan.n_examples} rows{whose}, noise is about {noise:.0%} of what {adds} to a sum, and above "
-        f"{most:.0%} the result differs much from run to run: have more rows, raise epsilon, or use fewer "
-        f"columns{fewer}.",
+        f"For {'' if plan.n_examples else 'about '}{n_rows:.0f} rows{whose}, noise is about {noise:.0%} of what {adds} "
+        f"to a sum, and above {most:.0%} the result differs much from run to run: have more rows, raise epsilon, or "
+        f"use fewer columns{fewer}.",
     )
 
 
@@ -114,6 +133,12 @@ def read_moments(released: ReleasedSum) -> tuple[Array, Array, Array]:
     return counts, means, squares - np.square(means)
 
 
+def _noise_per_row(plan: Plan, state: State) -> list[Array]:
+    """Standard deviation of the noise in each released array over its group's rows."""
+    first, rows = plan.rounds[0], np.maximum(state["rows"], 1.0)
+    return [plan.released_std(first, block) / rows for block in first.blocks]
+
+
 def deviations_of(variances: Array, least: float) -> Array:
     """Standard deviations of at least `least`, on the grid and above 0."""
     return np.maximum(round_to_grid(np.sqrt(np.maximum(variances, least**2))), _LEAST)
@@ -139,8 +164,22 @@ class Moments(OneRound):
     def shapes(self, n_features: int) -> Mapping[str, tuple[int, ...]]:
         return {"rows": (1,), "means": (1, n_features), DEVIATIONS: (1, n_features)}
 
-    def cautions(self, plan: Plan) -> tuple[str, ...]:
-        return noise_caution(plan, 1, "", _MOST_NOISE_OF_A_MEAN)
+    @property
+    def groups(self) -> tuple[int, str, float]:
+        return 1, "", _MOST_NOISE_OF_A_MEAN
+
+    def doubts(self, plan: Plan, state: State, names: Sequence[str]) -> tuple[str, ...]:
+        """Also columns whose variance is within two deviations of its noise, to first order, of 0."""
+        found = super().doubts(plan, state, names)
+        if "means" not in state.arrays or not plan.n_features:
+            return found
+        (mean,), variance = state["means"], np.square(state[DEVIATIONS][0])
+        counts, sums, squares = _noise_per_row(plan, state)
+        # Of squares less one half over rows, less the mean's square.
+        of_counts = (np.square(mean) - variance + 0.5) * counts
+        noise = np.hypot(np.hypot(squares, 2.0 * mean * sums), of_counts)
+        columns = np.flatnonzero(variance <= _CLEAR * noise).tolist()
+        return (*found, told("blurred", what=f"deviation of {column_names(columns, names)}")) if columns else found
 
     def result(self, plan: Plan, state: State) -> Result:
         """``mean`` and ``deviation`` of every column, (n_features,), in the units of the data, and ``rows``."""
@@ -185,8 +224,9 @@ class Histograms(OneRound):
     def shapes(self, n_features: int) -> Mapping[str, tuple[int, ...]]:
         return {"bins": (n_features, self.options.bins)}
 
-    def cautions(self, plan: Plan) -> tuple[str, ...]:
-        return noise_caution(plan, self.options.bins, "bins", _MOST_NOISE_OF_A_BIN)
+    @property
+    def groups(self) -> tuple[int, str, float]:
+        return self.options.bins, "bins", _MOST_NOISE_OF_A_BIN
 
     def result(self, plan: Plan, state: State) -> Result:
         """``counts``, (n_features, bins), and ``edges``, (n_features, bins + 1), in the units of the data."""
@@ -259,6 +299,14 @@ class Radii(OneRound):
 
     def shapes(self, n_features: int) -> Mapping[str, tuple[int, ...]]:
         return dict.fromkeys(("rows", "radii"), (len(self.options.centers or ()),))
+
+    def doubts(self, plan: Plan, state: State, names: Sequence[str]) -> tuple[str, ...]:
+        """Clusters whose squared radius is within two deviations of its noise, to first order, of 0."""
+        if "radii" not in state.arrays:
+            return ()
+        shares, (counts, spreads) = np.square(state["radii"] / self.options.reach), _noise_per_row(plan, state)
+        found = np.flatnonzero(shares <= _CLEAR * np.hypot(spreads, shares * counts)).tolist()
+        return (told("blurred", what=f"radius of cluster {listed(map(str, found))}"),) if found else ()
 
     def scaled_centers(self, box: Box, width: int) -> Array:
         """The centers in the box, on the grid."""

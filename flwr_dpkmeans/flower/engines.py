@@ -60,8 +60,6 @@ if hasattr(os, "register_at_fork"):  # a child has no thread that would let go o
 
 CheckedT = TypeVar("CheckedT")
 
-RUN_ID = 1
-"""Of every run without messages."""
 InOnePlace = tuple[State, Box, PrivacyReport]
 """Centroids and counts in the scaled box, the box, and what releasing them costs."""
 IN_ONE_PLACE: Registry[Callable[[Run, Sequence[Array]], InOnePlace]] = Registry("flwr_dpkmeans.in_one_place")
@@ -158,12 +156,13 @@ def play_directly(
     config = config.changed(dropout=Dropout.undisturbed())
     started = utc_now()
     shape = {"n_clients": len(parts), "n_features": parts[0].shape[1] - sum(config.settings.profile_widths)}
-    plan, kept = first_plan(config, server_points, run_id=RUN_ID, **shape)
+    plan, kept = first_plan(config, server_points, run_id=secrets.randbits(62), **shape)
     with one_thread():
         found = run_direct(plan, parts, scale=_in_box, server_points=kept, labels=labels, on_step=on_step)
     unclear = found.first.found.unclear
     report = build_report(found.plan, found.attempts, told("simulated"), state=found.state, unclear=unclear)
-    report = replace(report, provenance=Provenance.of(RUN_ID, "all parties", b"", started=started))
+    origin = Provenance.of(plan.run_id, "all parties", found.digest, started=started)
+    report = replace(report, provenance=origin)
     evaluation = read_evaluation(found.plan, found.state) if "centroids" in found.state.arrays else None
     return Federated(found.plan, found.state, report, config.feature_names, tuple(found.steps), evaluation)
 
@@ -187,7 +186,9 @@ def fit_in_one_place(config: Run, parts: Sequence[Array]) -> InOnePlace:
         ) from error
     started = utc_now()
     state, box, privacy = fit(config, parts)
-    return state, box, replace(privacy, provenance=Provenance.of(RUN_ID, "all parties", b"", started=started))
+    # Of no plan, as none was agreed on.
+    origin = Provenance.of(secrets.randbits(62), "all parties", b"", started=started)
+    return state, box, replace(privacy, provenance=origin)
 
 
 def _node(client: KMeansClient) -> Node:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,7 @@ from flwr_dpkmeans.errors import DataError, LocalMisuseError, column_names
 from flwr_dpkmeans.kmeans.lloyd import GRID, nearest_centroids, round_to_grid, row_blocks
 from flwr_dpkmeans.log import printable
 from flwr_dpkmeans.privacy.report import PrivacyReport, counts_deviation, faint_clusters, told
-from flwr_dpkmeans.results.page import CONSOLE, HTML, number_text, summary
+from flwr_dpkmeans.results.page import CONSOLE, HTML, number_texts, summary
 from flwr_dpkmeans.results.profile import as_frame, profile
 from flwr_dpkmeans.results.writer import write_whole
 from flwr_dpkmeans.sums.statement import LOCAL
@@ -91,15 +90,16 @@ class Model:
     def shown(self) -> list[list[str]]:
         """The centroids' values as people read them, n_features lists of n_clusters: dates as such, shares in %."""
         if self.schema is None:
-            return [list(map(number_text, values)) for values in self.centroids.T]
+            return list(map(number_texts, self.centroids.T.tolist()))
         told, rows = self.schema.decode(self.centroids), list[list[str]]()
         for column in self.schema.clustered.columns:
             own = told[column.name]
             if column.kind is Kind.CATEGORY:
                 rows += [[f"{shares[str(value)]:.0%}" for shares in own] for value in column.values]
+            elif column.kind is Kind.FLAG:
+                rows.append([f"{share:.0%}" for share in own])
             else:
-                show: dict[Kind, Callable[[Any], str]] = {Kind.DATE: str, Kind.FLAG: "{:.0%}".format}
-                rows.append(list(map(show.get(column.kind, number_text), own)))
+                rows.append(own if column.kind is Kind.DATE else number_texts(own))
         return rows
 
     def leading(self, most: int) -> list[int]:

@@ -69,9 +69,15 @@ def rendered(template: str, form: str, **values: Any) -> str:
     return re.sub(r"\n{3,}", "\n\n", str(text)).strip("\n") + "\n"
 
 
-def number_text(value: float) -> str:
-    """Three digits, or all before the point."""
-    return f"{value:,.0f}" if abs(value) >= 999.5 else f"{value:.3g}"
+def number_text(value: float, digits: int = 3) -> str:
+    """So many digits, or all before the point."""
+    return f"{value:,.{max(0, digits - len(f'{abs(value):.0f}'))}f}" if abs(value) >= 999.5 else f"{value:.{digits}g}"
+
+
+def number_texts(values: Sequence[float]) -> list[str]:
+    """The same of several, with up to six digits where fewer show different ones as equal."""
+    told = [[number_text(value, digits) for value in values] for digits in range(3, 7)]
+    return max(told, key=lambda texts: len(set(texts)))  # the first of those
 
 
 def summary(model: Model, report: PrivacyReport, form: str, evaluation: object = None) -> str:
@@ -105,10 +111,11 @@ def registry_record(report: PrivacyReport, result: RunResult | None = None) -> b
 
 def _told(report: PrivacyReport, result: RunResult | None) -> dict[str, Any]:
     kinds = [line.noise for line in report.releases]
-    noises = ", ".join(f"{kinds.count(kind)} with {kind} noise" for kind in dict.fromkeys(kinds))
+    words = {kind: "exact" if kind == "none" else f"with {kind} noise" for kind in kinds}
+    noises = ", ".join(f"{kinds.count(kind)} {word}" for kind, word in words.items())
     own = {"secure": "exact discrete samplers, Laplace by OpenDP", "opendp": "OpenDP's discrete samplers"}
     source = own.get(report.noise, f"a {report.noise} generator")
-    mechanism = f"{len(kinds)} arrays of sums: {noises}; noise from {source}."
+    mechanism = f"{len(kinds)} arrays of sums: {noises}" + (f"; noise from {source}." if {*kinds} - {"none"} else ".")
     model, trust = result and result.model, TRUST_MODELS.get(report.trust)
     return {"report": report, "origin": report.provenance, "model": model, "trust": trust, "mechanism": mechanism}
 
@@ -117,18 +124,20 @@ def _centres(model: Model, most: int) -> list[Table]:
     """Columns x clusters in units, with sizes, of at most so many; shaded by the difference from all centres' mean."""
     (k, d), deviation = model.scaled.shape, counts_deviation(model.privacy)
     places, own, cells = model.leading(most), range(min(k, most)), model.shown()
-    faint = faint_clusters(model.counts, model.privacy)
+    faint, noisy = faint_clusters(model.counts, model.privacy), not model.privacy.is_exact
     error = f" ± {number_text(round(deviation, 1))}" if deviation else ""
     differences = (model.scaled - model.scaled.mean(axis=0)).T[places, : len(own)]
     steps = np.rint(3.0 * differences / (np.abs(differences).max(initial=0.0) or 1.0)).astype(int)
     cut = [f"{most} of {d} columns, which differ most"] * (d > most) + [f"{most} of {k} clusters"] * (k > most)
-    about = "; ".join(["Centres of the clusters in the units of the data, with noise", *cut])
+    about = "Centres of the clusters in the units of the data" + "; ".join([", with noise" * noisy, *cut])
     rows = [
         (f"size in {counted(model.privacy)}", *(f"{model.counts[j]:,.0f}{error}" for j in own)),
-        ("told from noise", *("mostly noise" if j in faint else "yes" for j in own)),
+        *[("told from noise", *("mostly noise" if j in faint else "yes" for j in own))] * noisy,
         *((model.names[place], *(cells[place][j] for j in own)) for place in places),
     ]
-    return _side_by_side(about, ["column", *(f"cluster {j}" for j in own)], rows, [[0] * k] * 2 + steps.tolist())
+    return _side_by_side(
+        about, ["column", *(f"cluster {j}" for j in own)], rows, [[0] * k] * (1 + noisy) + steps.tolist()
+    )
 
 
 def _side_by_side(
@@ -175,7 +184,7 @@ def _sureness(result: RunResult) -> list[Table]:
     """How far noise moves a centre, beside how far the next one is, and by column; nothing if that is not known."""
     model = result.model
     noise, faint = model.centre_noise(result.radius), set(faint_clusters(model.counts, model.privacy))
-    if noise is None:
+    if noise is None or model.privacy.is_exact:
         return []
     apart, rows = np.linalg.norm(model.scaled[:, None] - model.scaled, axis=2), []
     np.fill_diagonal(apart, np.inf)

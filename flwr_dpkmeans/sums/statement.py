@@ -223,11 +223,12 @@ def build_report(
         releases=_lines(plan, tuple(attempts)),
     )
     known = {} if state is None else state.arrays
+    doubts = () if state is None else plan.task.doubts(plan, state, names or settings.feature_names)
     counts = known.get("counts", known.get("rows", np.zeros(0)))
     # Another task's arrays of these names may be of another shape.
     counts = counts if counts.ndim == 1 else np.zeros(0)
     sizes = released_cautions(report, counts, "clusters" if "counts" in known else "groups")
-    return replace(report, warnings=report.warnings + sizes)
+    return replace(report, warnings=report.warnings + sizes + doubts)
 
 
 def discreteness_cost(events: Sequence[Event]) -> float:

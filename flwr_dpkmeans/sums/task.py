@@ -9,7 +9,7 @@ import hashlib
 import json
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, KeysView, Mapping
+from collections.abc import Callable, Iterator, KeysView, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from enum import Enum
 from functools import cached_property, lru_cache
@@ -271,7 +271,8 @@ class Task(Options, ABC):
 
     A subclass is a frozen dataclass with a name and at least `build`; `register` makes it known. Everything else has a
     default: override `result` for units of the data, `check` to refuse settings, `cautions` to warn before anything is
-    sent, and `admits` if the server may send a state. A clustering derives from `algorithms.kmeans_task.KMeansTask`.
+    sent, `doubts` to warn of what came of it, and `admits` if the server may send a state. A clustering derives from
+    `algorithms.kmeans_task.KMeansTask`.
 
     Examples
     --------
@@ -435,6 +436,10 @@ class Task(Options, ABC):
 
     def cautions(self, plan: Plan) -> tuple[str, ...]:
         """What a final plan says against the result before anything is sent."""
+        return ()
+
+    def doubts(self, plan: Plan, state: State, names: Sequence[str]) -> tuple[str, ...]:
+        """What the last state, which may be known, says against the result; `names` are the columns', if known."""
         return ()
 
     def server_points_words(self, plan: Plan) -> str:

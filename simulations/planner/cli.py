@@ -47,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _forecast(options: argparse.Namespace) -> Forecast:
-    """Forecast with a progress bar on a terminal's error stream, so that output stays clean."""
+    """Forecast with a progress bar, or a line where it would not be seen, on the error stream: output stays clean."""
     if options.accuracy is not None:
         if not options.accuracy > 1.0:
             raise ConfigurationError(f"accuracy is {options.accuracy:g}, but it must be above 1: give 1.05.")
@@ -62,10 +62,16 @@ def _forecast(options: argparse.Namespace) -> Forecast:
     console = Console(stderr=True)
     if not console.is_terminal:
         # Older versions of rich write an empty line for a bar that is switched off.
-        return make_forecast(request)
+        return make_forecast(request, _begun)
     with Progress(console=console, transient=True) as progress:
         task = progress.add_task("simulating on synthetic data", total=None)
         return make_forecast(request, lambda done, total: progress.update(task, completed=done, total=total))
+
+
+def _begun(done: int, total: int) -> None:
+    if done == 1:
+        what = f"simulating about {total} points of curves on synthetic data"
+        print(f"{what}: minutes, if there are hundreds of clients", file=sys.stderr, flush=True)
 
 
 def _read_shape(options: argparse.Namespace) -> None:

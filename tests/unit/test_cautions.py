@@ -29,7 +29,7 @@ from flwr_dpkmeans.estimator import warn_once
 from flwr_dpkmeans.flower.client_app import SecureAggregation, client_app
 from flwr_dpkmeans.flower.engines import InProcessGrid, Node
 from flwr_dpkmeans.flower.server_app import report_result
-from flwr_dpkmeans.flower.strategy import FastLloyd, PrivateKMeans
+from flwr_dpkmeans.flower.strategy import FastLloyd, PrivateKMeans, first_plan
 from flwr_dpkmeans.node.guard import NodeSettings
 from flwr_dpkmeans.node.ledger import MemoryLedger
 from flwr_dpkmeans.node.policy import ClientPolicy
@@ -108,6 +108,19 @@ def test_a_good_run_has_nothing_against_it() -> None:
 )
 def test_what_a_plan_says_against_itself(values: dict[str, Any], sentence: str) -> None:
     assert sentence in plan_warnings(values.pop("n_clients", 20), **values)
+
+
+def test_noise_on_rows_is_compared_with_rows_where_clients_are_protected() -> None:
+    """Sizes of 2,100 rows, told from noise, stood beside a warning that 212 are no smaller than 100 clients."""
+    server = np.random.default_rng(0).normal(size=(40, 2))
+    own: dict[str, Any] = {"unit": "client", "epsilon": 10.0, "n_clusters": 2, "bounds": ((-10.0,), (10.0,))}
+    for algorithm, options in (("server_lloyd", {}), ("sphere_packing", {}), ("feddp_kmeans", {"max_iter": 2})):
+        config = parse_run(has_server_data=True, algorithm=algorithm, examples_per_client=40, **own, **options)
+        for n_clients, said in ((200, False), (5, True)):
+            plan, _ = first_plan(config, server, run_id=1, n_clients=n_clients)
+            warned = [one for one in plan_cautions(plan) if "noise on each cluster" in one]
+            assert bool(warned) == said, (algorithm, n_clients)
+            assert not warned or "the 100 rows that a cluster" in warned[0]
 
 
 @pytest.mark.parametrize(

@@ -157,6 +157,24 @@ def test_options_can_be_searched() -> None:
     [
         ({"alpha": 0.6}, "alpha is an option of some algorithms: give algorithm=FastLloydOptions(alpha=0.6)."),
         (
+            {"n_init": 4},
+            "n_init is an option of some algorithms: give algorithm=ProxyLloydOptions(n_init=4) or "
+            "FedDPKMeansOptions(n_init=4) or ServerLloydOptions(n_init=4) or OptimalOptions(n_init=4).",
+        ),
+        (
+            {"n_levels": 4},
+            "n_levels is an option of some algorithms: give algorithm='max_cover', and then "
+            "set_params(algorithm__n_levels=4).",
+        ),
+        *(
+            (
+                {name: [[0.0, 0.0]]},
+                f"{name} is no argument of its own: these methods start by themselves, so leave it out, or give public "
+                "points as server_data.",
+            )
+            for name in ("init", "X_init")
+        ),
+        (
             {"private_bounds": True},
             "private_bounds is no argument of its own: give bounds='private' or bounds=PrivateBounds(share=0.1).",
         ),
@@ -517,6 +535,11 @@ PARAMETERS = [
     (
         {"n_examples": 2},
         "n_examples is 2, but 3 clusters need at least as many rows: choose fewer clusters or add data.",
+    ),
+    (
+        {"n_examples": 16, "n_clusters": "auto", "trust": "distributed"},
+        "n_examples is 16, but n_clusters='auto' tries up to 20 clusters, which need at least as many rows: allow "
+        "fewer, such as n_clusters=Auto(max_clusters=10), or add data.",
     ),
 ]
 

@@ -17,6 +17,7 @@ from warnings import catch_warnings, simplefilter
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.text import Text
 from test_results import report_of
 
 from flwr_dpkmeans import ClientLevel, FederatedKMeans
@@ -33,7 +34,16 @@ from flwr_dpkmeans.privacy.report import PrivacyReport, Provenance, ReleaseLine
 from flwr_dpkmeans.results import page as page_module
 from flwr_dpkmeans.results import picture
 from flwr_dpkmeans.results.model import Model
-from flwr_dpkmeans.results.page import CONSOLE, HTML, MARKDOWN, number_text, page, registry_record, summary
+from flwr_dpkmeans.results.page import (
+    CONSOLE,
+    HTML,
+    MARKDOWN,
+    number_text,
+    number_texts,
+    page,
+    registry_record,
+    summary,
+)
 from flwr_dpkmeans.results.profile import profile
 from flwr_dpkmeans.results.writer import RunResult, result_files
 from flwr_dpkmeans.sums.draft import draft_plan
@@ -43,6 +53,7 @@ SECTIONS = [
     *("What was asked", "The clusters", "How sure they are", "Who could learn what", "Privacy card"),
     *("What was spent, and what is left", "Warnings", "Where this comes from"),
 ]
+SPANS = {"morning": "1970-01-02", "year": "1971-01-01"}
 ALLOWED = {
     *("html", "head", "meta", "title", "style", "body", "main", "h1", "h2", "p", "strong", "img", "div"),
     *("table", "caption", "thead", "tbody", "tr", "th", "td"),
@@ -113,6 +124,39 @@ def test_a_thousand_is_written_out() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("values", "texts"),
+    [
+        ([1999.8, 2000.2], ["1,999.8", "2,000.2"]),
+        ([1990.0, 2000.2], ["1,990", "2,000"]),
+        ([0.12341, 0.12342, -5.0], ["0.12341", "0.12342", "-5"]),
+        ([0.1234561, 0.1234562, 0.1251], ["0.123", "0.123", "0.125"]),
+        ([123456.4, 123456.3], ["123,456", "123,456"]),
+        ([7.0, 7.0], ["7", "7"]),
+        ([], []),
+    ],
+)
+def test_different_centres_have_different_texts(values: list[float], texts: list[str]) -> None:
+    """Years at 1999.8 and 2000.2 were both 2,000; six digits at most, and no more than tell something."""
+    assert number_texts(values) == texts
+
+
+@pytest.mark.drawn
+def test_tables_and_picture_tell_close_centres_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    scaled, counts = np.array([[-0.02, 0.0, 0.5], [0.02, 0.0, -0.5]]), np.full(2, 1e4)
+    schema = Schema(columns=[{"name": name, "kind": "number", "bounds": [1990, 2010]} for name in "abc"])
+    figures: list[Any] = []
+    monkeypatch.setattr(picture, "png_of", lambda figure: figures.append(figure) or b"")
+    for own in (None, schema):
+        model = Model(scaled, counts, Bounds((1990.0,), (2010.0,)), report_of(2, 3), (), own)
+        assert "|     1,999.8 |     2,000.2 |" in str(model)
+        assert (
+            "|     1,999.8 |     2,000.2 |" in page(MARKDOWN, model.privacy, RunResult(model, model.privacy)).decode()
+        )
+        picture.draw_summary(RunResult(model, model.privacy))
+        assert {"1,999.8", "2,000.2"} <= {text.get_text() for text in figures[-1].findobj(Text)}
+
+
 def test_a_console_shows_what_differs_most_and_says_what_it_leaves_out() -> None:
     scaled = np.zeros((12, 30))
     scaled[0, 5:20] = np.linspace(0.5, 1.0, 15)
@@ -147,8 +191,9 @@ def test_a_printed_page_has_room_for_ten_clusters_beside_each_other() -> None:
     assert cut[0].endswith("with noise; 10 of 12 clusters")
     square = Model(np.eye(10), np.full(10, 1e4), Bounds((-1.0,), (1.0,)), report_of(10, 10, algorithm="lloyd"))
     (whole,) = page_module._centres(square, 10)
-    assert whole[0].endswith("with noise")
     # Without noise there is no deviation to tell.
+    assert whole[0].endswith("units of the data")
+    assert [row[0] for row in whole[1][:2]] == ["size in records", "feature 0"]
     assert whole[1][0] == ("size in records", *["10,000"] * 10)
     assert cut[3] == first[3]
     (alike,) = page_module._centres(replace(model, scaled=np.zeros((2, 1)), counts=np.full(2, 1e4)), 10)
@@ -530,6 +575,13 @@ def test_dates_flags_and_shares_are_shown_as_such(monkeypatch: pytest.MonkeyPatc
     assert axis.xaxis.get_major_formatter()(10.6, 0) == "1970-01-12"
     assert len(axis.get_xticks()) <= 6  # four steps between them and one beyond each end
     assert axis.yaxis.get_major_formatter().__class__.__name__ == "ScalarFormatter"
+    day = Schema(columns={name: {"kind": "date", "bounds": ("1970-01-01", end)} for name, end in SPANS.items()})
+    picture.draw_summary(RunResult(replace(model, scaled=scaled[:, :2], bounds=day.bounds, schema=day), report))
+    (axis,) = [axis for axis in kept[-1].axes if axis.get_title().startswith("Centroids")]
+    assert [side.get_major_formatter()(0.75, 0) for side in (axis.xaxis, axis.yaxis)] == [
+        "1970-01-01T18:00",
+        "1970-01-02",
+    ]
 
 
 def test_the_hash_of_sources_covers_what_decides_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -561,3 +613,24 @@ def test_a_notebook_writes_what_a_run_writes(tmp_path: Path) -> None:
     assert first.parent.name == "run-2"
     movements = json.loads((tmp_path / "run" / "metrics.json").read_text())
     assert [entry.get("movement") for entry in movements["rounds"]][-1] == km.history_[-1]["movement"]
+
+
+@pytest.mark.drawn
+@pytest.mark.parametrize("algorithm", ["lloyd", "optimal", "k_fed", "fastlloyd"])
+def test_a_page_speaks_of_noise_where_there_is_some(algorithm: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Exact sums came with how far noise moves a centre, and with a server that adds some."""
+    rows = np.linspace(-1.0, 1.0, 200).reshape(100, 2)
+    with catch_warnings():
+        simplefilter("ignore", PrivacyWarning)
+        km = FederatedKMeans(2, bounds=(-1.0, 1.0), algorithm=algorithm, engine="direct").fit([rows, rows])
+    figures: list[Any] = []
+    monkeypatch.setattr(picture, "png_of", lambda figure: figures.append(figure) or b"")
+    picture.draw_summary(km._result)
+    drawn = [text.get_text() for text in figures[0].findobj(Text)]
+    written = page(MARKDOWN, km.privacy_, km._result).decode().splitlines()
+    told = [line for line in written + drawn if re.search("nois[ey]", line) and "WARNING" not in line]
+    if algorithm == "fastlloyd":
+        assert len(told) > 10
+    else:
+        assert [line for line in told if not re.search(r"\bno noise|without noise$", line)] == []
+        assert any(re.search(r"arrays of sums: \d+ exact\. \|$", line) for line in written)

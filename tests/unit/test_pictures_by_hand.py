@@ -490,3 +490,12 @@ def test_metrics_stand_below_the_title_in_lines_of_130_characters(monkeypatch: p
         result = replace(result_of(*THREE), evaluation=told)  # type: ignore[arg-type]
         title = figure_of(result, monkeypatch)._suptitle.get_text()
         assert title.splitlines()[1:] == lines
+
+
+def test_two_centroids_in_many_columns_have_one_axis(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second was rounding, with 0% of the variance, and put them into opposite corners."""
+    centroids = [[0.51, -0.47, 0.33, 0.1], [-0.49, 0.53, -0.3, 0.7]]
+    axis = axis_named(figure_of(result_of(centroids, [9000.0, 8000.0]), monkeypatch), "Centroids, area")
+    assert (axis.get_xlabel(), axis.get_ylabel()) == ("principal axis 1 of the centroids (100%)", "")
+    assert np.asarray(axis.collections[0].get_offsets())[:, 1].tolist() == [0.0, 0.0]
+    assert axis.get_yticks().tolist() == []

@@ -491,3 +491,44 @@ def test_results_of_moments_by_hand() -> None:
     state = State({"rows": np.array([7.0]), "means": np.array([[0.5, -0.5]]), "deviations": np.array([[0.25, 0.5]])})
     found = plan.task.result(plan, state)
     assert (found["mean"].tolist(), found["deviation"].tolist()) == ([75.0, 0.0], [12.5, 10.0])
+
+
+def said_of(task: str, parts: Sequence[Array], **values: Any) -> tuple[str, ...]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", PrivacyWarning)
+        found = federate(task, parts, noise="seeded", random_state=1, **values)
+    return found.privacy.warnings
+
+
+@pytest.mark.parametrize("engine", ["direct", "inprocess"])
+def test_deviations_and_radii_that_are_noise_are_warned_of(engine: str) -> None:
+    """A whole column came out as one step of the grid, or as noise a thousand times its size, without a word."""
+    generator = np.random.default_rng(0)
+    parts = [np.c_[generator.pareto(1.2, n).round(), generator.uniform(0, 1e5, n)] for n in (5000, 3000)]
+    frames: Any = [pd.DataFrame(part, columns=["gain", "area"]) for part in parts]
+    (sentence,) = [one for one in said_of("moments", frames, bounds=(0, 1e5), engine=engine) if "not told" in one]
+    assert sentence == (
+        "The deviation of column 'gain' is not told from noise: give narrower bounds, raise epsilon, or have more rows."
+    )
+    assert not any("not told" in one for one in said_of("moments", [part[:, 1:] for part in parts], bounds=(0, 1e5)))
+    near, centers = [generator.normal(0, 1, (n, 2)) for n in (5000, 3000)], [[0.0, 0.0], [500.0, 500.0]]
+    far = [np.r_[part, 500 + generator.uniform(-200, 200, (2000, 2))] for part in near]
+    said = said_of("radii", far, bounds=(-1000, 1000), centers=centers, engine=engine)
+    assert [one for one in said if one.startswith("The radius of cluster 0 is not told from noise: ")]
+    assert not any("not told" in one for one in said_of("radii", near, bounds=(-4, 4), centers=centers[:1]))
+
+
+@pytest.mark.parametrize(
+    ("task", "values", "whose"),
+    [("histograms", {"bins": 20}, " in 20 bins"), ("moments", {}, ""), ("naive_bayes", {}, " in 2 classes")],
+)
+def test_counts_that_were_released_stand_in_for_a_number_of_rows_that_is_not_public(
+    task: str, values: dict[str, Any], whose: str
+) -> None:
+    generator = np.random.default_rng(0)
+    for n_rows, warned in ((20, True), (200_000, False)):
+        parts = [generator.normal(0, 1, (n_rows, 1)), generator.normal(0, 1, (n_rows // 2, 1))]
+        labels = {"labels": [(part[:, 0] > 0).astype(int) for part in parts]} if task == "naive_bayes" else {}
+        own: dict[str, Any] = {"bounds": (-4, 4), "epsilon": 0.1, "n_examples": "private", **values, **labels}
+        said = [one for one in said_of(task, parts, **own) if re.match(rf"For about \d+ rows{whose}, noise is", one)]
+        assert bool(said) == warned

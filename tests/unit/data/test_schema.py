@@ -666,3 +666,18 @@ def test_postgresql_is_asked_for_text_whose_cells_no_driver_can_refuse(tmp_path:
         other.exec_driver_sql("INSERT INTO t VALUES (0.5, 'infinity')")
         found = other.execute(sqlalchemy.text(asked))
         assert (list(found.keys()), found.all()) == (connection.keys(), [("0.5", "infinity")])
+
+
+@pytest.mark.parametrize(
+    ("end", "shown"),
+    [
+        ("2024-03-31", ["2024-03-30T08:00", "2024-03-30T18:00", "2024-03-30T00:00", "2024-03-30T12:34"]),
+        ("2024-04-08T23:59", ["2024-03-30T08:00", "2024-03-30T18:00", "2024-03-30T00:00", "2024-03-30T12:34"]),
+        ("2024-04-09", ["2024-03-30", "2024-03-31", "2024-03-30", "2024-03-31"]),
+    ],
+)
+def test_dates_have_times_where_the_bounds_are_a_few_days_apart(end: str, shown: list[str]) -> None:
+    """Clusters of the morning and of the evening of one day were of two days."""
+    schema = Schema(columns={"seen": {"kind": "date", "bounds": ["2024-03-30", end]}})
+    days = 19812.0 + np.array([[8 / 24], [18 / 24], [0.0], [(12 * 60 + 34.4) / 1440]])
+    assert schema.decode(days)["seen"] == shown

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,6 +14,7 @@ from flwr.clientapp import ClientApp
 from flwr.common.constant import ErrorCode
 from flwr.supercore.task_identity import TaskIdentity
 
+from flwr_dpkmeans import DPKMeans, FederatedKMeans
 from flwr_dpkmeans.errors import ConfigurationError, DataError
 from flwr_dpkmeans.flower.engines import InProcessGrid, Made, Node, Tables, _cautions, federate, listed_tables
 from flwr_dpkmeans.sums.statement import LOCAL
@@ -130,3 +132,19 @@ def test_the_grid_of_one_process_loses_nothing_and_keeps_no_state_of_who_fails()
     assert (good.metadata.src_node_id, good.has_error()) == (2, False)
     assert [failed.error.code, absent.error.code] == [ErrorCode.CLIENT_APP_RAISED_EXCEPTION, ErrorCode.NODE_UNAVAILABLE]
     assert ["seen" in grid.contexts[node].state for node in (2, 3)] == [True, False]
+
+
+def test_runs_without_messages_say_which_they_are() -> None:
+    """Fits of one second had one provenance, whatever their rows, noise and plan were; results depend on none of it."""
+    rows = np.linspace(-1.0, 1.0, 200).reshape(100, 2)
+    own: dict[str, Any] = {"bounds": (-1, 1), "engine": "direct", "noise": "seeded", "random_state": 1}
+    fits = [FederatedKMeans(2, **own, epsilon=epsilon).fit([rows, rows]) for epsilon in (1.0, 1.0, 2.0)]
+    alone = DPKMeans(2, bounds=(-1, 1)).fit(rows)
+    told: list[Any] = [fit.privacy_.provenance for fit in (*fits, alone)]
+    assert all(re.fullmatch("[0-9a-f]{64}", one.plan_digest) for one in told)
+    assert len({one.run_id for one in told}) == len({one.plan_digest for one in told}) == 4
+    assert (fits[0].cluster_centers_ == fits[1].cluster_centers_).all()
+    central = [FederatedKMeans(2, algorithm="optimal", bounds=(-1, 1)).fit([rows, rows]) for _ in range(2)]
+    told = [fit.privacy_.provenance for fit in central]
+    assert len({one.run_id for one in told}) == 2
+    assert {one.plan_digest for one in told} == {""}

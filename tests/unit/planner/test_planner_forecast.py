@@ -6,6 +6,7 @@ import io
 import json
 import math
 import os
+import re
 import subprocess
 import sys
 from dataclasses import FrozenInstanceError, replace
@@ -46,6 +47,7 @@ from simulations.planner.simulate import (
     simulated_size,
 )
 
+SIMULATES = r"simulating about \d+ points of curves on synthetic data: minutes, if there are hundreds of clients\n"
 SMALL = ("--n", "600", "--d", "2", "--k", "3", "--clients", "3", "--seeds", "2", "--algorithm", "glloyd")
 
 
@@ -310,7 +312,8 @@ def test_the_module_runs_and_opens_no_table(tmp_path: Path) -> None:
     command = [sys.executable, "-W", "error::RuntimeWarning", "-c", code, "plan", *SMALL]
     own = os.environ | {"LOKY_MAX_CPU_COUNT": "1"}  # joblib warns of machines whose cores it cannot count
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path, env=own)
-    assert (done.returncode, done.stderr) == (0, "")
+    assert done.returncode == 0, done.stderr
+    assert re.fullmatch(SIMULATES, done.stderr)
     assert "Recommended: glloyd" in done.stdout
     assert list(tmp_path.iterdir()) == []
 
@@ -673,7 +676,7 @@ def test_the_shape_of_a_table_is_read_and_no_more_than_that(
     table = mixed.with_suffix(".csv")
     table.write_text("mass,sex,length,tagged\n" + "400,F,40,true\n" * 7)
     asked: list[PlanningRequest] = []
-    monkeypatch.setattr(cli, "make_forecast", lambda request: asked.append(request))
+    monkeypatch.setattr(cli, "make_forecast", lambda request, on_step: asked.append(request))
 
     def said_of(*arguments: str) -> str:
         cli._forecast(parse("plan", [*arguments, "--like", str(table), "--k", "2"]))
@@ -692,9 +695,22 @@ def test_the_shape_of_a_table_is_read_and_no_more_than_that(
         said_of("--n", "900", "--schema", str(mixed))
 
 
+def test_who_sees_no_bar_reads_at_once_that_it_takes_a_while(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A forecast of 400 clients printed nothing for minutes."""
+
+    def simulated(*_: Any) -> Any:
+        raise ConfigurationError(capsys.readouterr().err)
+
+    monkeypatch.setattr(simulate, "draw_mixture", simulated)
+    with pytest.raises(ConfigurationError, match=SIMULATES):
+        cli._forecast(parse("plan", ["--n", "20000", "--d", "4", "--quick", "--clients", "400", "--unit", "client"]))
+
+
 def test_a_wanted_accuracy_is_a_target(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[PlanningRequest] = []
-    monkeypatch.setattr(cli, "make_forecast", lambda request: asked.append(request))
+    monkeypatch.setattr(cli, "make_forecast", lambda request, on_step: asked.append(request))
     cli._forecast(parse("plan", ["--n", "900", "--d", "4", "--accuracy", "1.05"]))
     assert asked[0].target_excess == 0.05
     for wrong in ("1", "nan"):
@@ -736,7 +752,7 @@ def test_a_quick_forecast_has_five_data_sets_at_most(
     more: tuple[str, ...], seeds: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[PlanningRequest] = []
-    monkeypatch.setattr(cli, "make_forecast", lambda request: asked.append(request))
+    monkeypatch.setattr(cli, "make_forecast", lambda request, on_step: asked.append(request))
     arguments = ["--n", "900", "--d", "4", "--k", "3", "--spread", "0.25", "--target-excess", "0.2", "--private-count"]
     cli._forecast(parse("plan", [*arguments, "--algorithm", "glloyd", "--epsilon", "2", *more]))
     (request,) = asked
@@ -772,5 +788,7 @@ def test_a_terminal_has_its_own_width_and_a_bar_and_a_pipe_has_neither(
     assert main(list(SMALL)) == 0
     assert opened[0] == {"stderr": True}
     assert printed[-1:] == ([150] if terminal else [])
-    assert capsys.readouterr().out == ("" if terminal else f"{forecast}\n")
-    assert given == [1 if terminal else 0]
+    out, err = capsys.readouterr()
+    assert out == ("" if terminal else f"{forecast}\n")
+    assert bool(re.fullmatch(SIMULATES, err)) != terminal
+    assert given == [1]
