@@ -260,7 +260,7 @@ def test_the_command_writes_goes_on_and_refuses_runs_of_other_code(
     assert main(command) == 0
     assert "11 runs, 0 were finished before, 0 failed" in capsys.readouterr().err
     assert "| balcan | 1 | 0 | 1 | 0 |" in (tmp_path / "out" / "rivals.md").read_text()
-    monkeypatch.setattr(sweep, "code_version", lambda: "another")
+    monkeypatch.setattr(sweep, "code_version", lambda _: "another")
     assert main(command) == 2
     assert "11 of 11 finished runs" in capsys.readouterr().err
     assert main([*command, "--other-code"]) == 0
