@@ -177,6 +177,18 @@ def test_rows_of_other_code_are_said(four: Sweep, tmp_path: Path, caplog: pytest
     assert "1 of 4 finished runs" in caplog.text
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_full_disk_is_one_sentence(workers: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / JOURNAL_FILE).symlink_to("/dev/full")
+    assert main(["-m", "data=iris", "engine=direct", f"workers={workers}", f"output={tmp_path}"]) == 2
+    told = capsys.readouterr().err.splitlines()
+    assert sum("Error" in line for line in told) == 1
+    assert told[-1].endswith(
+        f"the folder {tmp_path} cannot be written (No space left on device): choose another by output=..."
+    )
+
+
 def rows_in(path: Path) -> int:
     return path.read_bytes().count(b"\n") if path.is_file() else 0
 
