@@ -219,6 +219,29 @@ def test_an_experiment_is_narrowed_by_what_is_given() -> None:
     assert narrowed([], parsed("algorithm=mine")) == []
 
 
+def test_a_method_of_ones_own_runs_once_at_each_epsilon_of_an_experiment() -> None:
+    for name in ("feddp_fig1", "fastlloyd_fig2"):
+        found = expand([f"+experiment={name}", "algorithm=proxy_lloyd,balcan", "seed=0"]).settings
+        own = [run for run in found if run["algorithm"]["name"] == "balcan"]
+        assert len(own) == 5 * len({run["data"]["name"] for run in found})
+        assert {run["variant"] for run in own} == {None}
+        assert {run["privacy"]["epsilon"] for run in own} == {run["privacy"]["epsilon"] for run in found}
+    epsilons = "privacy.epsilon=1,2"
+    # One that can use the server's points, or do without, runs both ways.
+    grids = [
+        parsed("data=mixture", "data.server=own", "algorithm=a", epsilons),
+        parsed("data=mixture", "data.server=null", "variant=without", "algorithm=a", epsilons),
+        parsed("data=mixture", "data.server=held_out", "algorithm=b", epsilons),
+        parsed("data=mixture", "algorithm=c"),
+    ]
+    assert names(narrowed(grids, parsed("algorithm=proxy_lloyd")), "algorithm") == ["proxy_lloyd"] * 3
+    assert names(narrowed(grids, parsed("algorithm=mine")), "data.server") == ["own", "held_out"]
+    # Where all that vary epsilon have options of their own, it gets theirs.
+    grids[:3] = [parsed("data=mixture", "algorithm=a", "algorithm.alpha=1,2", epsilons)]
+    assert names(narrowed(grids, parsed("algorithm=c,mine")), "privacy.epsilon") == ["1,2"]
+    assert names(narrowed(grids, parsed("algorithm=c,mine", "privacy.epsilon=3")), "privacy.epsilon") == ["3"]
+
+
 def test_data_whose_files_are_missing(tmp_path: Path) -> None:
     narrow = ["seed=0", "algorithm=lloyd", f"data_dir={tmp_path}"]
     sweep = expand(["+experiment=fastlloyd_fig2", *narrow])
