@@ -313,6 +313,21 @@ def test_one_seed_has_no_band(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found[["low", "high"]].isna().all(axis=None)
 
 
+@pytest.mark.parametrize("scale", ["linear", "log"])
+def test_a_curve_of_one_point_has_a_bar(scale: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [row("fastlloyd", 1.0, seed, 3.0 + seed / 10.0) for seed in (0, 1, 2)]
+    given, results = spec("curve", y_scale=scale), Results(pd.DataFrame(rows))
+    [axes] = drawn_of(given, results, monkeypatch).findobj(Axes)
+    [bar] = axes.collections
+    half = T_2 * 0.1 / math.sqrt(3.0)
+    least = 3.1 - half if scale == "linear" else 3.1**2 / (3.1 + half)
+    assert bar.get_paths()[0].vertices[:, 1].tolist() == pytest.approx([max(least, 3.1 - half), 3.1 + half])
+    assert "bars: 95% confidence interval" in texts_of(given, rows, monkeypatch)
+    more = [*rows, *(row("glloyd", epsilon, seed, 1.0) for epsilon in EPSILONS for seed in (0, 1, 2))]
+    assert "bands or bars: 95% confidence interval" in texts_of(given, more, monkeypatch)
+    assert "1 seed, so no confidence bands." in texts_of(given, rows[:1], monkeypatch)
+
+
 def test_an_axis_of_one_epsilon_has_its_number() -> None:
     for values, ticks in (([4.0, 3.9996], ["4"]), ([0.16, 0.32], ["0.2"])):
         axes = Figure().subplots()
