@@ -22,11 +22,20 @@ from omegaconf import OmegaConf
 from flwr_dpkmeans.errors import ConfigurationError, DataError
 from flwr_dpkmeans.flower.server_app import run_keys
 from flwr_dpkmeans.options import flat_options, task_kind
+from flwr_dpkmeans.sums.trust import TRUST_MODELS, Central, register_trust
 from simulations import configuration
 from simulations.algorithm_groups import group_texts
 from simulations.configuration import METRICS, flat, job_key, require_valid, run_config_of
 from simulations.expansion import CONFIGURATION, expand, narrowed
 from simulations.figure_specs import columns_of, parse_specs
+from simulations.job import run_job
+
+
+class Notary(Central):
+    """A trust model of somebody else's."""
+
+    name = "notary"
+
 
 PROJECT = CONFIGURATION.parent
 ALGORITHMS = sorted(path.stem for path in (CONFIGURATION / "algorithm").glob("*.yaml"))
@@ -240,6 +249,20 @@ def test_a_method_of_ones_own_runs_once_at_each_epsilon_of_an_experiment() -> No
     grids[:3] = [parsed("data=mixture", "algorithm=a", "algorithm.alpha=1,2", epsilons)]
     assert names(narrowed(grids, parsed("algorithm=c,mine")), "privacy.epsilon") == ["1,2"]
     assert names(narrowed(grids, parsed("algorithm=c,mine", "privacy.epsilon=3")), "privacy.epsilon") == ["3"]
+
+
+def test_a_trust_model_of_ones_own_is_chosen_as_an_algorithm_is() -> None:
+    register_trust(Notary())
+    try:
+        runs = expand(["data=iris", "engine=direct", "algorithm=glloyd", "trust=notary,central"]).settings
+        assert [run["trust"] for run in runs] == [{"name": "notary"}, {"name": "central"}]
+        assert run_job(runs[0])["trust"] == "notary"
+        with pytest.raises(ConfigurationError, match=r"trust is 'notry', .* did you mean 'notary'"):
+            expand(["data=iris", "trust=notry"])
+    finally:
+        TRUST_MODELS._items.pop("notary")  # type: ignore[attr-defined]
+    with pytest.raises(ConfigurationError, match="trust is 'notary', which conf/trust has not"):
+        expand(["data=iris", "trust=notary"])
 
 
 def test_data_whose_files_are_missing(tmp_path: Path) -> None:
