@@ -22,6 +22,7 @@ from omegaconf import DictConfig
 
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.results.writer import REPORT_FILE, write_folder
+from simulations.composition import store_packages
 from simulations.engines import run_settings
 from simulations.expansion import CONFIGURATION, Sweep, expand
 from simulations.figure_specs import parse_specs
@@ -152,6 +153,7 @@ def with_figures_that_can_be_drawn(sweep: Sweep) -> Sweep:
 
 def _hydras_own() -> None:
     """Hydra's help and configuration printing."""
+    store_packages()
 
     @hydra.main(version_base=None, config_path=str(CONFIGURATION), config_name="config")
     def entry(_: DictConfig) -> None:

@@ -115,6 +115,12 @@ def test_a_sweep_over_its_option_has_a_row_for_each_run(swept: Path) -> None:
     assert set(table["algorithm.name"]) == {"signs"}
 
 
+def test_its_configuration_is_shown_as_others_are(package: Path, tmp_path: Path) -> None:
+    shown = typed(["-m", "simulations.run", "--cfg", "job", "algorithm=signs"], package, tmp_path)
+    assert shown.returncode == 0, shown.stderr
+    assert "  name: signs\n  pull: 0.3\n" in shown.stdout
+
+
 def test_a_sweep_goes_on_unless_the_methods_own_source_changed(tmp_path: Path) -> None:
     sweep = ["-m", "simulations.run", "-m", "algorithm=signs", "data=iris", "workers=0", "output=here"]
     own = write_package(tmp_path / "own")
