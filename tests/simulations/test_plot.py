@@ -353,6 +353,23 @@ def test_failed_runs_and_other_rows_are_not_used() -> None:
         select("figure", Results(pd.DataFrame(rows)), (("algorithm.name", ("gloyd",)),))
 
 
+def test_methods_without_privacy_stand_beside_those_of_any_epsilon() -> None:
+    rows = [row("fastlloyd", epsilon, 0, epsilon) for epsilon in EPSILONS]
+    failed = row("fastlloyd", 0.5, 1, None, status="failed") | {"epsilon": None}
+    rows += [failed, row("lloyd", 0.5, 0, 3.0)]
+    at = (("privacy.epsilon", (1.0,)),)
+    chosen = select("figure", Results(pd.DataFrame(rows)), at)
+    assert (chosen.rows["nicv"].to_list(), chosen.n_failed) == ([1.0, 3.0], 0)
+    # Nobody asks for the epsilon that such a run happens to be stored with.
+    with pytest.raises(ConfigurationError, match=r"asks for privacy\.epsilon '0\.5', which no row has"):
+        select("figure", Results(pd.DataFrame([*rows[1:3], rows[-1]])), (("privacy.epsilon", (0.5,)),))
+    assert select("figure", Results(pd.DataFrame(rows[-1:])), at).rows["nicv"].to_list() == [3.0]
+    # As the baseline of an ablation counts what is named alone.
+    columns = {"x": "privacy.epsilon", "series": ["algorithm.name"], "panel": ["data.name"]}
+    found = ablation_numbers(spec("ablation", **columns, baseline={"privacy.epsilon": 1.0}), selection(rows))
+    assert cell(found.cells, series="fastlloyd", x=2.0)["y"] == pytest.approx(2.0)
+
+
 def test_a_series_looks_the_same_in_all_figures() -> None:
     everything = looks_of(("algorithm.name",), pd.DataFrame({"algorithm.name": ["mine", *list(METHODS)[::-1]]}))
     assert list(everything) == [*METHODS, "mine"]
