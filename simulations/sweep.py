@@ -53,6 +53,8 @@ class SweepResult:
         Runs that were made now; that were finished before; rows that say why a run failed.
     reasons : Counter of str
         Why, and how often.
+    n_others : int
+        Finished runs of the folder that the sweep does not have, so that they are not in the table.
     """
 
     table: Path
@@ -60,6 +62,7 @@ class SweepResult:
     n_reused: int
     n_failed: int
     reasons: Counter[str] = field(default_factory=Counter)
+    n_others: int = 0
 
 
 def run_sweep(sweep: Sweep, folder: Path, *, workers: int, run: Runner = run_job) -> SweepResult:
@@ -112,7 +115,8 @@ def run_sweep(sweep: Sweep, folder: Path, *, workers: int, run: Runner = run_job
             named = {"experiment": sweep.name, "figures": figures, "missing": sweep.missing}
             table = write_table(folder, rows, **named) if rows else folder
     reasons = Counter(str(row["reason"]) for row in rows if row["status"] != "done")
-    return SweepResult(table, len(found), len(reused), reasons.total(), reasons)
+    n_others = len(before.keys() - set(keys))
+    return SweepResult(table, len(found), len(reused), reasons.total(), reasons, n_others)
 
 
 def labels_of(settings: Mapping[str, Any], experiment: str | None) -> Row:
