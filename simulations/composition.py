@@ -25,7 +25,7 @@ from omegaconf.errors import OmegaConfBaseException
 from flwr_dpkmeans.algorithms import NOT_FEDERATED, clusterings
 from flwr_dpkmeans.errors import ConfigurationError, nearest
 from flwr_dpkmeans.options import options_of
-from flwr_dpkmeans.sums.task import Task
+from flwr_dpkmeans.sums.trust import TRUST_MODELS
 
 _LINK = re.compile(r"\$\{([A-Za-z_][\w.]*)\}")
 
@@ -162,18 +162,35 @@ def _leaves(config: Any, prefix: str) -> Iterator[tuple[str, Any]]:
 
 
 def groups_in(folder: Path) -> dict[str, list[str]]:
-    """The configuration groups and their options; algorithms of installed packages need no file."""
+    """The configuration groups and their options; what installed packages brought needs no file."""
     found = {
         group.name: sorted(option.stem for option in group.glob("*.yaml"))
         for group in sorted(folder.iterdir())
         if group.is_dir()
     }
-    return found | {"algorithm": sorted([*found.get("algorithm", []), *_of_packages()])}
+    return found | {group: sorted([*found.get(group, []), *brought]) for group, brought in _of_packages().items()}
 
 
-def _of_packages() -> dict[str, type[Task]]:
-    """Algorithms that other packages brought, by name."""
-    return {name: kind for name, kind in clusterings().items() if kind.__module__.split(".")[0] != "flwr_dpkmeans"}
+def _of_packages() -> dict[str, dict[str, Any]]:
+    """Algorithms and trust models that other packages brought, by group and name: what a file of each would say."""
+    algorithms = {
+        name: {key: getattr(value, "value", value) for key, value in kind.option_class().defaults().items()}
+        for name, kind in clusterings().items()
+        if _is_brought(kind)
+    }
+    trust = {name: dict[str, Any]() for name, model in TRUST_MODELS.items() if _is_brought(type(model))}
+    return {"algorithm": algorithms, "trust": trust}
+
+
+def _is_brought(kind: type) -> bool:
+    return kind.__module__.split(".")[0] != "flwr_dpkmeans"
+
+
+def store_packages() -> None:
+    """Make known to Hydra what other packages brought."""
+    for group, brought in _of_packages().items():
+        for name, options in brought.items():
+            ConfigStore.instance().store(group=group, name=name, node={"name": name, **options})
 
 
 def referred_tokens(folder: Path, overrides: Iterable[Override]) -> set[str]:
@@ -206,8 +223,6 @@ def bare_key(key: str) -> str:
 @contextmanager
 def hydra_folder(folder: Path) -> Iterator[None]:
     """Hydra's global state for the duration."""
-    for name, kind in _of_packages().items():
-        defaults = {key: getattr(value, "value", value) for key, value in kind.option_class().defaults().items()}
-        ConfigStore.instance().store(group="algorithm", name=name, node={"name": name, **defaults})
+    store_packages()
     with initialize_config_dir(str(folder), version_base=None):
         yield

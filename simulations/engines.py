@@ -20,7 +20,7 @@ from flwr_dpkmeans.flower.engines import ENGINES
 from flwr_dpkmeans.sums.settings import Evaluation as EvaluationKind
 from simulations.configuration import NOT_PRIVATE, central_config, federated_config, require_valid, run_config_of
 from simulations.datasets import DataSet, load_data_set
-from simulations.federation import bounds_of, n_clients_of, reference_box, server_points_of, split
+from simulations.federation import bounds_of, clustered, n_clients_of, reference_box, server_points_of, split
 from simulations.outcome import Outcome, evaluation_columns
 
 Array = NDArray[np.float64]
@@ -69,7 +69,7 @@ def run_settings(settings: Mapping[str, Any]) -> tuple[Outcome, DataSet]:
     -------
     Outcome
     DataSet
-        What was clustered.
+        What was clustered: without rows that no client has.
 
     Raises
     ------
@@ -79,19 +79,20 @@ def run_settings(settings: Mapping[str, Any]) -> tuple[Outcome, DataSet]:
     require_valid(settings)
     data = load_data_set(settings)
     settings = {**settings, "n_clients": n_clients_of(settings, data)}
+    kept = clustered(settings, data)
     if settings["algorithm"]["name"] in NOT_FEDERATED:
-        return _central(settings, data), data
-    return _ENGINES[settings["engine"]["name"]](_prepared(settings, data)), data
+        return _central(settings, kept), kept
+    return _ENGINES[settings["engine"]["name"]](_prepared(settings, data, kept)), kept
 
 
-def _prepared(settings: Mapping[str, Any], data: DataSet) -> Prepared:
-    """Split the rows, and say in the run configuration what is public of them."""
+def _prepared(settings: Mapping[str, Any], data: DataSet, kept: DataSet) -> Prepared:
+    """Split the rows, and say in the run configuration what is public of those that are kept."""
     server_points = server_points_of(settings, data)
-    bounds = bounds_of(settings, data, server_points)
+    bounds = bounds_of(settings, kept, server_points)
     run_config: dict[str, Any] = run_config_of(settings)
     run_config["n-features"] = data.points.shape[1]
     if settings["privacy"]["unit"] == "record" and not is_private(bounds):
-        run_config["n-examples"] = len(data.points)
+        run_config["n-examples"] = len(kept.points)
     labels = None
     if settings["evaluation"] != EvaluationKind.NONE.value and data.labels is not None:
         classes, labels = np.unique(data.labels, return_inverse=True)

@@ -11,6 +11,7 @@ from typing import Any
 from hydra.core.override_parser.types import Override
 
 from flwr_dpkmeans.errors import ConfigurationError, DataError
+from flwr_dpkmeans.sums.task import TASKS, ServerData
 from simulations.composition import (
     bare_key,
     compose_template,
@@ -23,11 +24,11 @@ from simulations.composition import (
     single_overrides,
 )
 from simulations.configuration import job_key, require_valid
-from simulations.datasets import require_source
+from simulations.datasets import OWN, require_source
 
 _BESIDE = Path(__file__).resolve().with_name("conf")
 CONFIGURATION = _BESIDE if _BESIDE.is_dir() else _BESIDE.parents[1] / "conf"
-EXPERIMENT = "experiment"
+EXPERIMENT, EPSILON = "experiment", "privacy.epsilon"
 _COMMON = (EXPERIMENT, "output", "workers", "data_dir", "other_code", "sweep.figures")
 """Keys that say something of a sweep as a whole."""
 _OF_ALL_DATA = ("data.name", "data.n_clusters", "data.bounds", "data.label_column", "data.server")
@@ -111,7 +112,7 @@ def narrowed(grids: Sequence[Mapping[str, Override]], given: Mapping[str, Overri
         Of the command line. Most keys replace those of every sweep; an algorithm's option that some sweeps set
         replaces theirs alone, as the others' algorithms may not have it. Of ``algorithm`` and ``data`` each sweep keeps
         the values that are asked for; a value that no sweep has is added to the sweeps without options of their own
-        for that group.
+        for that group, an algorithm with the epsilons of the experiment and once for the same data.
 
     Returns
     -------
@@ -128,12 +129,17 @@ def narrowed(grids: Sequence[Mapping[str, Override]], given: Mapping[str, Overri
         {**grid, **{key: one for key, one in given.items() if key in grid or key not in swept}} for grid in grids
     ]
     original = list(grids)
+    swept_epsilon = next(({EPSILON: grid[EPSILON]} for grid in grids if EPSILON in grid), {})
     for group in ("algorithm", "data"):
         if group not in given or not grids:
             continue
         asked = _values(given[group])
-        everywhere = {value for grid in grids if group in grid for value in _values(grid[group])}
-        kept = [_kept(group, asked, grid, everywhere) for grid in original]
+        listed = [_values(grid[group]) if group in grid else [] for grid in original]
+        joined = {value: _joined(group, value, original) for value in set(asked).difference(*listed)}
+        kept = [
+            [value for value in asked if value in names or place in joined.get(value, ())]
+            for place, names in enumerate(listed)
+        ]
         for value in asked:
             if not any(value in names for names in kept):
                 raise ConfigurationError(
@@ -141,16 +147,36 @@ def narrowed(grids: Sequence[Mapping[str, Override]], given: Mapping[str, Overri
                     "leave it out, or sweep with -m without the experiment."
                 )
         chosen = [place for place, names in enumerate(kept) if names]
-        left = [{**left[place], **parse_overrides([f"{group}={','.join(kept[place])}"])} for place in chosen]
+        # Those without privacy are one run for any epsilon.
+        epsilons = dict.fromkeys(itertools.chain(*joined.values()), swept_epsilon) if group == "algorithm" else {}
+        left = [
+            {**epsilons.get(place, {}), **left[place], **parse_overrides([f"{group}={','.join(kept[place])}"])}
+            for place in chosen
+        ]
         original = [original[place] for place in chosen]
     return left
 
 
-def _kept(group: str, asked: Sequence[str], grid: Mapping[str, Override], everywhere: set[str]) -> list[str]:
-    """What one sweep keeps of the choices that are asked for."""
-    own = any(key.startswith(f"{group}.") and key not in _OF_ALL_DATA for key in grid)
-    listed = _values(grid[group]) if group in grid else []
-    return [value for value in asked if value in listed or (value not in everywhere and not own)]
+def _joined(group: str, value: str, grids: Sequence[Mapping[str, Override]]) -> list[int]:
+    """Places of the sweeps that a choice joins which none of them lists."""
+    places = [
+        place
+        for place, grid in enumerate(grids)
+        if not any(key.startswith(f"{group}.") and key not in _OF_ALL_DATA for key in grid)
+    ]
+    if group != "algorithm":
+        return places
+    places = [place for place in places if EPSILON in grids[place]] or places
+    if getattr(TASKS.get(value), "server_data", None) is ServerData.OPTIONAL:
+        return places
+    # To others it is one whether the data's own server points are given.
+    alike: dict[frozenset[str | None], int] = {}
+    for place in places:
+        others = {key: one for key, one in grids[place].items() if key not in ("algorithm", "variant")}
+        if "data.server" in others and others["data.server"].value() in (None, OWN):
+            del others["data.server"]
+        alike.setdefault(frozenset(one.input_line for one in others.values()), place)
+    return list(alike.values())
 
 
 def _of_all_runs(given: Mapping[str, Override]) -> list[Override]:

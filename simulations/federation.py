@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 
 from flwr_dpkmeans.algorithms import NOT_FEDERATED, ServerData, algorithm_entry
 from flwr_dpkmeans.algorithms.server_points import PRIVATE, is_private
-from flwr_dpkmeans.data.partition import parse_sizes, partition_indices
+from flwr_dpkmeans.data.partition import Partition, parse_sizes, partition_indices
 from flwr_dpkmeans.data.points import Bounds, read_ranges
 from flwr_dpkmeans.errors import ConfigurationError
 from simulations.datasets import HELD_OUT, OWN, RANGE, DataSet, own_range
@@ -49,7 +50,7 @@ def split(settings: Mapping[str, Any], data: DataSet) -> list[NDArray[np.int64]]
         return [np.arange(start, end) for start, end in pairwise(np.cumsum((0, *data.sizes)))]
     given = partition["sizes"]
     text = ",".join(str(one) for one in given) if isinstance(given, list | tuple) else given
-    sizes = parse_sizes(text) if partition["kind"] == "fixed_sizes" else None
+    sizes = parse_sizes(text) if partition["kind"] == Partition.FIXED_SIZES else None
     return [
         partition_indices(
             len(data.points),
@@ -63,6 +64,32 @@ def split(settings: Mapping[str, Any], data: DataSet) -> list[NDArray[np.int64]]
         )
         for part in range(n_clients)
     ]
+
+
+def clustered(settings: Mapping[str, Any], data: DataSet) -> DataSet:
+    """The rows that clients have, one client after the other: sizes that add up to less leave rows out.
+
+    Parameters
+    ----------
+    settings : mapping
+        A resolved configuration.
+    data : DataSet
+        What it loads.
+
+    Returns
+    -------
+    DataSet
+        The same where no row is left out.
+    """
+    if data.sizes is not None or settings["partition"]["kind"] != Partition.FIXED_SIZES:
+        return data
+    parts = split(settings, data)
+    rows = np.concatenate(parts)
+    if len(rows) == len(data.points):
+        return data
+    labels = None if data.labels is None else data.labels[rows]
+    sizes = tuple(len(part) for part in parts)
+    return replace(data, points=data.points[rows], labels=labels, partition_values=None, sizes=sizes)
 
 
 def n_clients_of(settings: Mapping[str, Any], data: DataSet) -> int:

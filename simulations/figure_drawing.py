@@ -41,7 +41,7 @@ def draw_lines(spec: LineSpec, found: Numbers, looks: Looks, notes: Sequence[str
     across = cells["x"].isna().groupby(cells["series"]).all()
     handles = [handle_of(look, marked=not across[name]) for name, look in seen.items()]
     handles += _elbow_handles(cells) if isinstance(spec, ElbowSpec) else []
-    sentences = [*_about(spec, looks), _spread_sentence(cells), _cut_sentence(spec, cells), *notes]
+    sentences = [*_about(spec, looks), _spread_sentence(cells, _shown(cells)), _cut_sentence(spec, cells), *notes]
     panels, frame = _panels(spec, found, handles, sentences)
     for axes, panel in zip(frame.axes, panels, strict=True):
         own = cells[cells["panel"] == panel]
@@ -152,7 +152,13 @@ def _about(spec: LineSpec, looks: Looks) -> list[str]:
     return []
 
 
-def _spread_sentence(cells: pd.DataFrame, shown: str = "bands") -> str:
+def _shown(cells: pd.DataFrame) -> str:
+    """What intervals are drawn as: where a series has one x alone, as bars."""
+    alone = cells.groupby(["panel", "series"])["x"].transform("count").eq(1)[cells["high"].notna()]
+    return "bands or bars" if alone.any() and not alone.all() else "bars" if alone.any() else "bands"
+
+
+def _spread_sentence(cells: pd.DataFrame, shown: str) -> str:
     """How many seeds there are, and what bands mean."""
     seeds = seeds_text(cells)
     if cells["seeds"].max() < 2:
@@ -188,8 +194,11 @@ def _draw_series(axes: Any, cells: pd.DataFrame, look: Look) -> None:
     if len(line):
         # A cell of one seed has no band, but must not cut that of its neighbours into pieces with gaps.
         low, high = line["low"].fillna(line["y"]), line["high"].fillna(line["y"])
-        if (high > low).any():
+        if (high > low).any() and len(line) > 1:
             axes.fill_between(line["x"], low, high, color=look.colour, alpha=0.18, linewidth=0.0, zorder=1)
+        elif (high > low).any():
+            # A band at one x would have no width.
+            axes.vlines(line["x"], low, high, color=look.colour, linewidth=0.9, zorder=3)
         axes.plot(line["x"], line["y"], zorder=3, **line_style(look))
 
 

@@ -117,7 +117,7 @@ def select(name: str, results: Results, where: Values) -> Selection:
     DataError
         If no row is left.
     """
-    wanted = rows_with(name, results.rows, where)
+    wanted = rows_with(name, results.rows, where, at_any_epsilon=True)
     failed = wanted["status"].eq("failed") if "status" in wanted else pd.Series(False, index=wanted.index)
     if failed.all():
         raise DataError(
@@ -126,17 +126,24 @@ def select(name: str, results: Results, where: Values) -> Selection:
     return Selection(wanted[~failed], int(failed.sum()))
 
 
-def rows_with(name: str, rows: pd.DataFrame, where: Values) -> pd.DataFrame:
-    """Choose the rows that have given values."""
+def rows_with(name: str, rows: pd.DataFrame, where: Values, *, at_any_epsilon: bool = False) -> pd.DataFrame:
+    """Choose the rows that have given values; also, if asked, those of methods that are run once for all epsilons."""
     for column, values in where:
-        own = rows[column].map(plain)
-        for value in values:
-            if plain(value) not in set(own):
+        keyed = _spending(rows) if at_any_epsilon and column == ASKED else pd.Series(True, rows.index)
+        own, wanted = rows[column].map(plain), [plain(value) for value in values]
+        for value in wanted:
+            if keyed.any() and value not in set(own[keyed]):
                 raise ConfigurationError(
-                    f"figure {name!r} asks for {column} {plain(value)!r}, which no row has: {nearest(value, set(own))}"
+                    f"figure {name!r} asks for {column} {value!r}, which no row has: {nearest(value, set(own[keyed]))}"
                 )
-        rows = rows[own.isin([plain(value) for value in values])]
+        rows = rows[own.isin(wanted) | ~keyed]
     return rows
+
+
+def _spending(rows: pd.DataFrame) -> pd.Series:
+    """Tell which runs are of methods that spend an epsilon, also where a run failed and states none."""
+    own = private(rows)
+    return own.groupby(rows["algorithm.name"], dropna=False).transform("any") if "algorithm.name" in rows else own
 
 
 def joined(rows: pd.DataFrame, columns: Columns) -> pd.Series:

@@ -22,14 +22,15 @@ from omegaconf import DictConfig
 
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.results.writer import REPORT_FILE, write_folder
+from simulations.composition import store_packages
 from simulations.engines import run_settings
 from simulations.expansion import CONFIGURATION, Sweep, expand
 from simulations.figure_specs import parse_specs
-from simulations.figure_table import Results
+from simulations.figure_table import Results, counted
 from simulations.job import log_quietly, rehearsed_row, result_row
 from simulations.mixture_runs import RESUMES, exit_code
 from simulations.sweep import default_workers, labels_of, run_sweep
-from simulations.table import table_of
+from simulations.table import JOURNAL_FILE, table_of
 
 _MANY = ("-m", "--multirun")
 _OUTPUTS = "outputs"
@@ -112,6 +113,9 @@ def _many(sweep: Sweep, overrides: Sequence[str]) -> int:
         f"{result.n_run} runs ({result.n_reused} were finished before, {result.n_failed} failed): {result.table}",
         file=sys.stderr,
     )
+    if result.n_others:
+        others = counted(result.n_others, "earlier run")
+        print(f"not in this table, as the command does not ask for them: {others} of {JOURNAL_FILE}", file=sys.stderr)
     for reason, n_runs in result.reasons.most_common(_REASONS):
         print(f"{n_runs} failed: {reason}", file=sys.stderr)
     if sweep.common["sweep"]["figures"]:
@@ -152,6 +156,7 @@ def with_figures_that_can_be_drawn(sweep: Sweep) -> Sweep:
 
 def _hydras_own() -> None:
     """Hydra's help and configuration printing."""
+    store_packages()
 
     @hydra.main(version_base=None, config_path=str(CONFIGURATION), config_name="config")
     def entry(_: DictConfig) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import logging
 import math
 import os
 import signal
@@ -15,7 +13,6 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import lru_cache
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -24,16 +21,14 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-import flwr_dpkmeans
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.threads import one_thread
+from simulations.code_version import code_version, require_this_code
 from simulations.configuration import job_key
 from simulations.expansion import Sweep
 from simulations.job import failed_row, log_quietly, run_job
 from simulations.table import JOURNAL_FILE, Journal, only_sweep, write_table
 from simulations.workers import one_thread_from_now_on
-
-logger = logging.getLogger("simulations")
 
 Row = dict[str, Any]
 Runner = Callable[[Mapping[str, Any]], Row]
@@ -58,6 +53,8 @@ class SweepResult:
         Runs that were made now; that were finished before; rows that say why a run failed.
     reasons : Counter of str
         Why, and how often.
+    n_others : int
+        Finished runs of the folder that the sweep does not have, so that they are not in the table.
     """
 
     table: Path
@@ -65,6 +62,7 @@ class SweepResult:
     n_reused: int
     n_failed: int
     reasons: Counter[str] = field(default_factory=Counter)
+    n_others: int = 0
 
 
 def run_sweep(sweep: Sweep, folder: Path, *, workers: int, run: Runner = run_job) -> SweepResult:
@@ -97,7 +95,7 @@ def run_sweep(sweep: Sweep, folder: Path, *, workers: int, run: Runner = run_job
         keys = [job_key(settings) for settings in sweep.settings]
         rest = [settings for settings, key in zip(sweep.settings, keys, strict=True) if key not in before]
         reused = [before[key] for key in keys if key in before]
-        _require_this_code(reused, folder, take_others=bool(sweep.common["other_code"]))
+        require_rows_of_this_code(reused, folder, take_others=bool(sweep.common["other_code"]))
         found: dict[str, Row] = {}
         try:
             with _progress() as progress:
@@ -117,17 +115,8 @@ def run_sweep(sweep: Sweep, folder: Path, *, workers: int, run: Runner = run_job
             named = {"experiment": sweep.name, "figures": figures, "missing": sweep.missing}
             table = write_table(folder, rows, **named) if rows else folder
     reasons = Counter(str(row["reason"]) for row in rows if row["status"] != "done")
-    return SweepResult(table, len(found), len(reused), reasons.total(), reasons)
-
-
-@lru_cache(maxsize=1)
-def code_version() -> str:
-    """Hash of the package's and the simulations' sources, kept with each row."""
-    digest = hashlib.sha256()
-    for root in (Path(flwr_dpkmeans.__file__).parent, Path(__file__).parent):
-        for path in sorted(root.rglob("*.py")):
-            digest.update(path.read_bytes())
-    return digest.hexdigest()[:12]
+    n_others = len(before.keys() - set(keys))
+    return SweepResult(table, len(found), len(reused), reasons.total(), reasons, n_others)
 
 
 def labels_of(settings: Mapping[str, Any], experiment: str | None) -> Row:
@@ -135,18 +124,11 @@ def labels_of(settings: Mapping[str, Any], experiment: str | None) -> Row:
     return {"experiment": experiment, "variant": settings.get("variant")}
 
 
-def _require_this_code(rows: Sequence[Row], folder: Path, *, take_others: bool) -> None:
+def require_rows_of_this_code(rows: Sequence[Row], folder: Path, *, take_others: bool) -> None:
     """Refuse finished runs that were made by other sources than today's, or warn of them where they are to be taken."""
-    other = sum(row.get("code") != code_version() for row in rows)
-    if not other:
-        return
-    found = f"{other} of {len(rows)} finished runs in {folder.absolute()} were made by other sources of this project"
-    if not take_others:
-        raise ConfigurationError(
-            f"{found}: delete its {JOURNAL_FILE}, choose another output=..., or take them with other_code=true "
-            "(of simulations.rivals: --other-code)."
-        )
-    logger.warning("%s, and are taken as they are.", found)
+    other = sum(row.get("code") != code_version(row) for row in rows)
+    found = f"{len(rows)} finished runs in {folder.absolute()}"
+    require_this_code(other, found, f"its {JOURNAL_FILE}", take_others=take_others)
 
 
 def _finished(settings: Sequence[Mapping[str, Any]], workers: int, run: Runner) -> Iterator[list[Row]]:
@@ -210,7 +192,7 @@ def _apart(chunk: Sequence[Mapping[str, Any]], run: Runner) -> Iterator[list[Row
             yield from _apart(chunk[middle:], run)
             return
         reason = "the process of this run ended abruptly, perhaps for lack of memory"
-        rows = [failed_row(chunk[0], reason) | {"code": code_version()}]
+        rows = [_of_this_code(failed_row(chunk[0], reason))]
     yield rows
 
 
@@ -219,10 +201,15 @@ def _run_chunk(chunk: Sequence[Mapping[str, Any]], run: Runner, seconds: float =
     rows: list[Row] = []
     end = time.monotonic() + seconds
     for settings in chunk:
-        rows.append(run(settings) | {"code": code_version()})
+        rows.append(_of_this_code(run(settings)))
         if time.monotonic() > end:
             break
     return rows
+
+
+def _of_this_code(row: Row) -> Row:
+    """A row with the version of what made it."""
+    return row | {"code": code_version(row)}
 
 
 @contextmanager

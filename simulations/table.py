@@ -47,9 +47,7 @@ def only_sweep(folder: Path) -> Iterator[None]:
             folder.mkdir(parents=True, exist_ok=True)
             lock = opened.enter_context((folder / _LOCK_FILE).open("w"))
         except OSError as error:
-            raise LocalMisuseError(
-                f"the folder {folder.absolute()} cannot be written ({error.strerror}): choose another by output=..."
-            ) from error
+            raise _unwritable(folder, error) from error
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
@@ -94,14 +92,17 @@ class Journal:
         return rows
 
     def add(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Append rows and make sure that they are on the disk."""
+        """Append rows and make sure that they are on the disk; a full one is a `LocalMisuseError`."""
         # Infinity and NaN are written as Python reads them, which is not JSON's standard.
         text = "".join(json.dumps(row) + "\n" for row in rows)
-        torn = self.path.is_file() and self.path.stat().st_size > 0 and not _ends_line(self.path)
-        with self.path.open("a") as journal:
-            journal.write(("\n" if torn else "") + text)
-            journal.flush()
-            os.fsync(journal.fileno())
+        try:
+            torn = self.path.is_file() and self.path.stat().st_size > 0 and not _ends_line(self.path)
+            with self.path.open("a") as journal:
+                journal.write(("\n" if torn else "") + text)
+                journal.flush()
+                os.fsync(journal.fileno())
+        except OSError as error:
+            raise _unwritable(self.path.parent, error) from error
 
 
 def write_table(
@@ -189,6 +190,13 @@ def missing_sets(path: Path) -> tuple[str, ...]:
     path = path / TABLE_FILE if path.is_dir() else path
     metadata = {} if path.suffix == ".csv" else pq.read_schema(path).metadata or {}
     return tuple(json.loads(metadata.get(b"missing", b"[]")))
+
+
+def _unwritable(folder: Path, error: OSError) -> LocalMisuseError:
+    """What is said of a folder that takes no file, or no more of one."""
+    return LocalMisuseError(
+        f"the folder {folder.absolute()} cannot be written ({error.strerror}): choose another by output=..."
+    )
 
 
 def _column(values: Sequence[Any]) -> pa.Array:

@@ -125,8 +125,10 @@ def validate_columns(points: object, names: Sequence[str]) -> NDArray[np.float64
     return np.ascontiguousarray(validate_points(points)[:, [places[name] for name in names]])
 
 
-def validate_labels(labels: object, n_rows: int, n_classes: int | None = None) -> NDArray[np.int64]:
-    """Check a caller's class labels (n_rows,): whole numbers from 0 on, below `n_classes` where that is declared."""
+def validate_labels(
+    labels: object, n_rows: int, n_classes: int | None = None, option: str = "n_classes"
+) -> NDArray[np.int64]:
+    """Check a caller's class labels (n_rows,): whole numbers from 0 on, below `n_classes` if an `option` says it."""
     try:
         array = as_array(labels) if isinstance(labels, np.ma.MaskedArray) else np.asarray(labels)
     except ValueError:
@@ -145,7 +147,7 @@ def validate_labels(labels: object, n_rows: int, n_classes: int | None = None) -
     if least < 0 or (n_classes is not None and n_rows and most >= n_classes):
         bound = "at least 0" if n_classes is None else f"from 0 to {n_classes - 1}"
         raise DataError(
-            f"labels go from {least} to {most}, but they must be {bound}: code the classes so, or declare n_classes as "
+            f"labels go from {least} to {most}, but they must be {bound}: code the classes so, or declare {option} as "
             "large as they need."
         )
     return whole

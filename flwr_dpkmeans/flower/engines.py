@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, KeysView, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from threading import RLock
 from typing import Any, TypeVar
 
@@ -360,10 +360,11 @@ class Tables:
                 "orders: give a bounds file that names the columns, or put the columns in one order."
             )
 
-    def labels(self, y: Any, n_classes: int) -> list[Labels]:
-        """Labels of all rows, one array for each party."""
+    def labels(self, y: Any, n_classes: int, option: str = "n_classes") -> list[Labels]:
+        """Labels of all rows, one array for each party; `option` is what says how many classes there are."""
+        check = partial(data_points.validate_labels, n_classes=n_classes, option=option)
         if self.rows:
-            whole = data_points.validate_labels(y, self.total, n_classes)
+            whole = check(y, self.total)
             whole = whole[self.encoded[0].rows] if self.encoded else whole
             return [whole[own] for own in self.rows]
         if isinstance(y, Mapping):
@@ -376,7 +377,7 @@ class Tables:
             )
         n_rows = [one.n_rows for one in self.encoded] or [len(part) for part in self.parts]
         triples = zip(self.parties, given, n_rows, strict=True)
-        classes = [_of_party("y", party, data_points.validate_labels, own, n, n_classes) for party, own, n in triples]
+        classes = [_of_party("y", party, check, own, n) for party, own, n in triples]
         return [own[one.rows] for own, one in zip(classes, self.encoded, strict=True)] if self.encoded else classes
 
 
@@ -508,7 +509,9 @@ def federate(
         told = "none were given" if labels is None else "labels were given"
         wants = "looks at labels" if n_classes else "looks at no labels"
         raise DataError(f"this task {wants}, but {told}: pass one array for each party only where it does.")
-    classes = None if labels is None else tables.labels(labels, n_classes)
+    own = "classes" in run.task.options.get_params()
+    option = "classes (n_classes of FederatedNaiveBayes)" if own else "n_classes"
+    classes = None if labels is None else tables.labels(labels, n_classes, option)
     found = play(run, tables.parts, None, classes)
     local = tables.local_cautions(run, found.plan.delta, found.plan.bounds, found.plan.n_features or 0)
     # Python shows a sentence once at a place, so that the place is the caller's, who may have two fits.

@@ -2,7 +2,8 @@
 
 `--all` audits every algorithm, unit and trust model; `--quick` a few in seconds. Keys are those of an audit (algorithm,
 trust, unit, adversary, case, method, engine, trials, confidence, until, retries, workers, output) and all fields of a
-run's configuration, such as epsilon=2 or evaluation=private. Several values of a key are separated by commas.
+run's configuration, such as epsilon=2 or evaluation=private. The keys algorithm, trust, unit, adversary, case, engine
+and method take several values, separated by commas.
 """
 
 from __future__ import annotations

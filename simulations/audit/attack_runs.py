@@ -20,6 +20,7 @@ from simulations.audit.attack_games import TARGETS, Game, load_pool, make_game, 
 from simulations.audit.attack_scores import ATTACKS, DIRECT, direct_scores, fit_ratio, shadow_features
 from simulations.audit.attack_success import Measured, advantage, area_under_curve, true_positive_rate
 from simulations.audit.bounds import Scores
+from simulations.code_version import code_version, require_this_code
 
 Array = NDArray[np.float64]
 
@@ -150,7 +151,14 @@ def run_chunk(chunk: Chunk) -> tuple[Array, Array]:
 
 
 def run_cells(
-    cells: Sequence[Cell], trials: int, shadows: int, workers: int, folder: Path, told: Callable[[int, int], None]
+    cells: Sequence[Cell],
+    trials: int,
+    shadows: int,
+    workers: int,
+    folder: Path,
+    told: Callable[[int, int], None],
+    *,
+    other_code: bool = False,
 ) -> list[Row]:
     """Play all games of all cells, and measure every attack on every target.
 
@@ -165,22 +173,31 @@ def run_cells(
         Keeps the scores of finished cells of seeded runs, which the same call takes from there.
     told : callable
         ``told(done, all)`` games, after each chunk.
+    other_code : bool
+        Whether scores that other sources than today's left there are taken.
 
     Returns
     -------
     list of Row
         In the order of cells, targets and attacks.
+
+    Raises
+    ------
+    ConfigurationError
+        If there are some and they are not to be taken.
     """
+    paths = [folder / f"{_digest(cell, trials, shadows)}.npz" for cell in cells]
+    kept = [path for cell, path in zip(cells, paths, strict=True) if cell.noise == "seeded" and path.exists()]
+    others = sum(_loaded(path).get("code") != code_version() for path in kept)
+    require_this_code(others, f"{len(kept)} files of scores in {folder.absolute()}", "them", take_others=other_code)
     each = (trials + shadows) * (1 + len(TARGETS))
     joint = 1.0 - 0.05 / (len(cells) * len(TARGETS) * len(ATTACKS) * (len(RATES) + 2))
     rows = []
     with ProcessPoolExecutor(workers) if workers > 1 else nullcontext() as pool:
-        for place, cell in enumerate(cells):
+        for place, (cell, path) in enumerate(zip(cells, paths, strict=True)):
             before = place * each
-            path = folder / f"{_digest(cell, trials, shadows)}.npz"
-            if cell.noise == "seeded" and path.exists():
-                with np.load(path) as stored:
-                    found = dict(stored)
+            if path in kept:
+                found = _loaded(path)
             else:
                 found = _play_cell(cell, trials, shadows, pool, partial(_tell, told, before, len(cells) * each))
                 write_whole(path, _packed(found))
@@ -222,11 +239,17 @@ def _digest(cell: Cell, trials: int, shadows: int) -> str:
 
 
 def _packed(arrays: Mapping[str, Array]) -> bytes:
-    """Arrays as the content of an npz file."""
+    """Arrays as the content of an npz file, with the sources that made them."""
     archive = io.BytesIO()
-    named: dict[str, Any] = dict(arrays)
+    named: dict[str, Any] = {**arrays, "code": code_version()}
     np.savez_compressed(archive, **named)
     return archive.getvalue()
+
+
+def _loaded(path: Path) -> dict[str, Any]:
+    """What `_packed` wrote."""
+    with np.load(path) as stored:
+        return dict(stored)
 
 
 def _rows_of(cell: Cell, target: str, found: Mapping[str, Array], joint: float) -> list[Row]:

@@ -15,6 +15,7 @@ key=value (commas separate several values of the first two)
   workers          processes; the number of cores
   output           outputs/attacks: attacks.csv, attacks.json, reconstruction.csv, attacks.png; scores/ keeps those of
                    finished algorithms, so that the same command continues one that was stopped
+  other_code       false; true: scores that other sources of this project left there are taken, else they are refused
 
 Exit code 0; 1 if an attack lies above its bound, beyond a confidence interval that holds for the whole table; 2 for a
 mistake of the caller, in one sentence; 130 if stopped.
@@ -51,7 +52,10 @@ CSV_FILE, JSON_FILE, RECONSTRUCTION_FILE, PICTURE_FILE = (
     "reconstruction.csv",
     "attacks.png",
 )
-_KEYS = ("algorithm", "epsilon", "data", "trials", "shadows", "reconstructions", "noise", "workers", "output")
+_KEYS = (
+    *("algorithm", "epsilon", "data", "trials", "shadows", "reconstructions", "noise"),
+    *("workers", "output", "other_code"),
+)
 _SHOWN_TARGET = "canary"
 _PANELS = 7
 
@@ -69,6 +73,7 @@ class Request:
     noise: str = "seeded"
     workers: int = 1
     output: Path = Path("outputs/attacks")
+    other_code: bool = False
 
     @property
     def cells(self) -> tuple[Cell, ...]:
@@ -111,9 +116,10 @@ def parse_request(arguments: Sequence[str]) -> Request:
     for name, known, what in [(one, ALGORITHMS, "algorithm") for one in algorithms] + [
         (given.get("data", DATA[0]), DATA, "data"),
         (given.get("noise", "seeded"), ("seeded", "secure"), "noise"),
+        (given.get("other_code", "false"), ("false", "true"), "other_code"),
     ]:
         if name not in known:
-            raise ConfigurationError(f"{what} is {name!r}, which is not attacked here: {nearest(name, known)}")
+            raise ConfigurationError(f"{what} is {name!r}, which is no choice here: {nearest(name, known)}")
     epsilons = tuple(_number("epsilon", text, 0.0) for text in given.get("epsilon", "0.5,2,8").split(","))
     return Request(
         algorithms,
@@ -125,6 +131,7 @@ def parse_request(arguments: Sequence[str]) -> Request:
         given.get("noise", "seeded"),
         _whole("workers", given.get("workers", str(os.cpu_count() or 1)), 1),
         Path(given.get("output", "outputs/attacks")),
+        given.get("other_code") == "true",
     )
 
 
@@ -166,6 +173,7 @@ def _run(request: Request) -> int:
             request.workers,
             request.output / "scores",
             lambda done, total: progress.update(games, completed=done, total=total),
+            other_code=request.other_code,
         )
         rebuilt = []
         if request.reconstructions:

@@ -13,6 +13,8 @@ from flwr_dpkmeans.algorithms import clusterings
 from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError, nearest
 from flwr_dpkmeans.options import option_defaults
 from flwr_dpkmeans.privacy.release import NoiseShape
+from flwr_dpkmeans.sums.settings import Rule, Settings, rule_of
+from flwr_dpkmeans.sums.task import TASKS
 from flwr_dpkmeans.sums.trust import TRUST_MODELS
 from simulations.audit.audit import ONE_RUN, AuditOptions
 from simulations.audit.cases import build_cases
@@ -61,8 +63,8 @@ def parse_request(arguments: Sequence[str]) -> Request:
     Parameters
     ----------
     arguments : sequence of str
-        Keys of `AuditOptions`, fields of `Run`, ``workers``, ``output``, ``suite``; some take several values,
-        separated by commas.
+        Keys of `AuditOptions`, fields of `Run`, ``workers``, ``output``, ``suite``; those in `_LISTS` take several
+        values, separated by commas.
 
     Returns
     -------
@@ -202,8 +204,31 @@ def _read(arguments: Iterable[str]) -> dict[str, str]:
             raise ConfigurationError(f"{argument!r} is no key=value: give one such as algorithm=fastlloyd, or --all.")
         if key not in _known():
             raise ConfigurationError(f"there is no key {key!r}: {nearest(key, _known())}")
+        _require_one(key, value)
         given[key] = value
     return given
+
+
+def _require_one(key: str, text: str) -> None:
+    """Refuse several values of a key that takes one; some options of a run are lists themselves."""
+    first, comma, _ = text.partition(",")
+    if not comma or key in (*_LISTS, "output"):
+        return
+    kinds: tuple[Any, ...] = (Settings, *TASKS.values(), *(kind.option_class() for kind in TASKS.values()))
+    rules = [rule for kind in kinds for one in fields(kind) if one.name == key and (rule := rule_of(one))]
+    if key in (*_audit_keys(), *_OWN, *_NUMBERS) or any(_takes(rule, first) > _takes(rule, text) for rule in rules):
+        raise ConfigurationError(
+            f"{key} is {text!r}, but it takes one value: give {first}; several are for {', '.join(_LISTS)}."
+        )
+
+
+def _takes(rule: Rule, text: str) -> bool:
+    """Whether an option may have a value."""
+    try:
+        rule.take("", plain(text))
+    except (ConfigurationError, TypeError):
+        return False
+    return True
 
 
 def _audit_keys() -> tuple[str, ...]:

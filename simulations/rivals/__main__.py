@@ -21,7 +21,7 @@ from simulations.rivals.rival_data import DPM, SETS, prepared
 from simulations.rivals.rival_figure import draw
 from simulations.rivals.rival_runs import METHODS, jobs, run
 from simulations.rivals.rival_table import Compared, beside_published, compared, markdown, wins
-from simulations.sweep import default_workers, run_sweep
+from simulations.sweep import default_workers, require_rows_of_this_code, run_sweep
 from simulations.table import Journal
 
 _USUAL = tuple(name for name, one in SETS.items() if one.conditions != DPM)
@@ -39,9 +39,14 @@ def _compare(options: argparse.Namespace) -> int:
     sets = options.sets or _there(options.data_dir)
     sweep = jobs(sets, options.methods, options.seeds, options.data_dir, other_code=options.other_code)
     planned = {job_key(one): {**flat(one), "status": "done", "cost": 1.0} for one in sweep.settings}
-    _require_comparable({**planned, **Journal(Path(options.output)).finished()})
-    result = run_sweep(sweep, Path(options.output), workers=default_workers(options.workers), run=run)
-    _write(Path(options.output))
+    folder = Path(options.output)
+    finished = Journal(folder).finished()
+    # The table has all of the folder's runs, not the sweep's alone.
+    done = [row for row in finished.values() if row.get("status") == "done"]
+    require_rows_of_this_code(done, folder, take_others=options.other_code)
+    _require_comparable({**planned, **finished})
+    result = run_sweep(sweep, folder, workers=default_workers(options.workers), run=run)
+    _write(folder)
     print(f"{result.n_run} runs, {result.n_reused} were finished before, {result.n_failed} failed", file=sys.stderr)
     return 1 if result.n_failed else 0
 

@@ -115,6 +115,28 @@ def test_a_sweep_over_its_option_has_a_row_for_each_run(swept: Path) -> None:
     assert set(table["algorithm.name"]) == {"signs"}
 
 
+def test_its_configuration_is_shown_as_others_are(package: Path, tmp_path: Path) -> None:
+    shown = typed(["-m", "simulations.run", "--cfg", "job", "algorithm=signs"], package, tmp_path)
+    assert shown.returncode == 0, shown.stderr
+    assert "  name: signs\n  pull: 0.3\n" in shown.stdout
+
+
+def test_a_sweep_goes_on_unless_the_methods_own_source_changed(tmp_path: Path) -> None:
+    sweep = ["-m", "simulations.run", "-m", "algorithm=signs", "data=iris", "workers=0", "output=here"]
+    own = write_package(tmp_path / "own")
+    assert typed(sweep, own, tmp_path).returncode == 0
+    with (own / "signs.py").open("a") as file:
+        file.write("# mended\n")
+    refused = typed(sweep, own, tmp_path)
+    assert refused.returncode == 2, refused.stderr
+    assert "1 of 1 finished runs" in refused.stderr
+    # Methods of this project do not care.
+    assert typed([*sweep, "algorithm=glloyd"], own, tmp_path).returncode == 0
+    own.joinpath("signs.py").write_text("raise ImportError\n")
+    again = typed([*sweep, "algorithm=glloyd"], own, tmp_path)
+    assert "0 runs (1 were finished before" in again.stderr
+
+
 def test_the_table_is_drawn(package: Path, swept: Path) -> None:
     completed = typed(command("python -m simulations.plot"), package, swept)
     assert completed.returncode == 0, completed.stderr

@@ -255,6 +255,11 @@ def test_the_claim_is_that_of_the_runs_own_report(monkeypatch: pytest.MonkeyPatc
         (["suite=quick", "algorithm=glloyd"], "sets it itself"),
         (["trials=many"], "whole number"),
         (["trials=10"], "fewer than 100"),
+        (["epsilon=1,2"], "epsilon is '1,2', but it takes one value: give 1; several are for algorithm, trust, unit,"),
+        (["trials=100,200"], "takes one value"),
+        (["n_clients=2,3"], "takes one value"),
+        (["evaluation=private,none"], "takes one value"),
+        (["max_iter=1,2"], "takes one value"),
         (["n_clients=x"], "whole number"),
         (["n_features=two"], "whole number"),
         (["retries=-1"], "at least 0"),
@@ -301,6 +306,9 @@ def test_requests_are_read() -> None:
     assert [one.trust for one in request.audits] == ["central", "oblivious"]
     assert request.audits[0].values == {"n_examples": None, "epsilon": 2}
     assert request.workers == 3
+    # Some options are lists.
+    shares = parse_request(["algorithm=feddp_kmeans", "budget_shares=0.2,0.2,0.45,0.15", "output=a,b"])
+    assert (shares.audits[0].values, shares.output) == ({"budget_shares": "0.2,0.2,0.45,0.15"}, Path("a,b"))
     assert [plain(text) for text in ("1e-5", "True", "paper")] == [1e-5, True, "paper"]
     assert {one.trials for one in parse_request(["--all", "trials=700"]).audits} == {700}
 

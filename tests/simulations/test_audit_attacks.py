@@ -6,6 +6,7 @@ import csv
 import doctest
 import json
 import math
+import re
 from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
@@ -293,6 +294,14 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch
     assert (tmp_path / "attacks.csv").read_bytes() == table
     with pytest.raises(pytest.fail.Exception, match="again"):
         attacks.main([*arguments, "trials=21", "workers=1", f"output={tmp_path}"])
+    # Nor are scores taken for today's that other code left.
+    for path in (tmp_path / "scores").iterdir():
+        with np.load(path) as stored:
+            np.savez(path, **{**stored, "code": "another"})  # type: ignore[arg-type]
+    capsys.readouterr()
+    assert attacks.main([*arguments, "workers=1", f"output={tmp_path}"]) == 2
+    assert re.search(r"2 of 2 files of scores in .* take them with other_code=true", capsys.readouterr().err)
+    assert attacks.main([*arguments, "workers=1", f"output={tmp_path}", "other_code=true"]) == 0
 
 
 def test_mistakes_are_one_sentence_and_exit_code_2(capsys: pytest.CaptureFixture[str]) -> None:
@@ -304,6 +313,7 @@ def test_mistakes_are_one_sentence_and_exit_code_2(capsys: pytest.CaptureFixture
         "trials=3": "at least 20",
         "workers=0": "at least 1",
         "noise=loud": "seeded",
+        "other_code=yes": "'false'",
         "trails=5": "trials",
         "nothing": "key=value",
     }.items():

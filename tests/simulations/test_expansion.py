@@ -22,11 +22,20 @@ from omegaconf import OmegaConf
 from flwr_dpkmeans.errors import ConfigurationError, DataError
 from flwr_dpkmeans.flower.server_app import run_keys
 from flwr_dpkmeans.options import flat_options, task_kind
+from flwr_dpkmeans.sums.trust import TRUST_MODELS, Central, register_trust
 from simulations import configuration
 from simulations.algorithm_groups import group_texts
 from simulations.configuration import METRICS, flat, job_key, require_valid, run_config_of
 from simulations.expansion import CONFIGURATION, expand, narrowed
 from simulations.figure_specs import columns_of, parse_specs
+from simulations.job import run_job
+
+
+class Notary(Central):
+    """A trust model of somebody else's."""
+
+    name = "notary"
+
 
 PROJECT = CONFIGURATION.parent
 ALGORITHMS = sorted(path.stem for path in (CONFIGURATION / "algorithm").glob("*.yaml"))
@@ -217,6 +226,43 @@ def test_an_experiment_is_narrowed_by_what_is_given() -> None:
     with pytest.raises(ConfigurationError, match="algorithm=mine fits no sweep"):
         narrowed(grids[1:2], parsed("algorithm=fastlloyd,mine"))
     assert narrowed([], parsed("algorithm=mine")) == []
+
+
+def test_a_method_of_ones_own_runs_once_at_each_epsilon_of_an_experiment() -> None:
+    for name in ("feddp_fig1", "fastlloyd_fig2"):
+        found = expand([f"+experiment={name}", "algorithm=proxy_lloyd,balcan", "seed=0"]).settings
+        own = [run for run in found if run["algorithm"]["name"] == "balcan"]
+        assert len(own) == 5 * len({run["data"]["name"] for run in found})
+        assert {run["variant"] for run in own} == {None}
+        assert {run["privacy"]["epsilon"] for run in own} == {run["privacy"]["epsilon"] for run in found}
+    epsilons = "privacy.epsilon=1,2"
+    # One that can use the server's points, or do without, runs both ways.
+    grids = [
+        parsed("data=mixture", "data.server=own", "algorithm=a", epsilons),
+        parsed("data=mixture", "data.server=null", "variant=without", "algorithm=a", epsilons),
+        parsed("data=mixture", "data.server=held_out", "algorithm=b", epsilons),
+        parsed("data=mixture", "algorithm=c"),
+    ]
+    assert names(narrowed(grids, parsed("algorithm=proxy_lloyd")), "algorithm") == ["proxy_lloyd"] * 3
+    assert names(narrowed(grids, parsed("algorithm=mine")), "data.server") == ["own", "held_out"]
+    # Where all that vary epsilon have options of their own, it gets theirs.
+    grids[:3] = [parsed("data=mixture", "algorithm=a", "algorithm.alpha=1,2", epsilons)]
+    assert names(narrowed(grids, parsed("algorithm=c,mine")), "privacy.epsilon") == ["1,2"]
+    assert names(narrowed(grids, parsed("algorithm=c,mine", "privacy.epsilon=3")), "privacy.epsilon") == ["3"]
+
+
+def test_a_trust_model_of_ones_own_is_chosen_as_an_algorithm_is() -> None:
+    register_trust(Notary())
+    try:
+        runs = expand(["data=iris", "engine=direct", "algorithm=glloyd", "trust=notary,central"]).settings
+        assert [run["trust"] for run in runs] == [{"name": "notary"}, {"name": "central"}]
+        assert run_job(runs[0])["trust"] == "notary"
+        with pytest.raises(ConfigurationError, match=r"trust is 'notry', .* did you mean 'notary'"):
+            expand(["data=iris", "trust=notry"])
+    finally:
+        TRUST_MODELS._items.pop("notary")  # type: ignore[attr-defined]
+    with pytest.raises(ConfigurationError, match="trust is 'notary', which conf/trust has not"):
+        expand(["data=iris", "trust=notary"])
 
 
 def test_data_whose_files_are_missing(tmp_path: Path) -> None:

@@ -313,6 +313,21 @@ def test_one_seed_has_no_band(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found[["low", "high"]].isna().all(axis=None)
 
 
+@pytest.mark.parametrize("scale", ["linear", "log"])
+def test_a_curve_of_one_point_has_a_bar(scale: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [row("fastlloyd", 1.0, seed, 3.0 + seed / 10.0) for seed in (0, 1, 2)]
+    given, results = spec("curve", y_scale=scale), Results(pd.DataFrame(rows))
+    [axes] = drawn_of(given, results, monkeypatch).findobj(Axes)
+    [bar] = axes.collections
+    half = T_2 * 0.1 / math.sqrt(3.0)
+    least = 3.1 - half if scale == "linear" else 3.1**2 / (3.1 + half)
+    assert bar.get_paths()[0].vertices[:, 1].tolist() == pytest.approx([max(least, 3.1 - half), 3.1 + half])
+    assert "bars: 95% confidence interval" in texts_of(given, rows, monkeypatch)
+    more = [*rows, *(row("glloyd", epsilon, seed, 1.0) for epsilon in EPSILONS for seed in (0, 1, 2))]
+    assert "bands or bars: 95% confidence interval" in texts_of(given, more, monkeypatch)
+    assert "1 seed, so no confidence bands." in texts_of(given, rows[:1], monkeypatch)
+
+
 def test_an_axis_of_one_epsilon_has_its_number() -> None:
     for values, ticks in (([4.0, 3.9996], ["4"]), ([0.16, 0.32], ["0.2"])):
         axes = Figure().subplots()
@@ -336,6 +351,23 @@ def test_failed_runs_and_other_rows_are_not_used() -> None:
         select("figure", Results(pd.DataFrame(rows[1:2])), ())
     with pytest.raises(ConfigurationError, match="did you mean 'glloyd'"):
         select("figure", Results(pd.DataFrame(rows)), (("algorithm.name", ("gloyd",)),))
+
+
+def test_methods_without_privacy_stand_beside_those_of_any_epsilon() -> None:
+    rows = [row("fastlloyd", epsilon, 0, epsilon) for epsilon in EPSILONS]
+    failed = row("fastlloyd", 0.5, 1, None, status="failed") | {"epsilon": None}
+    rows += [failed, row("lloyd", 0.5, 0, 3.0)]
+    at = (("privacy.epsilon", (1.0,)),)
+    chosen = select("figure", Results(pd.DataFrame(rows)), at)
+    assert (chosen.rows["nicv"].to_list(), chosen.n_failed) == ([1.0, 3.0], 0)
+    # Nobody asks for the epsilon that such a run happens to be stored with.
+    with pytest.raises(ConfigurationError, match=r"asks for privacy\.epsilon '0\.5', which no row has"):
+        select("figure", Results(pd.DataFrame([*rows[1:3], rows[-1]])), (("privacy.epsilon", (0.5,)),))
+    assert select("figure", Results(pd.DataFrame(rows[-1:])), at).rows["nicv"].to_list() == [3.0]
+    # As the baseline of an ablation counts what is named alone.
+    columns = {"x": "privacy.epsilon", "series": ["algorithm.name"], "panel": ["data.name"]}
+    found = ablation_numbers(spec("ablation", **columns, baseline={"privacy.epsilon": 1.0}), selection(rows))
+    assert cell(found.cells, series="fastlloyd", x=2.0)["y"] == pytest.approx(2.0)
 
 
 def test_a_series_looks_the_same_in_all_figures() -> None:

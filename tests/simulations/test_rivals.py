@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import tomllib
 from collections.abc import Iterator
 from importlib import import_module
@@ -260,7 +261,12 @@ def test_the_command_writes_goes_on_and_refuses_runs_of_other_code(
     assert main(command) == 0
     assert "11 runs, 0 were finished before, 0 failed" in capsys.readouterr().err
     assert "| balcan | 1 | 0 | 1 | 0 |" in (tmp_path / "out" / "rivals.md").read_text()
-    monkeypatch.setattr(sweep, "code_version", lambda: "another")
+    # Of runs that are not asked for but stand in the table too.
+    journal = tmp_path / "out" / "journal.jsonl"
+    journal.write_text(re.sub(r'(?<=lgorithm.name": "balcan")(.*"code": ")', r"\1x", journal.read_text()))
+    assert main([*command, "--methods", "optimal", "proxy_lloyd"]) == 2
+    assert "5 of 11 finished runs" in capsys.readouterr().err
+    monkeypatch.setattr(sweep, "code_version", lambda _: "another")
     assert main(command) == 2
     assert "11 of 11 finished runs" in capsys.readouterr().err
     assert main([*command, "--other-code"]) == 0

@@ -231,6 +231,26 @@ def test_rows_beyond_the_bounds_are_measured_where_they_are() -> None:
     assert row["nicv"] == pytest.approx(row["cost_per_point"] / 4.0)
 
 
+@pytest.mark.parametrize("algorithm", ["glloyd", "lloyd", "optimal"])
+def test_rows_that_no_client_has_are_not_measured(algorithm: str) -> None:
+    given = (f"algorithm={algorithm}", "data=iris", "data.bounds=range", "privacy.epsilon=4", "engine=direct")
+    sizes = ("partition=fixed_sizes", "partition.sizes=[40,10]", "metrics=[accuracy]")
+    settings = settings_of(*given, *sizes)
+    outcome, data = run_settings(settings)
+    row = result_row(settings, outcome, data)
+    whole = load_data_set(settings)
+    rows = np.concatenate(split(settings, whole))
+    assert whole.labels is not None
+    assert data.labels is not None
+    assert np.array_equal(data.points, whole.points[rows])
+    assert np.array_equal(data.labels, whole.labels[rows])
+    assert row["n_rows"] == len(rows) == 50
+    distances = ((whole.points[rows][:, None] - outcome.centers) ** 2).sum(axis=2).min(axis=1)
+    assert row["cost_per_point"] == pytest.approx(distances.mean())
+    # Rows that are all taken are those that were loaded.
+    assert row_of(*given, "partition=fixed_sizes", "partition.sizes=[100,50]")["n_rows"] == 150
+
+
 WRONG = [
     (("data=iris", "algorithm=fastlloyd", "algorithm.schedule=stepp"), "did you mean 'step'?"),
     (("data=irs",), "did you mean 'iris'?"),

@@ -140,6 +140,16 @@ def test_failures_end_the_command_with_one(
     assert "1 runs (1 were finished before, 1 failed)" in capsys.readouterr().err
 
 
+def test_a_narrower_sweep_says_what_its_table_has_no_more(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["-m", "data=iris", "engine=direct", "algorithm=lloyd", "workers=0", f"output={tmp_path}"]
+    for seeds, told in (("1,2,3", 0), ("2", 2), ("2,3", 1), ("1,2,3", 0)):
+        assert main([*command, f"seed={seeds}"]) == 0
+        said = capsys.readouterr().err
+        assert ("not in this table, as the command does not ask for them: " in said) is (told > 0)
+        assert not told or f"them: {told} earlier run{'s' if told > 1 else ''} of {JOURNAL_FILE}\n" in said
+        assert len(read_table(tmp_path)[0]) == 3 - told
+
+
 def test_the_keyboard_ends_a_sweep_with_the_table_of_what_there_is(
     four: Sweep, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -175,6 +185,18 @@ def test_rows_of_other_code_are_said(four: Sweep, tmp_path: Path, caplog: pytest
         told = replace(four, common={**four.common, "other_code": True})
         assert run_sweep(told, tmp_path, workers=0, run=quick).n_reused == 4
     assert "1 of 4 finished runs" in caplog.text
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_full_disk_is_one_sentence(workers: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / JOURNAL_FILE).symlink_to("/dev/full")
+    assert main(["-m", "data=iris", "engine=direct", f"workers={workers}", f"output={tmp_path}"]) == 2
+    told = capsys.readouterr().err.splitlines()
+    assert sum("Error" in line for line in told) == 1
+    assert told[-1].endswith(
+        f"the folder {tmp_path} cannot be written (No space left on device): choose another by output=..."
+    )
 
 
 def rows_in(path: Path) -> int:

@@ -359,8 +359,11 @@ def test_labels_are_needed_where_they_are_looked_at_and_nowhere_else() -> None:
         federate("naive_bayes", parts, bounds=(-1, 1))
     with pytest.raises(DataError, match="this task looks at no labels, but labels were given"):
         federate("moments", parts, bounds=(-1, 1), labels=[np.zeros(5)] * 2)
-    with pytest.raises(DataError, match="labels go from 0 to 2"):
-        federate("naive_bayes", parts, bounds=(-1, 1), labels=[np.array([0, 0, 0, 0, 2])] * 2)
+    labels = [np.array([0, 0, 0, 0, 2])] * 2
+    with pytest.raises(DataError, match=r"labels go from 0 to 2, .* declare classes \(n_classes of Feder.* as large"):
+        federate("naive_bayes", parts, bounds=(-1, 1), labels=labels, classes=2)
+    with pytest.raises(DataError, match="declare n_classes as large as they need"):
+        federate("proxy_lloyd", parts, bounds=(-1, 1), labels=labels, n_clusters=2, evaluation="private", n_classes=2)
 
 
 def test_it_is_no_clustering() -> None:
