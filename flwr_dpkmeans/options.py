@@ -37,7 +37,6 @@ _DOMAIN = (
     "a public range that the bounds lie in, if there is one; it need not be tight, and helps small tables and columns "
     "whose values lie far from zero compared with their spread"
 )
-_STARTS = "these methods start by themselves, so leave it out, or give public points as server_data"
 _FOLLOWING = {
     "private_bounds": "give bounds='private' or bounds=PrivateBounds(share=0.1)",
     "feature_names": "give data frames, whose columns have names",
@@ -47,8 +46,7 @@ _FOLLOWING = {
     "profile_share": "give a schema with profile_share",
     "seed": "give random_state=7",
     "n_clients": "there are as many clients as tables",
-    "init": _STARTS,
-    "X_init": _STARTS,
+    **dict.fromkeys(("init", "X_init"), "leave it out, as methods start by themselves or from public server_data"),
     "choose_n_clusters": "give n_clusters='auto' or n_clusters=Auto(max_clusters=20)",
 }
 """Options of a run that follow from arguments of the estimator."""

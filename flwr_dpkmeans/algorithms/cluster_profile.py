@@ -14,7 +14,7 @@ import numpy as np
 
 from flwr_dpkmeans.algorithms.moments import moment_arrays, moment_parts
 from flwr_dpkmeans.algorithms.noise_budget import ReleasePart, divided, root_at_least
-from flwr_dpkmeans.data.schema import Kind, Schema
+from flwr_dpkmeans.data.schema import Kind, Schema, iso_date
 from flwr_dpkmeans.kmeans import lloyd
 from flwr_dpkmeans.privacy.release import Block, Norm, PrivacyUnit, ReleasedSum, Sensitivity
 from flwr_dpkmeans.privacy.report import COUNT_DEVIATIONS, PROFILE_ROUND
@@ -124,7 +124,7 @@ def read_profile(plan: Plan, state: State, schema: Schema | None) -> tuple[Figur
         cluster, listed = str(line - 1) if line else "all", [own.tolist() for own in found]
         for place in order:
             (column, figure, value), (estimate, deviation, told) = names[place], (own[place] for own in listed)
-            shown = column.date_of(estimate) if figure == "mean" and column.kind is Kind.DATE else estimate
+            shown = iso_date(estimate, *column.range) if figure == "mean" and column.kind is Kind.DATE else estimate
             figures.append(Figure(cluster, column.name, figure, value, shown, deviation, not told))
     return tuple(figures)
 

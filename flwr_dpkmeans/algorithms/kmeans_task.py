@@ -201,11 +201,12 @@ class KMeansTask(Task):
     @property
     def why_rows(self) -> str:
         """Each cluster needs one."""
+        k = self.n_clusters
         if self.choose_n_clusters:
-            fewer = f"such as n_clusters=Auto(max_clusters={max(1, self.n_clusters // 2)})"
-            tried = f"n_clusters='auto' tries up to {self.n_clusters} clusters, which need at least as many rows"
-            return f"{tried}: allow fewer, {fewer}, or add data."
-        return f"{self.n_clusters} clusters need at least as many rows: choose fewer clusters or add data."
+            return (
+                f"'auto' tries up to {k} clusters, which need as many rows: give Auto({max(1, k // 2)}), or add data."
+            )
+        return f"{k} clusters need at least as many rows: choose fewer clusters or add data."
 
     evaluation = staticmethod(measure.evaluation_blocks)
     evaluation_round = staticmethod(measure.evaluation_round)
@@ -437,14 +438,12 @@ class KMeansTask(Task):
 
 def _counts_std(plan: Plan) -> tuple[float, bool]:
     """Standard deviation on a cluster's count in the last round that has one, 0 without; and whether it is of rows."""
-    rounds, by_client = reversed(plan.rounds), plan.settings.unit is PrivacyUnit.CLIENT
-    own = [(one, block) for one in rounds if one.name not in CLOSING_ROUNDS for block in one.blocks]
-    planned, block = next((pair for pair in own if pair[1].name in _COUNTS), (None, None))
-    if planned is None or block is None:
-        return 0.0, not by_client
-    # A client may add a one where it has rows, or the shares of its rows, instead (as in `report.counted`).
-    of_rows = not by_client or (block.name != "indicators" and block.sensitivity.bound > 1.0)
-    return plan.released_std(planned, block), of_rows
+    by_row = plan.settings.unit is PrivacyUnit.RECORD
+    rounds = [one for one in reversed(plan.rounds) if one.name not in CLOSING_ROUNDS]
+    for step, block in [(one, block) for one in rounds for block in one.blocks if block.name in _COUNTS]:
+        # A client may add a one where it has rows, or the shares of its rows, instead (as in `report.counted`).
+        return plan.released_std(step, block), by_row or (block.name != "indicators" and block.sensitivity.bound > 1.0)
+    return 0.0, by_row
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,10 +6,9 @@ or by a private radius of each cluster (`Radii`); who is flagged is known at the
 
 from __future__ import annotations
 
-import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -46,20 +45,12 @@ class OneRound(Task):
     def shapes(self, n_features: int) -> Mapping[str, tuple[int, ...]]:
         """Shapes of what it learns, by name in the state."""
 
-    @property
-    def groups(self) -> tuple[int, str, float]:
-        """How many groups rows are in, what they are called, and the most noise for `noise_caution`."""
-        return 1, "", math.inf
-
-    def cautions(self, plan: Plan) -> tuple[str, ...]:
-        return noise_caution(plan, *self.groups)
-
     def doubts(self, plan: Plan, state: State, names: Sequence[str]) -> tuple[str, ...]:
-        """Where the number of rows is not public, what the released counts say in its place."""
+        """Cautions of the released counts, where the number of rows is not public."""
         sizes = state.arrays.get("rows", state.arrays.get("bins"))
         if sizes is None or plan.n_examples is not None:
             return ()
-        return noise_caution(plan, *self.groups, max(1.0, float(np.atleast_2d(sizes).sum(axis=1).mean())))
+        return self.cautions(replace(plan, n_examples=max(1, round(np.atleast_2d(sizes).sum(axis=1).mean()))))
 
     def build(self, known: Known) -> Algorithm:
         return Algorithm(self.name, private_sums(known, [self.planned(known)]), lambda *_: State({}))
@@ -71,21 +62,20 @@ class OneRound(Task):
         return found == shapes and all(map(is_on_grid, state.arrays.values()))
 
 
-def noise_caution(plan: Plan, n_groups: int, groups: str, most: float, counted: float | None = None) -> tuple[str, ...]:
-    """Say so if noise is more than a part `most` of a group's average number of rows: public, or `counted`."""
-    n_rows = plan.n_examples or counted
-    if n_rows is None or not plan.rounds:
+def noise_caution(plan: Plan, n_groups: int, groups: str, most: float) -> tuple[str, ...]:
+    """Say so if noise is more than a part `most` of a group's average number of rows, public or counted with noise."""
+    if plan.n_examples is None or not plan.rounds:
         return ()
     first = plan.rounds[0]
-    noise = max(plan.released_std(first, block) for block in first.blocks) * n_groups / n_rows
+    noise = max(plan.released_std(first, block) for block in first.blocks) * n_groups / plan.n_examples
     if noise <= most:
         return ()
     whose, fewer = (f" in {n_groups} {groups}", f" or {groups}") if n_groups > 1 else ("", "")
     adds = "one of them adds" if whose else "they add"
     return (
-        f"For {'' if plan.n_examples else 'about '}{n_rows:.0f} rows{whose}, noise is about {noise:.0%} of what {adds} "
-        f"to a sum, and above {most:.0%} the result differs much from run to run: have more rows, raise epsilon, or "
-        f"use fewer columns{fewer}.",
+        f"For {'' if plan.settings.n_examples else 'about '}{plan.n_examples} rows{whose}, noise is about {noise:.0%} "
+        f"of what {adds} to a sum, and above {most:.0%} the result differs much from run to run: have more rows, "
+        f"raise epsilon, or use fewer columns{fewer}.",
     )
 
 
@@ -133,12 +123,6 @@ def read_moments(released: ReleasedSum) -> tuple[Array, Array, Array]:
     return counts, means, squares - np.square(means)
 
 
-def _noise_per_row(plan: Plan, state: State) -> list[Array]:
-    """Standard deviation of the noise in each released array over its group's rows."""
-    first, rows = plan.rounds[0], np.maximum(state["rows"], 1.0)
-    return [plan.released_std(first, block) / rows for block in first.blocks]
-
-
 def deviations_of(variances: Array, least: float) -> Array:
     """Standard deviations of at least `least`, on the grid and above 0."""
     return np.maximum(round_to_grid(np.sqrt(np.maximum(variances, least**2))), _LEAST)
@@ -164,21 +148,17 @@ class Moments(OneRound):
     def shapes(self, n_features: int) -> Mapping[str, tuple[int, ...]]:
         return {"rows": (1,), "means": (1, n_features), DEVIATIONS: (1, n_features)}
 
-    @property
-    def groups(self) -> tuple[int, str, float]:
-        return 1, "", _MOST_NOISE_OF_A_MEAN
+    def cautions(self, plan: Plan) -> tuple[str, ...]:
+        return noise_caution(plan, 1, "", _MOST_NOISE_OF_A_MEAN)
 
     def doubts(self, plan: Plan, state: State, names: Sequence[str]) -> tuple[str, ...]:
         """Also columns whose variance is within two deviations of its noise, to first order, of 0."""
-        found = super().doubts(plan, state, names)
-        if "means" not in state.arrays or not plan.n_features:
-            return found
+        found, first = super().doubts(plan, state, names), plan.rounds[0]
         (mean,), variance = state["means"], np.square(state[DEVIATIONS][0])
-        counts, sums, squares = _noise_per_row(plan, state)
+        counts, sums, squares = (plan.released_std(first, block) for block in first.blocks)
         # Of squares less one half over rows, less the mean's square.
-        of_counts = (np.square(mean) - variance + 0.5) * counts
-        noise = np.hypot(np.hypot(squares, 2.0 * mean * sums), of_counts)
-        columns = np.flatnonzero(variance <= _CLEAR * noise).tolist()
+        noise = np.sqrt(squares**2 + (2.0 * mean * sums) ** 2 + ((mean**2 - variance + 0.5) * counts) ** 2)
+        columns = np.flatnonzero(variance * max(1.0, state["rows"][0]) <= _CLEAR * noise).tolist()
         return (*found, told("blurred", what=f"deviation of {column_names(columns, names)}")) if columns else found
 
     def result(self, plan: Plan, state: State) -> Result:
@@ -224,9 +204,8 @@ class Histograms(OneRound):
     def shapes(self, n_features: int) -> Mapping[str, tuple[int, ...]]:
         return {"bins": (n_features, self.options.bins)}
 
-    @property
-    def groups(self) -> tuple[int, str, float]:
-        return self.options.bins, "bins", _MOST_NOISE_OF_A_BIN
+    def cautions(self, plan: Plan) -> tuple[str, ...]:
+        return noise_caution(plan, self.options.bins, "bins", _MOST_NOISE_OF_A_BIN)
 
     def result(self, plan: Plan, state: State) -> Result:
         """``counts``, (n_features, bins), and ``edges``, (n_features, bins + 1), in the units of the data."""
@@ -245,12 +224,8 @@ def _as_centers(value: object) -> object:
 def _require_centers(name: str, value: object) -> None:
     rows = value if isinstance(value, tuple) else ()
     widths = {len(row) if isinstance(row, tuple) else 0 for row in rows}
-    if (
-        not 1 <= len(rows) <= _MOST_CENTERS
-        or len(widths) != 1
-        or 0 in widths
-        or not np.isfinite(np.array(rows, dtype=float)).all()
-    ):
+    shaped = 1 <= len(rows) <= _MOST_CENTERS and len(widths) == 1 and 0 not in widths
+    if not shaped or not np.isfinite(np.array(rows, dtype=float)).all():
         raise ConfigurationError(
             f"{name} must be 1 to {_MOST_CENTERS} rows of finite numbers: give a fitted model's cluster_centers_."
         )
@@ -279,9 +254,8 @@ class Radii(OneRound):
     def planned(self, known: Known) -> PlannedSum:
         centers, square = self.scaled_centers(known.settings.bounds, known.n_features), self.options.reach**2
         n = len(centers)
-        cost = Sensitivity(
-            Norm.L2, 1.0, PrivacyUnit.RECORD, "S28: one row adds a number from 0 to 1 to one cluster", True
-        )
+        because = "S28: one row adds a number from 0 to 1 to one cluster"
+        cost = Sensitivity(Norm.L2, 1.0, PrivacyUnit.RECORD, because, True)
 
         @lloyd.in_blocks
         def statistic(points: Array, state: State) -> Sequence[Array]:
@@ -301,11 +275,9 @@ class Radii(OneRound):
         return dict.fromkeys(("rows", "radii"), (len(self.options.centers or ()),))
 
     def doubts(self, plan: Plan, state: State, names: Sequence[str]) -> tuple[str, ...]:
-        """Clusters whose squared radius is within two deviations of its noise, to first order, of 0."""
-        if "radii" not in state.arrays:
-            return ()
-        shares, (counts, spreads) = np.square(state["radii"] / self.options.reach), _noise_per_row(plan, state)
-        found = np.flatnonzero(shares <= _CLEAR * np.hypot(spreads, shares * counts)).tolist()
+        """Clusters whose squared radius is within two deviations of its noise of 0, where that of counts is nothing."""
+        sums = np.square(state["radii"] / self.options.reach) * np.maximum(state["rows"], 1.0)
+        found = np.flatnonzero(sums <= _CLEAR * plan.released_std(plan.rounds[0], plan.rounds[0].blocks[1])).tolist()
         return (told("blurred", what=f"radius of cluster {listed(map(str, found))}"),) if found else ()
 
     def scaled_centers(self, box: Box, width: int) -> Array:

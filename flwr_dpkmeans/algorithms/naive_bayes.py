@@ -168,9 +168,8 @@ class NaiveBayes(moments.OneRound):
             found["chances"] = np.concatenate([own for _, own in chances], axis=1)
         return Result(found)
 
-    @property
-    def groups(self) -> tuple[int, str, float]:
-        return self.options.classes, "classes", _MOST_NOISE
+    def cautions(self, plan: Plan) -> tuple[str, ...]:
+        return moments.noise_caution(plan, self.options.classes, "classes", _MOST_NOISE)
 
     def columns(self, n_features: int) -> Columns:
         """Which columns are numbers and which are categories."""

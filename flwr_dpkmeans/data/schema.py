@@ -39,7 +39,6 @@ _MOST_CLIPPED, _MANY = 0.01, 0.1
 MOST_OUTSIDE = 0.25
 """Part of a column's cells outside its bounds above which its owner is asked for another unit."""
 _MOST_SPELLINGS = 1000
-_FEW_DAYS = 10.0
 _ONE_HOT_UNIT = 2.0
 """Half of a number's scale: two one-hot rows differ by sqrt(2), and are so 1/sqrt(2) of a full range apart."""
 
@@ -149,10 +148,6 @@ class Column(_Stated):
             return 0.0, 1.0
         low, high = self.read(RawColumn.of_cells(self.name, self.bounds))[:, 0].tolist()
         return low, high
-
-    def date_of(self, days: float) -> str:
-        """A date of this column as ISO 8601 text, with the time where the bounds are a few days apart."""
-        return iso_date(days, 1 if _width(self) >= _FEW_DAYS else 24 * 60)
 
     def stand_in(self) -> float | NDArray[np.float64]:
         """What a missing cell becomes: without pull, it is as far from one end, or value, as from the others."""
@@ -477,7 +472,7 @@ class Schema(_Stated):
                 shares = np.clip(own, 0.0, 1.0).tolist()
                 shown[column.name] = [dict(zip(map(str, column.values), row, strict=True)) for row in shares]
             elif column.kind is Kind.DATE:
-                shown[column.name] = list(map(column.date_of, own[:, 0]))
+                shown[column.name] = [iso_date(days, *column.range) for days in own[:, 0]]
             else:
                 values = np.clip(own[:, 0], 0.0, 1.0) if column.kind is Kind.FLAG else own[:, 0]
                 shown[column.name] = values.tolist()
@@ -531,11 +526,12 @@ def days_of(text: str) -> float:
         return math.nan
 
 
-def iso_date(days: float, per_day: int = 1) -> str:
+def iso_date(days: float, low: float = -math.inf, high: float = math.inf) -> str:
     """The ISO 8601 date nearest to so many days after 1970 began, as far as there is one; of noon, that of its day.
 
-    With 1,440 parts of a day, the minute nearest to it.
+    The minute, where a column's bounds are a few days apart.
     """
+    per_day = 1 if high - low >= 10.0 else 24 * 60
     nearest = math.ceil(min(max(days, -700_000), 2_900_000) * per_day - 0.5)
     moment = _EPOCH + timedelta(minutes=nearest * (1440 // per_day))
     return moment.date().isoformat() if per_day == 1 else moment.isoformat(timespec="minutes")

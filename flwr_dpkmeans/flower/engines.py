@@ -161,8 +161,7 @@ def play_directly(
         found = run_direct(plan, parts, scale=_in_box, server_points=kept, labels=labels, on_step=on_step)
     unclear = found.first.found.unclear
     report = build_report(found.plan, found.attempts, told("simulated"), state=found.state, unclear=unclear)
-    origin = Provenance.of(plan.run_id, "all parties", found.digest, started=started)
-    report = replace(report, provenance=origin)
+    report = replace(report, provenance=Provenance.of(plan.run_id, "all parties", found.digest, started=started))
     evaluation = read_evaluation(found.plan, found.state) if "centroids" in found.state.arrays else None
     return Federated(found.plan, found.state, report, config.feature_names, tuple(found.steps), evaluation)
 
@@ -186,9 +185,8 @@ def fit_in_one_place(config: Run, parts: Sequence[Array]) -> InOnePlace:
         ) from error
     started = utc_now()
     state, box, privacy = fit(config, parts)
-    # Of no plan, as none was agreed on.
-    origin = Provenance.of(secrets.randbits(62), "all parties", b"", started=started)
-    return state, box, replace(privacy, provenance=origin)
+    run_id, no_plan = secrets.randbits(62), b""
+    return state, box, replace(privacy, provenance=Provenance.of(run_id, "all parties", no_plan, started=started))
 
 
 def _node(client: KMeansClient) -> Node:

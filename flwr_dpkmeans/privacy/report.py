@@ -164,16 +164,14 @@ class PrivacyReport:
     @property
     def is_exact(self) -> bool:
         """Whether what the result follows from was released without noise."""
-        own = {line.noise for line in self.releases if line.round_name not in CLOSING_ROUNDS}
-        return own == {"none"}
+        return {one.noise for one in self.releases if one.round_name not in CLOSING_ROUNDS} == {"none"}
 
     @property
     def line(self) -> str:
         """One line: whether it is private, what it cost, and what ran."""
         head = "PRIVATE" if self.is_private else "NOT PRIVATE"
-        cost = f"epsilon {_show(self.epsilon)} at delta {self.delta:.3g} per {self.unit}"
-        noise = "no" if self.is_exact else self.noise
-        return f"{head}: {cost}; {self.algorithm}, {self.cohort}, trust {self.trust!r}, {noise} noise"
+        cost = f"epsilon {_show(self.epsilon)} at delta {self.delta:.3g} per {self.unit}; {self.algorithm}"
+        return f"{head}: {cost}, {self.cohort}, trust {self.trust!r}, {'no' if self.is_exact else self.noise} noise"
 
     @property
     def cohort(self) -> str:

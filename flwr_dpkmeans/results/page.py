@@ -111,8 +111,9 @@ def registry_record(report: PrivacyReport, result: RunResult | None = None) -> b
 
 def _told(report: PrivacyReport, result: RunResult | None) -> dict[str, Any]:
     kinds = [line.noise for line in report.releases]
-    words = {kind: "exact" if kind == "none" else f"with {kind} noise" for kind in kinds}
-    noises = ", ".join(f"{kinds.count(kind)} {word}" for kind, word in words.items())
+    noises = ", ".join(
+        f"{kinds.count(k)} {'exact' if k == 'none' else f'with {k} noise'}" for k in dict.fromkeys(kinds)
+    )
     own = {"secure": "exact discrete samplers, Laplace by OpenDP", "opendp": "OpenDP's discrete samplers"}
     source = own.get(report.noise, f"a {report.noise} generator")
     mechanism = f"{len(kinds)} arrays of sums: {noises}" + (f"; noise from {source}." if {*kinds} - {"none"} else ".")
@@ -135,9 +136,8 @@ def _centres(model: Model, most: int) -> list[Table]:
         *[("told from noise", *("mostly noise" if j in faint else "yes" for j in own))] * noisy,
         *((model.names[place], *(cells[place][j] for j in own)) for place in places),
     ]
-    return _side_by_side(
-        about, ["column", *(f"cluster {j}" for j in own)], rows, [[0] * k] * (1 + noisy) + steps.tolist()
-    )
+    shades = [[0] * k] * (1 + noisy) + steps.tolist()
+    return _side_by_side(about, ["column", *(f"cluster {j}" for j in own)], rows, shades)
 
 
 def _side_by_side(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.data.schema import Kind
+from flwr_dpkmeans.data.schema import Kind, iso_date
 from flwr_dpkmeans.privacy.report import CLOSING_ROUNDS, PrivacyReport, faint_clusters
 from flwr_dpkmeans.sums.plan import Plan
 
@@ -30,7 +30,6 @@ _MOST_CELLS = 160  # whose values there is room for
 _MOST_SHOWN = 24  # columns, and clusters, of a heat map
 _LONGEST_NAME = 24
 _CHARACTER = 0.016  # part of the strip's width that a character of its labels takes
-_ROUNDING = 1e-12  # part of the centroids' variance on an axis on which they do not differ
 _DPI = 110
 
 
@@ -114,11 +113,7 @@ def _draw_images(figure: Any, result: RunResult) -> None:
     for j, (centroid, count) in enumerate(zip(result.model.centroids, result.model.counts, strict=True)):
         axes[j].imshow(centroid.reshape(result.image_shape), cmap="gray_r", vmin=low, vmax=high)
         axes[j].set_title(_count_label(j, count, result.report), fontsize=9)
-    figure.suptitle(f"Centroids, with {_counts_of(result.report)}s of the last release", fontsize=10)
-
-
-def _counts_of(report: PrivacyReport) -> str:
-    return "count" if report.is_exact else "noisy count"
+    figure.suptitle(f"Centroids, with {'noisy ' * (not result.report.is_exact)}counts of the last release", fontsize=10)
 
 
 def _count_label(cluster: int, count: float, report: PrivacyReport) -> str:
@@ -192,12 +187,12 @@ def _draw_scatter(axis: Any, result: RunResult) -> None:
             (axis.xaxis, axis.yaxis), model.schema.clustered.columns if model.schema else (), strict=False
         ):
             if column.kind is Kind.DATE:
-                side.set_major_formatter(lambda days, _, shown=column.date_of: shown(days))
+                side.set_major_formatter(lambda days, _, span=column.range: iso_date(days, *span))
                 side.get_major_locator().set_params(nbins=4)
     else:
         axes, shares = _axes_of(leading)
         shown = np.zeros((len(centred), 2))
-        kept = min(2, int(np.count_nonzero(shares > _ROUNDING)))  # k centroids have k - 1 axes at most
+        kept = min(2, int(np.count_nonzero(shares > 1e-12)))  # k centroids have at most k - 1; rounding has no other
         shown[:, :kept] = centred @ axes[:kept].T
         labels = [f"principal axis {i + 1} of the centroids ({shares[i]:.0%})" for i in range(kept)] + [""] * (2 - kept)
     sizes = np.clip(model.counts, 0.0, None)
@@ -207,7 +202,7 @@ def _draw_scatter(axis: Any, result: RunResult) -> None:
     for j, place in enumerate(shown):
         axis.annotate(str(j), place, ha="center", va="center", fontsize=7)
     axis.set(xlabel=labels[0], ylabel=labels[1], **({} if labels[1] else {"yticks": []}))
-    axis.set_title(f"Centroids, area by {_counts_of(result.report)}", fontsize=10)
+    axis.set_title(f"Centroids, area by {'noisy ' * (not result.report.is_exact)}count", fontsize=10)
     axis.margins(0.12)
 
 

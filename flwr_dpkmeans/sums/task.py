@@ -271,8 +271,7 @@ class Task(Options, ABC):
 
     A subclass is a frozen dataclass with a name and at least `build`; `register` makes it known. Everything else has a
     default: override `result` for units of the data, `check` to refuse settings, `cautions` to warn before anything is
-    sent, `doubts` to warn of what came of it, and `admits` if the server may send a state. A clustering derives from
-    `algorithms.kmeans_task.KMeansTask`.
+    sent, `doubts` after it, `admits` if the server may send a state. `algorithms.kmeans_task` has that of clusterings.
 
     Examples
     --------

@@ -169,8 +169,8 @@ def test_options_can_be_searched() -> None:
         *(
             (
                 {name: [[0.0, 0.0]]},
-                f"{name} is no argument of its own: these methods start by themselves, so leave it out, or give public "
-                "points as server_data.",
+                f"{name} is no argument of its own: leave it out, as methods start by themselves or from public "
+                "server_data.",
             )
             for name in ("init", "X_init")
         ),
@@ -538,8 +538,7 @@ PARAMETERS = [
     ),
     (
         {"n_examples": 16, "n_clusters": "auto", "trust": "distributed"},
-        "n_examples is 16, but n_clusters='auto' tries up to 20 clusters, which need at least as many rows: allow "
-        "fewer, such as n_clusters=Auto(max_clusters=10), or add data.",
+        "n_examples is 16, but 'auto' tries up to 20 clusters, which need as many rows: give Auto(10), or add data.",
     ),
 ]
 

@@ -396,6 +396,7 @@ def test_noise_is_compared_with_the_rows_of_a_group(
     rounds = [SimpleNamespace(blocks=scales)] if scales else []
     # All noise that is released counts.
     plan: Any = SimpleNamespace(n_examples=n_examples, rounds=rounds, released_std=lambda planned, block: block)
+    plan.settings = plan
     found = noise_caution(plan, n_groups, "groups", most)
     assert len(found) == (said is not None)
     assert all(one.startswith(str(said)) for one in found)
