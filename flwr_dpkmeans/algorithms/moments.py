@@ -46,11 +46,11 @@ class OneRound(Task):
         """Shapes of what it learns, by name in the state."""
 
     def doubts(self, plan: Plan, state: State, names: Sequence[str]) -> tuple[str, ...]:
-        """Cautions of the released counts, where the number of rows is not public."""
+        """Cautions of the released counts, where the number of rows is not public; a negative one is noise."""
         sizes = state.arrays.get("rows", state.arrays.get("bins"))
         if sizes is None or plan.n_examples is not None:
             return ()
-        return self.cautions(replace(plan, n_examples=max(1, round(np.atleast_2d(sizes).sum(axis=1).mean()))))
+        return self.cautions(replace(plan, n_examples=max(1, round(abs(np.atleast_2d(sizes).sum(axis=1).mean())))))
 
     def build(self, known: Known) -> Algorithm:
         return Algorithm(self.name, private_sums(known, [self.planned(known)]), lambda *_: State({}))

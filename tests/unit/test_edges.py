@@ -33,6 +33,7 @@ from flwr_dpkmeans.node.policy import _LONGEST_QUOTE, _quote
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.losses import _grid_step
 from flwr_dpkmeans.privacy.noise import SecureNoise
+from flwr_dpkmeans.privacy.release import PrivacyUnit
 from flwr_dpkmeans.secagg.messages import pack_boxes, unpack_boxes
 from flwr_dpkmeans.secagg.roster import MOST_FINGERPRINTS, Roster, fingerprints
 from flwr_dpkmeans.sums.draft import MAX_VECTOR_LENGTH, build_algorithm, draft_plan
@@ -147,8 +148,9 @@ def test_a_table_whose_rows_all_have_labels_is_said_to_have_no_others(
 
 
 def test_a_plan_that_counts_nothing_has_no_noise_on_counts() -> None:
-    plan: Any = SimpleNamespace(rounds=())
-    assert _counts_std(plan) == 0.0
+    for unit in PrivacyUnit:
+        plan: Any = SimpleNamespace(rounds=(), settings=SimpleNamespace(unit=unit))
+        assert _counts_std(plan) == (0.0, unit is PrivacyUnit.RECORD)
 
 
 @pytest.mark.filterwarnings("ignore::flwr_dpkmeans.errors.PrivacyWarning")
@@ -199,7 +201,7 @@ def test_noise_that_is_as_large_as_a_cluster_is_told(monkeypatch: pytest.MonkeyP
     config = parse_config(n_clusters=4, bounds=((-1.0,), (1.0,)), n_examples=1000, algorithm="glloyd")
     plan = draft_plan(config, run_id=1, n_clients=2, seed=7, n_features=2)
     for std, n_told in ((249.0, 0), (250.0, 1)):
-        monkeypatch.setattr(kmeans_task, "_counts_std", lambda _, std=std: std)
+        monkeypatch.setattr(kmeans_task, "_counts_std", lambda _, std=std: (std, True))
         assert len(plan.task.cautions(plan)) == n_told
 
 

@@ -72,6 +72,8 @@ NOT_PRIVATE = {
 }
 ENTROPY = {
     ("baselines/central.py", "_noisy"): {"secrets.randbits"},
+    ("flower/engines.py", "fit_in_one_place"): {"secrets.randbits"},
+    ("flower/engines.py", "play_directly"): {"secrets.randbits"},
     ("flower/engines.py", "play_inprocess"): {"secrets.randbits"},
     ("flower/strategy.py", "first_plan"): {"secrets.randbits"},
     ("privacy/noise.py", "_accepted"): {"os.urandom"},
