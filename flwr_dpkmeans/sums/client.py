@@ -384,7 +384,7 @@ class Client:
         """What the run guarantees, as this client can know it."""
         guard, plan, unclear = self._guard, memory.plan, memory.found.unclear
         # Numbers of columns are those of the agreed order, which need not be that of the own table.
-        names = agreed_names(plan, self._statistic.describe()[1])
+        names = agreed_names(plan, self._statistic.describe()[1]) if unclear else ()
         identities = guard.identities(memory.n_recognised)
         report = build_report(plan, memory.attempts, identities, state=memory.clusters, unclear=unclear, names=names)
         provenance = Provenance.of(

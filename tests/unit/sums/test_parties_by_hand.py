@@ -258,9 +258,10 @@ def test_a_result_that_is_mostly_noise_is_warned_of() -> None:
     guard = Guard()
     guard.node_id = 3
     given = {"found": Found(), "n_recognised": 0, "agreed_digest": bytes(32), "started": "", "cohort": ()}
-    table: Any = SimpleNamespace(describe=lambda: (2, (), False, ""))
     for clusters, warns in ((state, True), (None, False)):
-        report = Client(guard, table, None)._report(memory(clusters=clusters, attempts=((1, 0), (2, 0)), **given))
+        report = Client(guard, cast(Any, None), None)._report(
+            memory(clusters=clusters, attempts=((1, 0), (2, 0)), **given)
+        )
         assert (faint in report.warnings) is warns
     run = made(trust="central")
     run.clusters, run.attempts = state, ((1, 0), (2, 0))
