@@ -197,7 +197,7 @@ def _refinement_panel(axes: Any, steps: Sequence[Played], points: Array) -> None
     radii = [_radii(step) for step in steps]
     final = steps[-1].after.centroids
     for number, own in enumerate(radii):
-        label = "mean radii " + ", ".join(f"{value.mean():.2f}" for value in radii) if number == 0 else None
+        label = "radii " + ", ".join(f"{value.mean():.2f}" for value in radii) if number == 0 else None
         _circles(axes, final, own, 0.35 + 0.65 * number / len(radii), label)
     paths = np.stack([steps[0].before.centroids, *(step.after.centroids for step in steps)])
     for path in np.moveaxis(paths, 1, 0):
