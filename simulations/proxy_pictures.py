@@ -187,18 +187,18 @@ def _weights_panel(axes: Any, step: Played, n_rows: int) -> None:
 
 def _start_panel(axes: Any, step: Played) -> None:
     """Clustered proxies, and the radius beyond which the first refinement clips residuals."""
-    centroids, radius = step.before.centroids, float(step.before.extras[RADIUS][0])
-    _circles(axes, centroids, radius, 1.0, f"radius {radius:.2f}")
+    centroids, radii = step.before.centroids, _radii(step)
+    _circles(axes, centroids, radii, 1.0, f"radius {radii.mean():.2f}")
     axes.plot(*centroids.T, "o", color=_CENTROID, markersize=6, markeredgecolor="white", label="start", zorder=5)
 
 
 def _refinement_panel(axes: Any, steps: Sequence[Played], points: Array) -> None:
     """Steps of the centroids, the radii of all refinements, and the optimum."""
-    radii = [float(step.before.extras[RADIUS][0]) for step in steps]
+    radii = [_radii(step) for step in steps]
     final = steps[-1].after.centroids
-    for number, radius in enumerate(radii):
-        label = "radii " + ", ".join(f"{value:.2f}" for value in radii) if number == 0 else None
-        _circles(axes, final, radius, 0.35 + 0.65 * number / len(radii), label)
+    for number, own in enumerate(radii):
+        label = "radii " + ", ".join(f"{value.mean():.2f}" for value in radii) if number == 0 else None
+        _circles(axes, final, own, 0.35 + 0.65 * number / len(radii), label)
     paths = np.stack([steps[0].before.centroids, *(step.after.centroids for step in steps)])
     for path in np.moveaxis(paths, 1, 0):
         axes.plot(*path.T, "-", color=_PROXY, linewidth=1.6, zorder=5)
@@ -224,13 +224,18 @@ def _legend(axes: Any, place: float) -> None:
     )  # fmt: skip
 
 
-def _circles(axes: Any, centres: Array, radius: float, alpha: float, label: str | None) -> None:
-    """Circles of one radius."""
+def _radii(step: Played) -> Array:
+    """Of each centroid, also where there is one for all."""
+    return np.resize(step.before.extras[RADIUS], len(step.before.centroids))
+
+
+def _circles(axes: Any, centres: Array, radii: Array, alpha: float, label: str | None) -> None:
+    """A circle around each centre."""
     angles = np.linspace(0.0, 2.0 * np.pi, 60)
-    circle = radius * np.stack([np.cos(angles), np.sin(angles)], axis=1)
-    for number, centre in enumerate(centres):
+    circle = np.stack([np.cos(angles), np.sin(angles)], axis=1)
+    for number, (centre, radius) in enumerate(zip(centres, radii, strict=True)):
         name = label if number == 0 else None
-        axes.plot(*(centre + circle).T, "-", color=_CENTROID, linewidth=0.8, alpha=alpha, zorder=3, label=name)
+        axes.plot(*(centre + radius * circle).T, "-", color=_CENTROID, linewidth=0.8, alpha=alpha, zorder=3, label=name)
 
 
 def _best(points: Array) -> Array:

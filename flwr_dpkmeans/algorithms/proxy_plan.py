@@ -142,10 +142,10 @@ ROUNDS: Mapping[str, tuple[Summed, ...]] = MappingProxyType(
             ),
             Summed(
                 "residual_squares",
-                lambda _: (1,),
+                lambda run: (run.n_radii,),
                 lambda options, whole: whole * options.residual_share,
-                "S14: one row's squared residual in radii, clipped, is at most 1 (ProxyLloyd)",
-                "mean squared residual over its rows",
+                "S14: one row's squared residual in radii, clipped, is at most 1, in one entry (ProxyLloyd)",
+                "mean squared residual over its rows, by cluster where each has a radius",
                 nonnegative=True,
             ),
         ),
@@ -360,6 +360,11 @@ class Setting:
         return self.public.n_features
 
     @property
+    def n_radii(self) -> int:
+        """Radii of a refinement: one for each cluster where noise is so small that they are widened, else one."""
+        return self.n_clusters if self.plan.widening > 1.0 else 1
+
+    @property
     def per_client(self) -> bool:
         """Whether one client, not one row, is protected."""
         return self.public.settings.unit is PrivacyUnit.CLIENT
@@ -425,12 +430,12 @@ class Setting:
         d, k, n_proxies = self.n_features, self.n_clusters, self.plan.n_proxies
         width = self.plan.n_components or d
         shapes: dict[str, tuple[int, ...]] = {CENTRE: (d,), AXES: (d, width), PROXIES: (n_proxies, width)}
-        shapes |= {PROXY_RADIUS: (n_proxies,)} | dict.fromkeys((CLIP, SPREAD, RADIUS), (1,))
+        shapes |= {PROXY_RADIUS: (n_proxies,), RADIUS: (self.n_radii,), CLIP: (1,), SPREAD: (1,)}
 
         def fits(name: str, array: Array) -> bool:
             shaped = array.shape == shapes[name] if name in shapes else is_table(array, k, width)
             # Each radius is a length of its own.
-            points = array[:, None] if shaped and name == PROXY_RADIUS else array
+            points = array[:, None] if shaped and name in (PROXY_RADIUS, RADIUS) else array
             return shaped and (is_projection(points) if name == AXES else is_near(points, d))
 
         return lambda state: all(name in state.arrays and fits(name, state.arrays[name]) for name in names)

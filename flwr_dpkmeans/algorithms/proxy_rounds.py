@@ -41,7 +41,14 @@ from flwr_dpkmeans.kmeans import proxies as numerics
 from flwr_dpkmeans.kmeans.lloyd import clip_rows, nearest_centroids, round_to_grid, truncate
 from flwr_dpkmeans.kmeans.projected import nearest_projected, shrink_to_server
 from flwr_dpkmeans.kmeans.public_points import weighted_kmeans
-from flwr_dpkmeans.kmeans.residuals import next_radius, pulled_together, residual_sums, shrunk_steps, unit_residuals
+from flwr_dpkmeans.kmeans.residuals import (
+    likely_counts,
+    next_radii,
+    pulled_together,
+    residual_sums,
+    shrunk_steps,
+    unit_residuals,
+)
 from flwr_dpkmeans.privacy.release import PrivacyUnit, ReleasedSum
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import Algorithm, Array, PrivateSum, State
@@ -470,50 +477,73 @@ def _started(setting: Setting, state: State, centers: Array) -> State:
     """Centroids to refine, with their first radius; what only proxies needed is left behind."""
     centroids = round_to_grid(centers)
     side = _length(state, SPREAD) * len(centroids) ** (-1.0 / setting.n_features)
-    radius = as_length(setting.options.cluster_clip * setting.plan.widening * side)
+    radius = min(setting.options.cluster_clip * setting.plan.widening * side, setting.farthest)
     kept = state.view(
         state.arrays.keys() - {PROXIES, PROXY_RADIUS, SHAPE, SERVER_POINTS, CLIP, EXTENT, SPREAD_ERROR, DISTANCES}
     )
-    return kept.changed(centroids=centroids, counts=np.zeros(len(centroids)), **{RADIUS: radius})
+    return kept.changed(
+        centroids=centroids, counts=np.zeros(len(centroids)), **{RADIUS: as_length(np.full(setting.n_radii, radius))}
+    )
 
 
 def refinement_round(setting: Setting, index: int) -> PlannedSum:
     """Lloyd step on clipped residuals; the first one assigns rows in the proxies' space, where these were clustered."""
     parts = setting.parts("refinement", setting.plan.refinement_shares[index - 1])
     options, k, d = setting.options, setting.n_clusters, setting.n_features
-    projects = index == 1 and setting.plan.n_passes > 0 and setting.in_subspace
+    projects, owns = index == 1 and setting.plan.n_passes > 0 and setting.in_subspace, setting.n_radii > 1
 
     @setting.summing(parts)
     def statistic(rows: Array, state: State) -> Sequence[Array]:
         centers = state[PROJECTED_CENTERS] if projects else state.centroids
         labels = nearest_projected(in_proxy_space(rows, state) if projects else rows, None, centers)
-        found = residual_sums(rows, labels, state.centroids, _length(state, RADIUS), k, drop=not options.clips)
-        return [found.sums, found.counts, found.squares]
+        found = residual_sums(rows, labels, state.centroids, state[RADIUS], k, drop=not options.clips)
+        return [found.sums, found.counts, found.squares if owns else found.squares.sum(keepdims=True)]
 
     def advance(state: State, released: ReleasedSum) -> State:
-        radius, used = _length(state, RADIUS), len(state.centroids)
+        used, n = len(state.centroids), setting.public.n_units
+        radii = state[RADIUS][:used]
         sums_noise, counts_noise, squares_noise = (setting.noise(block) for block in released.blocks)
         counts = released["counts"][:used]
         likelier, noise_left = pulled_together(counts, counts_noise) if options.pulls else (counts, counts_noise)
         steps = shrunk_steps(
-            released["residual_sums"][:used] * radius,
+            released["residual_sums"][:used] * radii[:, None],
             likelier,
-            sums_noise=sums_noise * radius,
+            sums_noise=sums_noise * radii,
             counts_noise=noise_left,
             axis_variance=_length(state, SPREAD) ** 2 / d,
             least_tau=options.first_least_tau * options.least_tau_falls ** (index - 1),
-            radius=radius,
+            radius=radii,
         )
         moved = round_to_grid(truncate(state.centroids + steps))
-        smaller = _next_radius(setting, released, squares_noise, steps, radius)
+        squares, explained = released["residual_squares"][:used], np.square(steps).sum(axis=1)
+        if owns:
+            rows, rows_noise = likely_counts(likelier, noise_left), noise_left
+        else:
+            weights, rows, rows_noise = np.maximum(counts, 0.0), np.full(1, n, dtype=np.float64), 0.0
+            explained = np.full(1, float(explained @ weights) / max(1.0, float(weights.sum())))
+        following = next_radii(
+            radii,
+            squares,
+            rows,
+            explained,
+            noise=squares_noise,
+            counts_noise=rows_noise,
+            width=setting.plan.widening,
+            prior_variance=options.residual_prior_variance,
+            floor=_SMALLEST_SHRINKING,
+        )
+        # One for each centroid, also where all are alike.
+        following, squares = np.resize(following, used), np.maximum(squares, 0.0) * np.square(radii)
         average = counts if index == 1 else state[AVERAGE_COUNTS] + (counts - state[AVERAGE_COUNTS]) / index
         if options.splits and 2 <= index < len(setting.plan.refinement_shares):
-            square = max(0.0, float(released["residual_squares"][0])) / setting.public.n_units * radius**2
             noise, generator = counts_noise / math.sqrt(index), setting.generator(state, setting.plan.n_passes + index)
-            moved, average = _without_empty_clusters(setting, moved, average, noise, square, generator)
+            total, means = float(squares.sum()), np.resize(squares / rows, used)
+            moved, average = _without_empty_clusters(setting, moved, average, following, noise, total, means, generator)
+        # As many as planned, also where fewer clusters were chosen.
+        following = np.pad(np.minimum(following, setting.farthest), (0, k - used), "edge")[: setting.n_radii]
         kept = state.view((SEED, SPREAD, COST_CURVE))
         return kmeans_task.stepped(kept, moved, counts).changed(
-            **{RADIUS: as_length(smaller), AVERAGE_COUNTS: round_to_grid(average)}
+            **{RADIUS: as_length(following), AVERAGE_COUNTS: round_to_grid(average)}
         )
 
     reads = (RADIUS, CENTRE, AXES, PROJECTED_CENTERS) if projects else (RADIUS,)
@@ -521,11 +551,18 @@ def refinement_round(setting: Setting, index: int) -> PlannedSum:
 
 
 def _without_empty_clusters(
-    setting: Setting, centroids: Array, average: Array, noise: float, square: float, generator: np.random.Generator
+    setting: Setting,
+    centroids: Array,
+    average: Array,
+    radii: Array,
+    noise: float,
+    total: float,
+    mean_squares: Array,
+    generator: np.random.Generator,
 ) -> tuple[Array, Array]:
-    """Centroids that likely have no rows, each beside the one that has most; with the average counts that go with it.
+    """Centroids that likely have no rows, each beside the one that costs most; with the average counts that go with it.
 
-    `noise` is that of the average counts, `square` the mean square of the residuals.
+    `noise` is that of the average counts, `total` the sum of all squared residuals; both halves get the radius.
     """
     n, least = setting.public.n_units, setting.options.least_count
     if n < least * noise * len(centroids):  # An average cluster is not to be told from none.
@@ -533,26 +570,11 @@ def _without_empty_clusters(
     (likely, missing), average = numerics.expected_rows(average, noise, n), average.copy()
     # Noise far below an average cluster hardly made the proxies believe in rows: what looks empty is few rows far away.
     missing *= noise * len(centroids) > setting.options.unsure_noise * n
-    while split := numerics.split_largest(centroids, likely, missing, square, n, generator):
+    while split := numerics.split_largest(centroids, likely, missing, mean_squares, total, generator):
         centroids, empty, largest = split
         missing[[empty, largest]] = 0.0
         for counts in (likely, average):
             counts[[empty, largest]] = counts[largest] / 2.0
+        for of_whole in (radii, mean_squares):
+            of_whole[empty] = of_whole[largest]
     return round_to_grid(truncate(centroids)), average
-
-
-def _next_radius(setting: Setting, released: ReleasedSum, noise: float, steps: Array, radius: float) -> float:
-    """Radius of the next refinement, from the mean square of what the steps leave of the residuals."""
-    n, options = setting.public.n_units, setting.options
-    square = float(released["residual_squares"][0])
-    counts = np.maximum(released["counts"][: len(steps)], 0.0)
-    explained = float(np.square(steps).sum(axis=1) @ counts) / max(1.0, float(counts.sum())) / radius**2
-    square -= min(n * explained, 0.9 * max(square, 0.0))
-    return next_radius(
-        radius,
-        square / n,
-        noise / n,
-        width=setting.plan.widening,
-        prior_variance=options.residual_prior_variance,
-        floor=_SMALLEST_SHRINKING,
-    )

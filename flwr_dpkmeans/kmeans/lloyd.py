@@ -359,9 +359,10 @@ def truncate(values: npt.ArrayLike) -> FloatArray:
     return np.clip(np.asarray(values, dtype=np.float64), -1.0, 1.0)
 
 
-def clip_steps(steps: npt.ArrayLike, radius: float) -> FloatArray:
+def clip_steps(steps: npt.ArrayLike, radius: float | FloatArray) -> FloatArray:
     """Scale every row of steps (k, d) that is longer than the radius, at least 0, down to it, in exact arithmetic.
 
+    One radius, or one for each row.
     FastLloyd, section 5.3.5 ("radius clipping"). Shorter rows come back unchanged. Norms are correctly rounded sums
     (`math.fsum`), hence equal on all machines.
     """
@@ -369,12 +370,14 @@ def clip_steps(steps: npt.ArrayLike, radius: float) -> FloatArray:
     # Each row over a power of two, so that scaling is exact and squares neither overflow nor vanish.
     exponents = np.frexp(np.max(np.abs(clipped), axis=1, initial=0.0))[1]
     scaled = np.ldexp(clipped, -exponents[:, None])
+    radii = np.broadcast_to(radius, len(clipped))
     with np.errstate(all="ignore"):  # A radius out of range becomes infinity or 0, which compares rightly.
-        limits = np.ldexp(radius, -exponents).tolist()
-    for row, unit, squares, limit in zip(clipped, scaled, (scaled * scaled).tolist(), limits, strict=True):
+        limits = np.ldexp(radii, -exponents).tolist()
+    rows = zip(clipped, scaled, (scaled * scaled).tolist(), limits, radii.tolist(), strict=True)
+    for row, unit, squares, limit, own in rows:
         norm = math.sqrt(math.fsum(squares))
         if _is_longer(unit, norm, limit):
-            row[:] = unit * ((1.0 - _NORM_SLACK) / norm) * (radius if radius > _SMALLEST_RADIUS else 0.0)
+            row[:] = unit * ((1.0 - _NORM_SLACK) / norm) * (own if own > _SMALLEST_RADIUS else 0.0)
     return clipped
 
 

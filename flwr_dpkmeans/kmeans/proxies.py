@@ -398,23 +398,26 @@ def split_largest(
     centers: FloatArray,
     likely: FloatArray,
     missing: FloatArray,
-    mean_square: float,
-    n: float,
+    mean_squares: FloatArray,
+    total: float,
     generator: np.random.Generator,
 ) -> tuple[FloatArray, int, int] | None:
-    """Halve the cluster with most rows by the center (k, d) that has fewest, if that likely lowers the cost; or None.
+    """Halve the cluster that costs most by the center (k, d) with the fewest rows, if that lowers the cost; or None.
 
     Returned with both places. `likely` (k,) are expected counts, `missing` (k,) the chances that a center has no rows
-    and one is missing elsewhere, `mean_square` is that of the n rows' residuals. The loss is the fewest rows' way to
-    the next center. The gain is what halving a normal distribution takes off, and half of it, as few rounds are left.
-    Where a center is surely missing, it is as many times that as the largest is larger than an average cluster, since
-    it may be several. Else it may be the middle of heavy tails, whose few rows have centers to keep.
+    and one is missing elsewhere, `mean_squares` (k,) are those of the clusters' residuals, `total` is all rows' sum of
+    squares. The loss is the fewest rows' way to the next center. The gain is what halving a normal distribution takes
+    off, and half of it, as few rounds are left. Where a center is surely missing, it is as many times that as the
+    cluster costs more than an average one, since it may be several. Else it may be the middle of heavy tails, whose few
+    rows have centers to keep.
     """
-    (k, d), empty, largest = centers.shape, int(likely.argmin()), int(likely.argmax())
+    costs, (k, d), empty = likely * mean_squares, centers.shape, int(likely.argmin())
+    largest = int(costs.argmax())
     squares = np.square(centers - centers[empty]).sum(axis=1)
     squares[empty] = math.inf
-    along = 2.0 / math.pi * mean_square / d
-    gain = 0.5 * along * likely[largest] * (likely[largest] * k / n if missing[empty] > _SURELY_MISSING else 1.0)
+    along = 2.0 / math.pi * float(mean_squares[largest]) / d
+    several = float(costs[largest]) * k / max(total, 1e-300) if missing[empty] > _SURELY_MISSING else 1.0
+    gain = 0.5 * along * likely[largest] * several
     # Of one cluster, or of counts that all say nothing, it is the same one.
     if empty == largest or 2.0 * likely[empty] > likely[largest] or likely[empty] * float(squares.min()) >= gain:
         return None

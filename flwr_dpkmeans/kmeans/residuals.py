@@ -22,6 +22,9 @@ from flwr_dpkmeans.kmeans.lloyd import GRID, SHADE, FloatArray, LabelArray, add_
 
 _SMALLEST_RADIUS = 2.0**-16
 _FARTHEST = 1e3  # counts are that many standard deviations of their noise below zero at most
+_MOST_EXPLAINED = 0.9  # part of a mean square of residuals that steps take off at most
+_MOSTLY_CLIPPED = 0.75  # mean square, in squared radii, from which on it says only that rows lie beyond
+_MOST_GROWTH = 4.0  # of a radius, from one round to the next
 _TAUS = 2.0 ** np.arange(-20, 3)
 """Variances of a step, in variances of the data along an axis, from a thousandth to four."""
 
@@ -35,7 +38,7 @@ class ResidualSums:
     counts: FloatArray = field(repr=False)
     """(k,), of all rows of each cluster, clipped or not."""
     squares: FloatArray = field(repr=False)
-    """(1,), of the clipped residuals, in squared radii; one row adds at most 1."""
+    """(k,), of the clipped residuals, in squared radii; one row adds at most 1 to one entry."""
 
 
 def unit_residuals(residuals: FloatArray, radius: float) -> FloatArray:
@@ -84,7 +87,7 @@ def residual_sums(
     n_features = points.shape[1]
     if not 1 <= len(centers) <= n:
         raise DataError(f"there are {len(centers)} centers, but there must be from 1 to {n}: give as many as planned.")
-    sums, counts, squares = np.zeros((n, n_features)), np.zeros(n), 0.0
+    sums, counts, squares = np.zeros((n, n_features)), np.zeros(n), np.zeros(n)
     if isinstance(radius, np.ndarray) and (radius == radius[0]).all():
         radius = float(radius[0])
     # Written again by each block: fresh pages cost as much as a step.
@@ -104,22 +107,44 @@ def residual_sums(
         counts += np.bincount(own, minlength=n)
         # Row by row on the grid, so that one row's part does not depend on the others.
         lengths = np.square(steps, out=scratch[: len(steps)]) @ np.ones(n_features)
-        squares += float(np.trunc(lengths / GRID).sum())
-    return ResidualSums(sums / GRID, counts, np.array([squares / GRID]))
+        squares += np.bincount(own, weights=np.trunc(lengths / GRID), minlength=n)
+    return ResidualSums(sums / GRID, counts, squares / GRID)
 
 
-def next_radius(
-    radius: float, mean_square: float, noise: float, *, width: float, prior_variance: float, floor: float
-) -> float:
-    """Choose a radius for the next round from the private mean square, in squared radii, of the last one's residuals.
+def next_radii(
+    radii: FloatArray,
+    squares: FloatArray,
+    counts: FloatArray,
+    explained: FloatArray,
+    *,
+    noise: float,
+    counts_noise: float,
+    width: float,
+    prior_variance: float,
+    floor: float,
+) -> FloatArray:
+    """Choose radii for the next round, (k,) of the clusters or one of all, from the private mean squares of residuals.
 
-    The estimate, with `noise` as its standard deviation, is averaged, by precision, with the prior that the radius is
-    right already; it never grows, because residuals beyond it are not seen. `width`, at least 1, is the radius over
-    root mean square that is aimed at; `floor` is the smallest part of the radius that is returned.
+    `squares` are sums over `counts` rows, in squared radii, with `noise`; `explained` is what steps take off their
+    means. The mean over all rows is averaged, by precision, with the prior that radii are right already, and that of a
+    cluster, where it is more, with that over all rows, by how far clusters scatter. Residuals beyond a radius are not
+    seen: it grows only where its cluster is told from the others. `width`, at least 1, is the radius over root mean
+    square that is aimed at; `floor` is the smallest part of a radius that is returned.
     """
-    prior = 1.0 / width**2
-    estimate = (max(mean_square, 0.0) * prior_variance + prior * noise**2) / (prior_variance + noise**2)
-    return radius * min(1.0, max(width * math.sqrt(estimate), floor))
+    areas, means, total = np.square(radii), squares / counts, math.fsum(counts)
+    left = (means - np.minimum(explained / areas, _MOST_EXPLAINED * np.maximum(means, 0.0))) * areas
+    usual, error = float(counts @ areas) / total, noise**2 * float(areas @ areas) / total**2
+    prior = prior_variance * usual**2
+    pooled = max(float(counts @ left) / total, 0.0)
+    pooled = (pooled * prior + usual / width**2 * error) / (prior + error)
+    # Variances of a quotient: by the noise of the sum, and by that of the count.
+    errors = np.square(np.hypot(noise, np.clip(means, 0.0, 1.0) * counts_noise) / counts * areas)
+    scatter = max(0.0, float((np.square(left - pooled) - errors).mean())) if len(radii) > 1 else 0.0
+    # Tighter clusters keep the common one: their cells may have far rows, too.
+    estimates = pooled + np.maximum(left - pooled, 0.0) * (scatter / np.maximum(scatter + errors, 1e-300))
+    told = scatter > errors
+    ratios = np.where(told & (means > _MOSTLY_CLIPPED), _MOST_GROWTH, width * np.sqrt(estimates) / radii)
+    return np.asarray(radii * np.clip(ratios, floor, np.where(told, _MOST_GROWTH, 1.0)), dtype=np.float64)
 
 
 def pulled_together(noisy_counts: FloatArray, noise: float) -> tuple[FloatArray, float]:
@@ -159,13 +184,15 @@ def shrunk_steps(
     sums: FloatArray,
     noisy_counts: npt.ArrayLike,
     *,
-    sums_noise: float,
+    sums_noise: float | FloatArray,
     counts_noise: float,
     axis_variance: float,
     least_tau: float,
-    radius: float,
+    radius: float | FloatArray,
 ) -> FloatArray:
     """Posterior mean of every centroid's step, (k, d), at most `radius` long, from noisy relative sums.
+
+    Noise and radius are those of all sums, or of each.
 
     ``PROXY_LLOYD.md``, shrunk steps, has the model; `axis_variance` is its v, and tau is at least `least_tau`, which is
     large in early rounds, when centroids still have far to go.

@@ -107,10 +107,11 @@ class Model:
         reach = np.abs(self.scaled - self.scaled.mean(axis=0)).max(axis=0)
         return sorted(np.argsort(-reach, kind="stable")[:most].tolist())
 
-    def centre_noise(self, radius: float | None = None) -> NDArray[np.float64] | None:
+    def centre_noise(self, radius: float | NDArray[np.float64] | None = None) -> NDArray[np.float64] | None:
         """Length of the noise in each centre, (k,), root mean square, in scaled units, of the last released sums.
 
-        To first order in the noise over the count; `radius` is what residuals were divided by. None if it is unknown.
+        To first order in the noise over the count; `radius` is what residuals were divided by, of all or of each. None
+        if it is unknown.
         """
         report, d, counts = self.privacy, self.scaled.shape[1], counts_deviation(self.privacy)
         last = next((line for line in reversed(report.releases) if line.array in _SUMS), None)
@@ -127,7 +128,7 @@ class Model:
         # No centre is farther off than the box is wide, nor told more finely than the grid of the rows.
         return np.clip(length, math.sqrt(d) / GRID, 2.0 * math.sqrt(d))
 
-    def drowned(self, radius: float | None = None) -> tuple[str, ...]:
+    def drowned(self, radius: float | NDArray[np.float64] | None = None) -> tuple[str, ...]:
         """Warn of columns in which noise moves a centre, told from noise, by a quarter of what the column may hold.
 
         A column that weighs little in a schema fills little of its box, and the noise is as large in all of them. Of

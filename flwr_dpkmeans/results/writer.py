@@ -55,8 +55,8 @@ class RunResult:
     evaluation: EvaluationResult | None = None
     scaled_costs: NDArray[np.float64] | None = field(default=None, repr=False)
     """(largest k,): the cost curve of a run that chose k, in squared scaled units."""
-    radius: float | None = field(default=None, repr=False)
-    """What the last released residuals were divided by, about, in scaled units; None where they were not."""
+    radius: NDArray[np.float64] | None = field(default=None, repr=False)
+    """What the last released residuals were divided by, about, in scaled units; (k,) or (1,); None if they were not."""
     profile: Any = field(default=None, repr=False)
     """A data frame of the party's own rows by cluster, exact; None where there is none."""
     spent: str = field(default="", repr=False)
@@ -65,7 +65,7 @@ class RunResult:
     def of(cls, model: Model, report: PrivacyReport, state: State, **known: Any) -> RunResult:
         """With what a run's last state tells, and warns of."""
         curve, found = state.extras.get(COST_CURVE), state.extras.get(RADIUS)
-        radius = None if found is None else float(found[0])
+        radius = None if found is None else found[: len(model.scaled)]
         alone = (told("one_cluster"),) if curve is not None and len(model.scaled) == 1 else ()
         report = replace(report, warnings=report.warnings + model.drowned(radius) + alone)
         known |= {"scaled_costs": curve, "radius": radius}

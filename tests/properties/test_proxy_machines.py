@@ -20,7 +20,8 @@ from flwr_dpkmeans.privacy.release import as_released
 
 matrix = np.random.default_rng(0).normal(size=(30, 30))
 print("kernels", sorted({str(i.get("architecture")) for i in threadpool_info()}), repr((matrix @ matrix).sum()))
-for d, k, n, epsilon, seed in ((30, 5, 50, 0.1, 0), (9, 4, 20_000, 2.0, 1)):
+# The last one has more than noise in it, and clusters get radii of their own.
+for d, k, n, epsilon, seed, times in ((30, 5, 50, 0.1, 0, 1), (9, 4, 20_000, 2.0, 1, 1), (2, 7, 30_000, 8.0, 2, 40)):
     config = parse_config(
         n_clusters=k, bounds=((-1.0,), (1.0,)), algorithm="proxy_lloyd", trust="central", n_examples=n,
         epsilon=epsilon, delta=1e-6, n_init=2,
@@ -31,9 +32,9 @@ for d, k, n, epsilon, seed in ((30, 5, 50, 0.1, 0), (9, 4, 20_000, 2.0, 1)):
     for step in build_algorithm(plan).rounds:
         scale = np.concatenate([np.full(block.size, block.noise_scale) for block in step.blocks])
         # Whole grid steps that do not depend on the last digits of the scale.
-        steps = generator.integers(-1100, 1200, scale.shape) * np.rint(scale * 2**10).astype(np.int64) // 2**4
+        steps = times * generator.integers(-1100, 1200, scale.shape) * np.rint(scale * 2**10).astype(np.int64) // 2**4
         state = step.advance(state, as_released(steps.view(np.uint64), step.blocks, 16))
-        print(d, step.name, state.digest.hex())
+        print(d, step.name, state.digest.hex(), len(set(state.extras.get("radius", [0]))))
 """
 MACHINES = {
     "own": {"OPENBLAS_NUM_THREADS": "2"},
@@ -56,5 +57,6 @@ def test_all_machines_go_through_the_same_states() -> None:
         pytest.skip("this processor's libraries have one kind of kernels only")
     expected = found["own"][1:]
     assert len(expected) >= 15
+    assert max(int(line.split()[-1]) for line in expected) > 2
     for name, lines in found.items():
         assert lines[1:] == expected, name

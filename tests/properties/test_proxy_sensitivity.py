@@ -145,7 +145,7 @@ def adversarial_rows(state: State, private_sum: PrivateSum, d: int, generator: n
     named = [
         name for name in (CLIP, SPREAD, PROXY_RADIUS, RADIUS) if name in state.extras and name in private_sum.reads
     ]
-    radii = [float(state.extras[name][0]) for name in named] + [private_sum.radius or 0.5]
+    radii = [length for name in named for length in state.extras[name][:2].tolist()] + [private_sum.radius or 0.5]
     for place, radius in itertools.product(reference_points(state, private_sum, d), radii[:2]):
         rows.append(place)
         reach = min(abs(radius), 4.0)
@@ -241,10 +241,16 @@ def require_sound(state: State, k: int, d: int) -> None:
         if name in state.extras:
             assert np.square(state.extras[name]).sum(axis=1).max() <= (2.02**2) * d, name
     for name in (CLIP, SPREAD, SUBSPACE_SPREAD, PROXY_RADIUS, RADIUS):
-        assert 0.0 < float(state.extras.get(name, np.ones(1))[0]) <= 4.0 * math.sqrt(d), name
+        lengths = state.extras.get(name, np.ones(1))
+        assert 0.0 < lengths.min() <= lengths.max() <= 4.0 * math.sqrt(d), name
 
 
 # -- states that a server makes up --------------------------------------------------------------------------------
+
+
+def n_radii(plan: Plan) -> int:
+    squares = (block for one in plan.rounds for block in one.blocks if block.name == "residual_squares")
+    return int(next(squares).shape[0])
 
 
 def made_up_state(plan: Plan, generator: np.random.Generator, radius: float, kind: str) -> State:
@@ -265,8 +271,9 @@ def made_up_state(plan: Plan, generator: np.random.Generator, radius: float, kin
 
     farthest = 2.0 * math.sqrt(d)
     named = {name: np.array([radius]) for name in (CLIP, SPREAD, RADIUS, SUBSPACE_SPREAD)}
-    # One of its own for each proxy.
-    named[PROXY_RADIUS] = np.minimum(radius * 2.0 ** (np.arange(n_proxies) % 3), 4.0 * math.sqrt(d))
+    # One of its own for each proxy, and for each cluster where these have some.
+    for name, number in ((PROXY_RADIUS, n_proxies), (RADIUS, n_radii(plan))):
+        named[name] = np.minimum(radius * 2.0 ** (np.arange(number) % 3), 4.0 * math.sqrt(d))
     extras = {
         SEED: np.zeros(1),
         CENTRE: on_grid(np.clip(generator.normal(0.0, reach, d), -1.0, 1.0)),
@@ -292,6 +299,32 @@ def test_one_row_never_moves_a_vector_beyond_its_bound_whatever_a_server_makes_u
         state = made_up_state(plan, generator, radius, kind)
         for private_sum in rounds_of(plan):
             require_bounds(private_sum, state, d, generator, 20)
+
+
+@pytest.mark.parametrize("kind", ["usual", "tied", "far"])
+@pytest.mark.parametrize(("d", "k", "n"), PLANS)
+def test_one_row_adds_its_clipped_square_to_one_entry(d: int, k: int, n: int, kind: str) -> None:
+    """At most 1, and nothing below 0, where the row is counted: the norms L1 and L2 of what it moves are the same."""
+    generator = np.random.default_rng(13 * d + k)
+    plan = plan_of(d, k, n)
+    # Each cluster has its own where there is enough to tell them apart, else all have one.
+    assert n_radii(plan) == (1 if n < 1000 else k)
+    largest = 0
+    for radius in RADII:
+        state = made_up_state(plan, generator, radius, kind)
+        private_sum = next(one for one in build_algorithm(plan).rounds if one.name == "refinement-1")
+        for table in tables(d, generator, 20):
+            old = sent(private_sum, table, state)
+            for row in adversarial_rows(state, private_sum, d, generator)[:30]:
+                new = sent(private_sum, np.vstack([table, row]), state)
+                _, counts, squares = (after - before for before, after in zip(old, new, strict=True))
+                assert counts.sum() == GRID
+                assert squares.min() >= 0
+                assert len(squares) == 1 or not squares[counts == 0].any()
+                assert np.count_nonzero(squares) <= 1
+                assert squares.sum() <= GRID
+                largest = max(largest, int(squares.sum()))
+    assert largest > 0.98 * GRID
 
 
 @pytest.mark.parametrize(("d", "k", "n"), PLANS)

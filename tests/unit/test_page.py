@@ -243,6 +243,8 @@ def test_noise_of_a_centre_by_hand() -> None:
     residuals = replace(model, privacy=report_with(line_of("residual_sums", 5.0), counts))
     assert residuals.centre_noise() is None
     assert residuals.centre_noise(0.5) == pytest.approx(0.5 * expected)
+    own = np.array([0.25, 0.5, 0.125])
+    assert residuals.centre_noise(own) == pytest.approx(own * expected)
     laplace = replace(model, privacy=report_with(line_of("sums", 5.0, "laplace"), line_of("counts", 10.0, "laplace")))
     lengths = np.linalg.norm(model.scaled, axis=1)
     both = np.sqrt(50.0 * 3.0 + 200.0 * lengths**2) / np.array([500.0, 29.0, 1200.0])

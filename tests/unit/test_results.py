@@ -441,9 +441,15 @@ def test_who_reads_a_result_sees_no_private_number_by_accident() -> None:
 def test_a_result_knows_its_last_state() -> None:
     model, curve = result_of(3, 2).model, np.array([2.0, 1.0])
     arrays = {"centroids": model.scaled, "counts": model.counts}
-    for more, radius in (({}, None), ({RADIUS: np.array([0.25]), COST_CURVE: curve}, 0.25)):
+    for more, radius in (
+        ({}, None),
+        ({RADIUS: np.array([0.25]), COST_CURVE: curve}, [0.25]),
+        # Of fewer clusters than may be chosen.
+        ({RADIUS: np.array([0.25, 0.5, 0.125, 9.0]), COST_CURVE: curve}, [0.25, 0.5, 0.125]),
+    ):
         found = RunResult.of(model, model.privacy, State(arrays | more, (0.5,)), spent="x")
-        assert (found.radius, found.movements, found.spent) == (radius, (0.5,), "x")
+        assert (found.radius if found.radius is None else found.radius.tolist()) == radius
+        assert (found.movements, found.spent) == ((0.5,), "x")
         assert found.scaled_costs is (curve if more else None)
 
 

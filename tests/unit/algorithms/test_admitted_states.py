@@ -115,6 +115,27 @@ def test_what_a_round_of_proxy_lloyd_reads_has_its_shape_and_range(
 
 
 @pytest.mark.parametrize(
+    ("radii", "admitted"),
+    [
+        (np.array([3.25, 3.25]), True),
+        (np.array([0.5, 3.5]), False),
+        (np.array([0.5, 2.0**-17]), False),
+        (np.array([0.5]), False),
+        (np.full(3, 0.5), False),
+        (np.full((2, 1), 0.5), False),
+        (np.zeros(0), False),
+    ],
+)
+def test_there_is_a_radius_for_each_cluster_where_radii_are_widened(
+    radii: np.ndarray[Any, Any], admitted: bool
+) -> None:
+    public: Any = SimpleNamespace(n_features=3, config=SimpleNamespace(n_clusters=2))
+    plan = ProxyPlan(4, 1, 2, (0.5,), 0.35, cover_box=False, widening=1.25)
+    state: Any = SimpleNamespace(arrays={RADIUS: radii})
+    assert Setting(public, plan, ProxyOptions()).admitting([RADIUS])(state) is admitted
+
+
+@pytest.mark.parametrize(
     ("centroids", "counts", "exact"),
     [
         ([[1.0, -1.0]], [2.0**47], True),

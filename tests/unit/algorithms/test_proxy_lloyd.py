@@ -84,8 +84,17 @@ def test_numbers_of_a_narrow_table_by_hand() -> None:
         "proxy_counts": (65,),
         "residual_sums": (4, 2),
         "counts": (4,),
-        "residual_squares": (1,),
+        "residual_squares": (4,),
     }
+
+
+def test_clusters_have_radii_of_their_own_where_noise_is_below_a_fiftieth_of_one() -> None:
+    """Of one release with all that is left of the budget, on a centroid of N / k rows; one cluster has one."""
+    noise = sigma_of(2.0, 1e-5) * math.sqrt(2.0) * 4 / math.sqrt(1.0 - 0.06 - 0.05 - SEEDING)
+    for n, k, n_radii in ((math.floor(0.999 * noise / 0.02), 4, 1), (math.ceil(1.001 * noise / 0.02), 4, 4)):
+        found = dict(blocks_of(plan_of(2, k, n))[-1:])["refinement-5"]
+        assert (found.name, found.shape) == ("residual_squares", (n_radii,))
+    assert blocks_of(plan_of(2, 1, 100_000))[-1][1].shape == (1,)
 
 
 @pytest.mark.parametrize(("d", "least_proxies"), [(1, 50), (2, 50), (4, 50), (5, 63), (6, 75), (8, 100)])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -35,7 +34,7 @@ from flwr_dpkmeans.algorithms.proxy_plan import (
 )
 from flwr_dpkmeans.algorithms.proxy_rounds import covariance_round, location_round, proxy_round, refinement_round
 from flwr_dpkmeans.kmeans.proxies import Ellipsoid, likely_weights
-from flwr_dpkmeans.kmeans.residuals import pulled_together, shrunk_steps
+from flwr_dpkmeans.kmeans.residuals import likely_counts, next_radii, pulled_together, shrunk_steps
 from flwr_dpkmeans.privacy.release import Block, NoiseShape, Norm, PrivacyUnit, Sensitivity, as_released
 from flwr_dpkmeans.sums.round import PrivateSum, State
 
@@ -52,9 +51,10 @@ def setting_of(
     n_proxies: int = 3,
     n_passes: int = 1,
     n: int = N,
+    widening: float = 1.5,
     **options: Any,
 ) -> Setting:
-    plan = ProxyPlan(n_proxies, n_passes, n_components, (0.3, 0.2, 0.1), 0.35, cover_box=False, widening=1.5)
+    plan = ProxyPlan(n_proxies, n_passes, n_components, (0.3, 0.2, 0.1), 0.35, cover_box=False, widening=widening)
     server = options.pop("server", None)
     return Setting(public_of(d, k, n, server=server), plan, ProxyOptions(**options))
 
@@ -287,8 +287,18 @@ def test_centroids_start_with_a_radius_and_nothing_that_proxies_alone_needed() -
     found = proxy_rounds._started(setting_of(2, 4), state, centers)
     assert found.centroids == pytest.approx(centers, abs=1 / GRID)
     assert found.counts.tolist() == [0.0] * 4
-    assert found.extras[RADIUS].item() == pytest.approx(0.8 * 1.5 * 0.25, abs=1 / GRID)
+    assert found.extras[RADIUS] == pytest.approx(np.full(4, 0.8 * 1.5 * 0.25), abs=1 / GRID)
     assert set(found.extras) == {"seed", CENTRE, SPREAD, "other", RADIUS}
+
+
+def test_all_clusters_start_with_one_radius_where_radii_are_not_widened() -> None:
+    """As many as planned where they are, however many clusters were chosen; none is longer than the box's diagonal."""
+    for widening, n_radii in ((1.0, 1), (3.0, 4)):
+        found = proxy_rounds._started(setting_of(2, 4, widening=widening), state_of(2), np.zeros((2, 2)))
+        assert found.extras[RADIUS] == pytest.approx(np.full(n_radii, 0.8 * widening * 0.5 / 2**0.5), abs=1 / GRID)
+    wide = state_of(1, **{SPREAD: [1.0]})
+    found = proxy_rounds._started(setting_of(1, 1, widening=3.0), wide, np.zeros((1, 1)))
+    assert found.extras[RADIUS].tolist() == [2.0]
 
 
 # -- refinements ------------------------------------------------------------------------------------------------------
@@ -305,34 +315,49 @@ def test_only_the_first_refinement_assigns_rows_in_the_proxies_space(
     planned = refinement_round(setting_of(3, 2, n_components, n_passes=n_passes), index)
     step = with_noise(planned, 1.0)
     assert step.reads == ((RADIUS, CENTRE, AXES, PROJECTED_CENTERS) if projects else (RADIUS,))
-    extras = {AXES: np.eye(3)[:, :2], PROJECTED_CENTERS: [[0.0, 0.0], [0.75, 0.0]], RADIUS: [1.0]}
+    extras = {AXES: np.eye(3)[:, :2], PROJECTED_CENTERS: [[0.0, 0.0], [0.75, 0.0]], RADIUS: [1.0, 1.0]}
     state = state_of(3, [[0.0, 0.0, 0.0], [0.75, 0.0, 0.75]], **extras)
     sums, counts, squares = step.statistic(np.array([[0.25, 0.0, 0.75]]), state)
     assert counts.tolist() == ([1.0, 0.0] if projects else [0.0, 1.0])
     residual = [0.25, 0.0, 0.75] if projects else [-0.5, 0.0, 0.0]
     assert sums[counts.argmax()] == pytest.approx(residual, abs=2 / GRID)
-    assert squares.item() == pytest.approx(math.fsum(one**2 for one in residual), abs=4 / GRID)
+    assert squares == pytest.approx(counts * math.fsum(one**2 for one in residual), abs=4 / GRID)
     # Each refinement has its own share.
     share = (0.3, 0.2, 0.1)[index - 1]
     assert [one.share**2 for one in planned[0]] == pytest.approx([0.87 * share, 0.1 * share, 0.03 * share])
 
 
+def test_rows_are_clipped_at_their_own_radius_or_at_that_of_all() -> None:
+    rows = np.array([[0.5, 0.25], [0.5, 0.125], [0.0, 0.625]])
+    for widening, radii, first, each in ((1.5, [0.125, 0.5], 1.0, [2.0, 0.0625]), (1.0, [0.25], 0.5, [1.5])):
+        step = with_noise(refinement_round(setting_of(2, 2, widening=widening), 1), 1.0)
+        state = state_of(2, [[0.5, 0.0], [0.0, 0.5]], **{RADIUS: radii})
+        sums, counts, squares = step.statistic(rows, state)
+        assert counts.tolist() == [2.0, 1.0]
+        assert sums == pytest.approx(np.array([[0.0, 1.0 + first], [0.0, 0.125 / radii[-1]]]), abs=4 / GRID)
+        assert squares == pytest.approx(np.array(each), abs=4 / GRID)
+
+
+@pytest.mark.parametrize("owns", [True, False])
 @pytest.mark.parametrize("pulls", [True, False])
 @pytest.mark.parametrize("index", [1, 2, 3])
-def test_a_refinement_by_hand(pulls: bool, index: int) -> None:
+def test_a_refinement_by_hand(pulls: bool, index: int, owns: bool) -> None:
     """Five clusters, of which one may not be used; least tau falls from a quarter to a sixteenth of it each time."""
-    step = with_noise(refinement_round(setting_of(2, 6, pulls=pulls), index), 20.0, 90.0, 30.0)
+    setting = setting_of(2, 6, pulls=pulls, widening=1.5 if owns else 1.0)
+    step = with_noise(refinement_round(setting, index), 20.0, 90.0, 30.0)
     centroids = np.array([[0.5, 0.0], [0.0, 0.5], [-0.5, 0.0], [0.0, -0.5], [0.9375, 0.9375]])
     before = [600.0, 800.0, 500.0, 350.0, 700.0]
-    state = state_of(2, centroids, **{RADIUS: [0.25], "cost_curve": [3.0], "other": [1.0], AVERAGE_COUNTS: before})
+    radii = np.array([0.25, 0.125, 0.375, 0.25, 0.5, 0.75]) if owns else np.array([0.25])
+    state = state_of(2, centroids, **{RADIUS: radii, "cost_curve": [3.0], "other": [1.0], AVERAGE_COUNTS: before})
     sums = np.array([[300.0, -40.0], [0.0, 90.0], [15.0, 5.0], [-60.0, -60.0], [800.0, 700.0], [9.0, 9.0]])
     counts = np.array([1000.0, 700.0, 300.0, 150.0, 900.0, 50.0])
-    found = after(step, state, sums, counts, 2500.0)
+    squares = [600.0, 100.0, 200.0, 100.0, 850.0, 40.0] if owns else [2500.0]
+    found = after(step, state, sums, counts, squares)
     likelier, left = pulled_together(counts[:5], 90.0) if pulls else (counts[:5], 90.0)
     assert (left < 89.0) is pulls
     steps = shrunk_steps(
-        sums[:5] * 0.25, likelier, sums_noise=5.0, counts_noise=left, axis_variance=0.125,
-        least_tau=0.25 * 0.0625 ** (index - 1), radius=0.25,
+        sums[:5] * radii[:5, None], likelier, sums_noise=20.0 * radii[:5], counts_noise=left, axis_variance=0.125,
+        least_tau=0.25 * 0.0625 ** (index - 1), radius=radii[:5],
     )  # fmt: skip
     moved = np.clip(centroids + steps, -1.0, 1.0)
     assert found.centroids == pytest.approx(moved, abs=2 / GRID)
@@ -341,10 +366,19 @@ def test_a_refinement_by_hand(pulls: bool, index: int) -> None:
     assert set(found.extras) == {"seed", SPREAD, "cost_curve", RADIUS, AVERAGE_COUNTS}
     average = (np.array(before) * (index - 1) + counts[:5]) / index
     assert found[AVERAGE_COUNTS] == pytest.approx(average, abs=1 / GRID)
+    options = {"noise": 30.0, "prior_variance": 0.06, "floor": 0.05}
+    lengths = (steps**2).sum(axis=1)
+    if owns:
+        # Rows are as likely as steps take them to be; one more radius than clusters were chosen.
+        rows = likely_counts(likelier, left)
+        more = next_radii(radii[:5], np.array(squares[:5]), rows, lengths, counts_noise=left, width=1.5, **options)
+        assert len(set(more)) >= 3
+        assert found.extras[RADIUS] == pytest.approx([*more, more[4]], abs=2 / GRID)
+        return
     # What steps leave of the mean square 0.25, weighted by noisy counts; with the prior that the radius is right.
-    square = 0.25 - min(float((steps**2).sum(axis=1) @ counts[:5]) / counts[:5].sum() / 0.0625, 0.225)
-    own, prior = (30.0 / N) ** 2, 1.0 / 1.5**2
-    part = 1.5 * math.sqrt((square * 0.06 + prior * own) / (0.06 + own))
+    square = 0.25 - min(float(lengths @ counts[:5]) / counts[:5].sum() / 0.0625, 0.225)
+    own = (30.0 / N) ** 2
+    part = math.sqrt((square * 0.06 + own) / (0.06 + own))
     assert found.extras[RADIUS].item() == pytest.approx(0.25 * min(1.0, part), abs=2 / GRID)
 
 
@@ -363,7 +397,8 @@ def test_a_refinement_by_hand(pulls: bool, index: int) -> None:
 def test_the_largest_cluster_is_split_by_a_centroid_without_rows(
     index: int, n: int, noise: float, splits: bool, is_split: bool
 ) -> None:
-    step = with_noise(refinement_round(setting_of(2, 5, n=n, splits=splits), index), 20.0, noise, 30.0)
+    setting = setting_of(2, 5, n=n, splits=splits, widening=1.0)
+    step = with_noise(refinement_round(setting, index), 20.0, noise, 30.0)
     centroids = np.array([[0.5, 0.0], [0.0, 0.5], [-0.5, 0.0], [0.98, -0.5], [0.5, 0.03125]])
     before = np.array([1500.0, 1500.0, 1500.0, 5000.0, -3000.0])
     state = state_of(2, centroids, **{RADIUS: [0.25], AVERAGE_COUNTS: before})
@@ -384,6 +419,31 @@ def test_the_largest_cluster_is_split_by_a_centroid_without_rows(
     assert found.counts.tolist() == counts.tolist()
 
 
+def test_the_cluster_that_costs_most_by_its_own_squares_is_split_and_both_halves_have_its_radius() -> None:
+    """6,000 rows in a tight cluster, and 1,000 that are spread ten times as wide."""
+    step = with_noise(refinement_round(setting_of(2, 5), 2), 20.0, 90.0, 3.0)
+    centroids = np.array([[0.5, 0.0], [0.0, 0.5], [-0.5, 0.0], [0.9375, -0.5], [-0.5, 0.03125]])
+    counts, radii = np.array([1000.0, 1000.0, 1000.0, 6000.0, -300.0]), [0.0625, 0.0625, 0.5, 0.0625, 0.0625]
+    state = state_of(2, centroids, **{RADIUS: radii, AVERAGE_COUNTS: counts})
+    found = after(step, state, np.zeros((5, 2)), counts, [250.0, 250.0, 250.0, 1500.0, 0.0])
+    assert found[AVERAGE_COUNTS].tolist() == [1000.0, 1000.0, 500.0, 6000.0, 500.0]
+    # Of 1,000 rows, or a little more, as all counts are pulled together.
+    rows = float(likely_counts(*pulled_together(counts, 90.0))[2])
+    away = np.random.default_rng([5, 3]).standard_normal(2)
+    away *= math.sqrt(2.0 / math.pi * 250.0 / rows * 0.25 / 2.0) / np.linalg.norm(away)
+    assert found.centroids[[2, 4]] == pytest.approx(np.array([-away, away]) + centroids[2], abs=2 / GRID)
+    assert found.centroids[[0, 1, 3]] == pytest.approx(centroids[[0, 1, 3]], abs=1 / GRID)
+    assert found.extras[RADIUS][2] == found.extras[RADIUS][4] > 2.0 * found.extras[RADIUS][0]
+
+
+def test_no_radius_is_longer_than_the_box() -> None:
+    """Else clients would refuse the state: each is four times as long where all rows of a cluster are clipped."""
+    step = with_noise(refinement_round(setting_of(2, 2), 3), 1.0)
+    state = state_of(2, [[0.5, 0.0], [0.0, 0.5]], **{RADIUS: [1.75, 0.25], AVERAGE_COUNTS: [500.0, 500.0]})
+    found = after(step, state, np.zeros((2, 2)), [500.0, 500.0], [500.0, 10.0])
+    assert found.extras[RADIUS][0] == pytest.approx(2.0 * math.sqrt(2.0), abs=1 / GRID)
+
+
 @pytest.mark.parametrize(("factor", "is_missing"), [(0.99, False), (1.01, True)])
 def test_a_centroid_may_be_missing_only_where_noise_is_large_beside_an_average_cluster(
     factor: float, is_missing: bool, monkeypatch: pytest.MonkeyPatch
@@ -394,7 +454,7 @@ def test_a_centroid_may_be_missing_only_where_noise_is_large_beside_an_average_c
         proxy_rounds.numerics, "split_largest", lambda centres, likely, missing, *more: asked.append(missing)
     )
     noise = factor * 0.1 * N / 5.0 * math.sqrt(2.0)  # of the average of two counts it is 1 / sqrt(2)
-    step = with_noise(refinement_round(setting_of(2, 5, n=N), 2), 20.0, noise, 30.0)
+    step = with_noise(refinement_round(setting_of(2, 5, n=N, widening=1.0), 2), 20.0, noise, 30.0)
     centroids = np.array([[0.5, 0.0], [0.0, 0.5], [-0.5, 0.0], [0.9, -0.5], [0.5, 0.25]])
     before = np.array([1500.0, 1500.0, 1500.0, 5000.0, -3000.0])
     state = state_of(2, centroids, **{RADIUS: [0.25], AVERAGE_COUNTS: before})
@@ -405,30 +465,22 @@ def test_a_centroid_may_be_missing_only_where_noise_is_large_beside_an_average_c
 
 
 @pytest.mark.parametrize(
-    ("n", "square", "counts", "noise", "left"),
+    ("counts", "explained"),
     [
-        # Steps explain (0.01 * 60 + 0.04 * 40) / 100, in squared radii four times as much.
-        (100, 20.0, [60.0, 40.0, 7.0], 0.0, 20.0 - 8.8),
-        (100, 20.0, [-60.0, 40.0, 7.0], 0.0, 20.0 - 16.0),
-        # At most nine tenths of what there is; and all counts together are at least one.
-        (100, 10.0, [-60.0, 40.0, 7.0], 0.0, 1.0),
-        (100, 3.0, [0.25, 0.5, 7.0], 0.0, 3.0 - 2.7),
-        (10, 3.0, [0.25, 0.5, 7.0], 0.0, 3.0 - 10 * 4 * 0.0225),
-        (1, 0.5, [0.0, 40.0, 7.0], 0.0, 0.5 - 0.16),
-        (1, 0.1, [0.0, 40.0, 7.0], 0.0, 0.01),
-        (100, -5.0, [60.0, 40.0, 7.0], 0.0, 0.0),
-        (100, 20.0, [60.0, 40.0, 7.0], 30.0, 20.0 - 8.8),
+        ([600.0, 400.0], (600.0 * 0.01 + 400.0 * 0.04) / 1000.0),
+        # Noisy counts below 0 have no say; and all counts together are at least one.
+        ([-600.0, 400.0], 0.04),
+        ([0.25, 0.5], 0.25 * 0.01 + 0.5 * 0.04),
+        ([-60.0, -40.0], 0.0),
     ],
 )
-def test_the_next_radius_is_that_of_what_steps_leave(
-    n: int, square: float, counts: list[float], noise: float, left: float
+def test_what_steps_explain_of_one_radius_is_their_mean_square_by_counts(
+    counts: list[float], explained: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    setting: Any = SimpleNamespace(
-        public=SimpleNamespace(n_units=n), options=ProxyOptions(), plan=SimpleNamespace(widening=1.25)
-    )
-    released: Any = {"residual_squares": np.array([square]), "counts": np.array(counts)}
-    steps = np.array([[0.1, 0.0], [0.0, 0.2]])
-    found = proxy_rounds._next_radius(setting, released, noise, steps, 0.5)
-    own = (noise / n) ** 2
-    mean = (left / n * 0.06 + 0.64 * own) / (0.06 + own)
-    assert found == pytest.approx(0.5 * min(1.0, max(1.25 * math.sqrt(mean), 0.05)))
+    asked: list[tuple[Floats, ...]] = []
+    monkeypatch.setattr(proxy_rounds, "shrunk_steps", lambda *_, **__: np.array([[0.1, 0.0], [0.0, 0.2]]))
+    monkeypatch.setattr(proxy_rounds, "next_radii", lambda *given, **_: asked.append(given) or np.array([0.25]))
+    step = with_noise(refinement_round(setting_of(2, 2, widening=1.0), 1), 20.0, 90.0, 30.0)
+    found = after(step, state_of(2, **{RADIUS: [0.5]}), np.zeros((2, 2)), counts, 2500.0)
+    assert [array.tolist() for array in asked[0]] == [[0.5], [2500.0], [N], [pytest.approx(explained)]]
+    assert found.extras[RADIUS].tolist() == [0.25]

@@ -577,7 +577,7 @@ NONE = np.array([0.0, 1.0, 0.0])
 
 def test_the_largest_cluster_is_split_by_an_empty_one_by_hand() -> None:
     """Loss 4 * 0.25 = 1; gain (0.02 / 2) (2 / pi) / 2 * 300 * (300 * 3 / 400) = 2.15."""
-    split = split_largest(CENTERS, np.array([96.0, 4.0, 300.0]), NONE, 0.02, 400.0, generator())
+    split = split_largest(CENTERS, np.array([96.0, 4.0, 300.0]), NONE, np.full(3, 0.02), 8.0, generator())
     assert split is not None
     moved, empty, largest = split
     assert (empty, largest) == (1, 2)
@@ -594,16 +594,32 @@ def test_it_is_split_just_where_the_gain_exceeds_the_loss(factor: float, chance:
     """The largest cluster may be several only where a center is surely without rows."""
     gain = 0.01 * (2.0 / math.pi) / 2.0 * 300.0 * (300.0 * 3.0 / 400.0 if chance > 0.7 else 1.0)
     likely, none = np.array([100.0, factor * gain / 0.25, 300.0]), np.array([1.0 - chance, chance, 1.0 - chance])
-    assert (split_largest(CENTERS, likely, none, 0.02, 400.0, generator()) is not None) == (factor < 1.0)
+    assert (split_largest(CENTERS, likely, none, np.full(3, 0.02), 8.0, generator()) is not None) == (factor < 1.0)
 
 
 def test_no_cluster_is_split_by_one_of_more_than_half_its_rows_or_by_itself() -> None:
     centers = np.array([[0.0, 0.0], [1e-3, 0.0]])
-    assert split_largest(centers, np.array([151.0, 300.0]), NONE[:2], 1.0, 400.0, generator()) is None
-    assert split_largest(centers, np.array([149.0, 300.0]), NONE[:2], 1.0, 400.0, generator()) is not None
+    assert split_largest(centers, np.array([151.0, 300.0]), NONE[:2], np.ones(2), 400.0, generator()) is None
+    assert split_largest(centers, np.array([149.0, 300.0]), NONE[:2], np.ones(2), 400.0, generator()) is not None
     for likely in (300.0, 0.0):
-        assert split_largest(centers[:1], np.array([likely]), NONE[1:2], 1.0, 400.0, generator()) is None
-    assert split_largest(centers, np.zeros(2), np.ones(2), 1.0, 400.0, generator()) is None
+        assert split_largest(centers[:1], np.array([likely]), NONE[1:2], np.ones(1), 400.0, generator()) is None
+    assert split_largest(centers, np.zeros(2), np.ones(2), np.ones(2), 400.0, generator()) is None
+
+
+def test_it_is_the_cluster_that_costs_most_that_is_split() -> None:
+    """300 rows cost 0.3, 96 cost 9.6: gain (0.1 / 2) (2 / pi) / 2 * 96 * (9.6 * 3 / 10) = 4.4, a loss of 4 * 0.25."""
+    means, likely = np.array([0.1, 9.0, 0.001]), np.array([96.0, 0.1, 300.0])
+    for missing, most in ((NONE, 4.4), (np.zeros(3), 1.53)):
+        for loss, splits in ((0.99, True), (1.01, False)):
+            counts = np.array([96.0, loss * most / 0.25, 300.0])
+            split = split_largest(CENTERS, counts, missing, np.array([0.1, 0.0, 0.001]), 10.0, generator())
+            assert (split is not None) is splits
+    found = split_largest(CENTERS, likely, NONE, means, 10.0, generator())
+    assert found is not None
+    moved, empty, largest = found
+    assert (empty, largest) == (1, 0)
+    assert moved[2].tolist() == CENTERS[2].tolist()
+    assert np.linalg.norm(moved[1] - CENTERS[0]) == pytest.approx(math.sqrt(0.1 / math.pi))
 
 
 def test_expected_rows_of_a_single_row_are_none_or_two() -> None:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from flwr_dpkmeans.errors import DataError
 from flwr_dpkmeans.kmeans import lloyd
-from flwr_dpkmeans.kmeans.residuals import next_radius, residual_sums, unit_residuals
+from flwr_dpkmeans.kmeans.residuals import next_radii, residual_sums, unit_residuals
 
 Floats = NDArray[np.float64]
 GRID = 2.0**16
@@ -103,7 +103,11 @@ def test_sums_counts_and_squares_by_hand() -> None:
     # In radii: (1, 0), (0.5, 0), (0, 2) -> (0, 1); (0, 2) -> (0, 1).
     assert found.sums == pytest.approx(np.array([[1.5, 1.0], [0.0, 1.0], [0.0, 0.0], [0.0, 0.0]]), abs=4 * STEP)
     assert found.counts.tolist() == [3.0, 1.0, 0.0, 0.0]
-    assert found.squares == pytest.approx(np.array([1.0 + 0.25 + 1.0 + 1.0]), abs=8 * STEP)
+    assert found.squares == pytest.approx(np.array([1.0 + 0.25 + 1.0, 1.0, 0.0, 0.0]), abs=8 * STEP)
+    # In radii of their own: (0.5, 0), (0.25, 0), (0, 1); (0, 4) -> (0, 1).
+    found = residual_sums(points, labels_of(0, 0, 0, 1), centers, radius=np.array([1.0, 0.25, 0.5]), n=4)
+    assert found.sums == pytest.approx(np.array([[0.75, 1.0], [0.0, 1.0], [0.0, 0.0], [0.0, 0.0]]), abs=4 * STEP)
+    assert found.squares == pytest.approx(np.array([0.25 + 0.0625 + 1.0, 1.0, 0.0, 0.0]), abs=8 * STEP)
 
 
 def test_dropping_leaves_far_rows_out_of_all_three() -> None:
@@ -131,7 +135,9 @@ def test_blocks_do_not_matter(monkeypatch: pytest.MonkeyPatch, d: int) -> None:
     assert np.array_equal(expected / GRID, whole.sums)
     assert np.array_equal(np.bincount(labels, minlength=9), whole.counts)
     # Each row's square is rounded toward zero by itself.
-    assert whole.squares[0] == ((units * units).sum(axis=1) >> 16).sum() / GRID
+    each = np.zeros(9, dtype=np.int64)
+    np.add.at(each, labels, (units * units).sum(axis=1) >> 16)
+    assert np.array_equal(each / GRID, whole.squares)
 
 
 def test_a_million_rows_add_up_exactly() -> None:
@@ -149,7 +155,7 @@ def test_no_rows_give_zeros() -> None:
     assert found.sums.shape == (4, 3)
     assert not found.sums.any()
     assert found.counts.tolist() == [0.0] * 4
-    assert found.squares.tolist() == [0.0]
+    assert found.squares.tolist() == [0.0] * 4
 
 
 def test_arguments_stay_as_they_are() -> None:
@@ -171,23 +177,108 @@ def test_a_label_without_a_center_is_no_error_that_would_tell_of_the_row() -> No
     assert found.counts.tolist() == [1.0, 1.0, 0.0]
 
 
-# -- the next radius ----------------------------------------------------------------------------------------------
+# -- the next radii -----------------------------------------------------------------------------------------------
 
 OPTIONS: dict[str, float] = {"width": 1.3, "prior_variance": 0.06, "floor": 0.05}
 
 
-def test_next_radius_by_hand() -> None:
+def next_one(radius: float, mean_square: float, noise: float, explained: float = 0.0) -> float:
+    """That of all clusters, from a mean over 100 rows."""
+    squares, counts = np.array([100.0 * mean_square]), np.array([100.0])
+    options = {**OPTIONS, "noise": 100.0 * noise, "counts_noise": 0.0}
+    return float(next_radii(np.array([radius]), squares, counts, np.array([explained]), **options)[0])
+
+
+def test_the_next_radius_of_all_by_hand() -> None:
     # Without noise: 1.3 root mean squares.
-    assert next_radius(2.0, 0.25, 0.0, **OPTIONS) == pytest.approx(2.0 * 1.3 * 0.5)
+    assert next_one(2.0, 0.25, 0.0) == pytest.approx(2.0 * 1.3 * 0.5)
     # Noise as large as the prior is wide: the mean of 0.25 and 1 / 1.3^2.
     noise = math.sqrt(0.06)
-    assert next_radius(2.0, 0.25, noise, **OPTIONS) == pytest.approx(2.6 * math.sqrt((0.25 + 1 / 1.69) / 2))
+    assert next_one(2.0, 0.25, noise) == pytest.approx(2.6 * math.sqrt((0.25 + 1 / 1.69) / 2))
     # Noise that drowns everything: the radius is right as it is.
-    assert next_radius(2.0, 0.25, 1e9, **OPTIONS) == pytest.approx(2.0)
+    assert next_one(2.0, 0.25, 1e9) == pytest.approx(2.0)
+    # Steps took 0.4 off the mean square 0.25 * 4, and at most nine tenths.
+    assert next_one(2.0, 0.25, 0.0, 0.4) == pytest.approx(1.3 * math.sqrt(0.6))
+    assert next_one(2.0, 0.25, 0.0, 7.0) == pytest.approx(1.3 * math.sqrt(0.1))
 
 
 @pytest.mark.parametrize("mean_square", [-1e30, -1.0, 0.0, 0.3, 1.0, 1e30])
 @pytest.mark.parametrize("noise", [0.0, 1e-12, 0.1, 1e12])
-def test_next_radius_shrinks_within_its_limits(mean_square: float, noise: float) -> None:
-    found = next_radius(0.7, mean_square, noise, **OPTIONS)
-    assert 0.7 * 0.05 <= found <= 0.7
+def test_the_next_radius_of_all_shrinks_within_its_limits(mean_square: float, noise: float) -> None:
+    assert 0.7 * 0.05 * (1 - 1e-12) <= next_one(0.7, mean_square, noise) <= 0.7
+
+
+def naive_radii(
+    radii: Any, squares: Any, counts: Any, explained: Any, noise: float, counts_noise: float
+) -> list[float]:
+    """One cluster after another, as the page has it."""
+    k, n, h = len(radii), sum(counts), OPTIONS["width"]
+    each = []
+    for radius, square, count, step in zip(radii, squares, counts, explained, strict=True):
+        mean = square / count
+        error = math.sqrt(noise**2 + (min(max(mean, 0.0), 1.0) * counts_noise) ** 2) / count
+        left = mean - min(step / radius**2, 0.9 * max(mean, 0.0))
+        each.append((mean, left * radius**2, error * radius**2))
+    usual = sum(c * r**2 for c, r in zip(counts, radii, strict=True)) / n
+    whole = max(0.0, sum(c * left for c, (_, left, _) in zip(counts, each, strict=True)) / n)
+    own, prior = sum((noise * r**2 / n) ** 2 for r in radii), 0.06 * usual**2
+    whole = (prior * whole + own * usual / h**2) / (prior + own)
+    scatter = max(0.0, sum((left - whole) ** 2 - error**2 for _, left, error in each) / k)
+    found = []
+    for radius, (mean, left, error) in zip(radii, each, strict=True):
+        estimate = (scatter * max(left, whole) + error**2 * whole) / (scatter + error**2)
+        told = scatter > error**2
+        factor = 4.0 if told and mean > 0.75 else h * math.sqrt(estimate) / radius
+        found.append(radius * max(0.05, min(factor, 4.0 if told else 1.0)))
+    return found
+
+
+RADII_OF = np.array([0.5, 0.125, 0.25, 0.25, 0.375])
+SUMS_OF = np.array([300.0, 180.0, 85.0, -3.0, 20.0])
+ROWS_OF = np.array([2000.0, 200.0, 100.0, 400.0, 200.0])
+TAKEN_OFF = np.array([0.01, 0.001, 0.0, 0.0, 0.002])
+
+
+@pytest.mark.parametrize("noise", [1.0, 3.0, 8.0, 15.0, 20.0, 30.0, 45.0, 60.0, 100.0, 1e4])
+@pytest.mark.parametrize("counts_noise", [0.0, 15.0])
+def test_next_radii_are_those_of_a_loop_over_clusters(noise: float, counts_noise: float) -> None:
+    options = {**OPTIONS, "noise": noise, "counts_noise": counts_noise}
+    found = next_radii(RADII_OF, SUMS_OF, ROWS_OF, TAKEN_OFF, **options)
+    expected = naive_radii(RADII_OF, SUMS_OF, ROWS_OF, TAKEN_OFF, noise, counts_noise)
+    assert found == pytest.approx(expected, rel=1e-12)
+
+
+def test_a_radius_grows_with_its_own_cluster_where_that_is_told_from_the_others() -> None:
+    """A tight cluster of most rows, a wide one that is mostly clipped, and one of hardly any rows."""
+    squares, counts = np.array([40.0, 90.0, 2.0]), np.array([4000.0, 100.0, 4.0])
+    options = {**OPTIONS, "noise": 2.0, "counts_noise": 1.0}
+    found = next_radii(np.full(3, 0.25), squares, counts, np.zeros(3), **options)
+    # That of all, four times as long, and nearly so: noise of half a squared radius hides most of the last one's mean.
+    common = 0.25 * 1.3 * math.sqrt(132.0 / 4104.0)
+    assert found[:2] == pytest.approx([common, 1.0], rel=1e-3)
+    assert common < found[2] < 0.25
+    # Noise that hides which is which: one radius for all, and none grows.
+    found = next_radii(np.full(3, 0.25), squares, counts, np.zeros(3), **options | {"noise": 1e3})
+    assert np.ptp(found) == pytest.approx(0.0, abs=1e-12)
+    assert found[0] <= 0.25
+    # Clusters of one size, by hand: means 0.25 and 0.75 in radii, noise 0.1; scatter (0.25^2 - 0.01) around 0.5.
+    options |= {"noise": 10.0, "counts_noise": 0.0}
+    found = next_radii(np.ones(2), np.array([25.0, 75.0]), np.full(2, 100.0), np.zeros(2), **options)
+    error = 0.01 / 2.0
+    whole = (0.5 * 0.06 + error / 1.69) / (0.06 + error)
+    scatter = ((0.25 - whole) ** 2 + (0.75 - whole) ** 2) / 2.0 - 0.01
+    own = whole + scatter / (scatter + 0.01) * (0.75 - whole)
+    assert found == pytest.approx(1.3 * np.sqrt([whole, own]))
+
+
+@pytest.mark.parametrize("size", [0.0, 1.0, 1e6, 2.0**47])
+def test_no_release_makes_a_radius_that_is_none(size: float) -> None:
+    generator = np.random.default_rng(0)
+    for noise, sign in itertools.product((1e-3, 10.0, 1e9), (-1.0, 0.0, 1.0)):
+        squares, counts = size * (generator.standard_normal(6) + sign), 1.0 + size * generator.random(6)
+        explained = generator.random(6) * 10.0 ** generator.integers(-5, 3)
+        radii = generator.uniform(2.0**-15, 3.0, 6)
+        with np.errstate(all="raise", under="ignore"):
+            found = next_radii(radii, squares, counts, explained, **OPTIONS, noise=noise, counts_noise=noise)
+        assert (found >= 0.05 * radii * (1 - 1e-12)).all()
+        assert (found <= 4.0 * radii).all()

@@ -143,12 +143,12 @@ def test_weights_over_taus_by_hand() -> None:
     assert found[0, 0] == pytest.approx(total * gain, rel=1e-9)
 
 
-def naive_steps(sums: list[list[float]], counts: list[float], noise: float, v: float, least: float) -> Any:
+def naive_steps(sums: list[list[float]], counts: list[float], noises: list[float], v: float, least: float) -> Any:
     """Every tau's posterior mean of each centroid's step, averaged by tau and the densities of all entries."""
     taus = [2.0**power for power in range(-20, 3) if 2.0**power >= least]
     weights, means = [], []
     for tau in taus:
-        deviations = [math.sqrt(n**2 * tau * v + noise**2) for n in counts]
+        deviations = [math.sqrt(n**2 * tau * v + noise**2) for n, noise in zip(counts, noises, strict=True)]
         parts = [stats.norm.logpdf(x, 0.0, s) for row, s in zip(sums, deviations, strict=True) for x in row]
         weights.append(math.log(tau) + math.fsum(parts))
         gains = [tau * v * n / s**2 for n, s in zip(counts, deviations, strict=True)]
@@ -162,7 +162,15 @@ def test_steps_of_several_clusters_in_other_dimensions_are_averages_over_all_tau
     found = shrunk_steps(
         np.array(sums), counts, sums_noise=noise, counts_noise=1e-6, axis_variance=v, least_tau=least, radius=100.0
     )
-    assert found == pytest.approx(naive_steps(sums, counts, noise, v, least), rel=1e-9)
+    assert found == pytest.approx(naive_steps(sums, counts, [noise] * 3, v, least), rel=1e-9)
+    # Each with a noise and a radius of its own, of which only the first step is beyond.
+    noises, radii = np.array([4.0, 20.0, 12.0]), np.array([0.01, 1.0, 100.0])
+    found = shrunk_steps(
+        np.array(sums), counts, sums_noise=noises, counts_noise=1e-6, axis_variance=v, least_tau=least, radius=radii
+    )
+    expected = naive_steps(sums, counts, noises.tolist(), v, least)
+    assert found[1:] == pytest.approx(expected[1:], rel=1e-9)
+    assert found[0] == pytest.approx(0.01 * expected[0] / np.linalg.norm(expected[0]), rel=1e-9)
 
 
 def test_early_rounds_shrink_less() -> None:

@@ -156,6 +156,14 @@ def test_arguments_are_not_changed() -> None:
     assert (centroids.item(), sums.item(), counts.item()) == (0.5, 30.0, 2.0)
 
 
+def test_each_step_may_have_a_radius_of_its_own() -> None:
+    steps, radii = [[3.0, 4.0], [3.0, 4.0], [0.3, 0.4], [0.0, 1.0]], np.array([5.0, 1.0, 0.25, 0.0])
+    found = clip_steps(steps, radii)
+    assert found == pytest.approx(np.array([[3.0, 4.0], [0.6, 0.8], [0.15, 0.2], [0.0, 0.0]]))
+    alone = [clip_steps([step], radius)[0] for step, radius in zip(steps, radii.tolist(), strict=True)]
+    assert np.array_equal(found, alone)
+
+
 def test_steps_so_short_that_squares_vanish_are_clipped_as_well() -> None:
     found = clip_steps([[3e-200, 4e-200], [3e200, 4e200], [0.0, 0.0], [0.3, 0.4]], 1e-200)
     assert found.tolist() == [pytest.approx(row, rel=1e-12, abs=0.0) for row in ([6e-201, 8e-201],) * 2] + [
