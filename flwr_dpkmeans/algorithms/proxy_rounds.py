@@ -535,7 +535,9 @@ def refinement_round(setting: Setting, index: int) -> PlannedSum:
         # One for each centroid, also where all are alike.
         following, squares = np.resize(following, used), np.maximum(squares, 0.0) * np.square(radii)
         average = counts if index == 1 else state[AVERAGE_COUNTS] + (counts - state[AVERAGE_COUNTS]) / index
-        if options.splits and 2 <= index < len(setting.plan.refinement_shares):
+        # Which of few clients' clusters costs most is noise, where each has a mean square of its own.
+        splits = options.splits and not (owns and setting.per_client)
+        if splits and 2 <= index < len(setting.plan.refinement_shares):
             noise, generator = counts_noise / math.sqrt(index), setting.generator(state, setting.plan.n_passes + index)
             total, means = float(squares.sum()), np.resize(squares / rows, used)
             moved, average = _without_empty_clusters(setting, moved, average, following, noise, total, means, generator)
