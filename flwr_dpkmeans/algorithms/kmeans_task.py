@@ -24,7 +24,7 @@ from flwr_dpkmeans.errors import ConfigurationError, PlanError, ProtocolError, c
 from flwr_dpkmeans.kmeans import ranges
 from flwr_dpkmeans.kmeans.lloyd import is_on_grid, sum_over_blocks
 from flwr_dpkmeans.privacy.release import Block, NoiseShape, Norm, PrivacyUnit, ReleasedSum, Sensitivity
-from flwr_dpkmeans.privacy.report import CLOSING_ROUNDS
+from flwr_dpkmeans.privacy.report import CLOSING_ROUNDS, counts_rows
 from flwr_dpkmeans.sums.draft import whole_multiplier
 from flwr_dpkmeans.sums.plan import COUNT, Plan, PlannedRound
 from flwr_dpkmeans.sums.round import Algorithm, Array, PrivateSum, State
@@ -441,8 +441,7 @@ def _counts_std(plan: Plan) -> tuple[float, bool]:
     by_row = plan.settings.unit is PrivacyUnit.RECORD
     rounds = [one for one in reversed(plan.rounds) if one.name not in CLOSING_ROUNDS]
     for step, block in [(one, block) for one in rounds for block in one.blocks if block.name in _COUNTS]:
-        # A client may add a one where it has rows, or the shares of its rows, instead (as in `report.counted`).
-        return plan.released_std(step, block), by_row or (block.name != "indicators" and block.sensitivity.bound > 1.0)
+        return plan.released_std(step, block), by_row or counts_rows(block.name, block.sensitivity.bound)
     return 0.0, by_row
 
 

@@ -164,9 +164,9 @@ def as_classes(values: object, n_rows: int) -> NDArray[np.int64]:
     row (text, a missing value, a fraction, a negative number) becomes -1, and all do without one value for each row.
     """
     none = np.full(n_rows, -1, dtype=np.int64)
-    # Of a list each label by itself: NumPy would make text of all of them for one.
-    is_list = isinstance(values, list | tuple)
-    array = np.fromiter(values, dtype=object, count=len(values)) if is_list else np.asarray(values)  # type: ignore
+    if isinstance(values, list | tuple):  # each label by itself: NumPy would make text of all of them for one
+        values = np.fromiter(values, dtype=object, count=len(values))
+    array = np.asarray(values)
     if array.dtype.kind == "c":
         array = np.where(array.imag == 0.0, array.real, -1.0)
     if array.shape != (n_rows,):

@@ -59,7 +59,7 @@ class ClusterClient(KMeansClient):
                 "the table on a Ray cluster has no absolute path: give 'ray:///shared/rows', and the cluster's address "
                 "by RAY_ADDRESS, as it has no place in a node's configuration."
             )
-        self._groups = list[dict[str, Any]]()
+        self._files = list[Path]()
         # What is said of the columns, and what they lack, is the same with any rows and without.
         self._empty: Any = self._on_cluster(self._looked_at)
         self.table = load(self._empty)
@@ -90,12 +90,9 @@ class ClusterClient(KMeansClient):
         return int(self._summed(lambda client: np.array([float(len(client._points))]))[0])
 
     def _looked_at(self, _: Any) -> Any:
-        """A table without rows; this machine finds the files, and their groups of rows, where all others do."""
-        import pyarrow.parquet as pq
-
+        """A table without rows; this machine finds the files where all others do."""
         schemas = parquet_schemas(Path(self._path))
-        numbers = {file: range(pq.read_metadata(file).num_row_groups) for file in schemas}
-        self._groups = [{"file": str(file), "group": group} for file, groups in numbers.items() for group in groups]
+        self._files = list(schemas)
         return next(iter(schemas.values())).empty_table()
 
     def _summed(self, work: Callable[[KMeansClient], Array]) -> Array:
@@ -103,10 +100,14 @@ class ClusterClient(KMeansClient):
         of_block, started = partial(_of_block, load=self._load, work=work, version=__version__), time.monotonic()
 
         def added(data: Any) -> Array:
+            import pyarrow.parquet as pq
+
+            numbers = {str(file): range(pq.read_metadata(file).num_row_groups) for file in self._files}
+            groups = [{"file": file, "group": group} for file, own in numbers.items() for group in own]
             total: Array = np.zeros((2, 1))  # whole numbers, and what is behind the point, with its last digits
             answers: Iterable[Any] = [of_block(self._empty)]
-            if self._groups:
-                blocks = data.from_items(self._groups).flat_map(_of_group, fn_args=[of_block], max_retries=_RETRIES)
+            if groups:
+                blocks = data.from_items(groups).flat_map(_of_group, fn_args=[of_block], max_retries=_RETRIES)
                 answers = chain(answers, blocks.iter_rows())
             for answer in answers:
                 if answer["failed"]:

@@ -246,11 +246,15 @@ def counted(report: PrivacyReport) -> str:
     sample = " of a round's sample" * any(one.startswith(sampled) for one in report.assumptions)
     if line.array == _INDICATORS:
         return f"clients{sample} with rows there"
-    # A vector of counts that is longer than 1 is of rows, and a shorter one of shares, whose length is 1 at most.
     most = line.sensitivity
-    if most > 1.0:
+    if counts_rows(line.array, most):
         return f"rows{sample}, of each client cut to a norm of {most:g}"
     return f"clients{sample}, each by the shares of its rows" + f", cut to a norm of {most:.3g}" * (most < 1.0)
+
+
+def counts_rows(array: str, most: float) -> bool:
+    """Whether a client's counts, at most so long, are of rows: not ones where it has some, nor shares of length 1."""
+    return array != _INDICATORS and most > 1.0
 
 
 def _last_counts(report: PrivacyReport) -> ReleaseLine | None:
