@@ -81,6 +81,8 @@ VARIANTS: Mapping[str, Variant] = MappingProxyType(
         "no shrinkage": Variant(
             "steps are nearly noisy quotients", ProxyOptions(first_least_tau=4.0, least_tau_falls=1.0)
         ),
+        "proxies as points": Variant("rows lie on few proxies, not around", ProxyOptions(most_scattered_features=0)),
+        "counts alone": Variant("noisy counts need not add up to all rows", ProxyOptions(adds_up=False)),
         "counts apart": Variant("noisy counts are not pulled toward their mean", ProxyOptions(pulls=False)),
         "empty clusters stay": Variant("no cluster is split by a centroid without rows", ProxyOptions(splits=False)),
         "no ellipsoid": Variant(

@@ -193,6 +193,7 @@ class ProxyOptions:
     cluster_clip: float = 0.8  # in sides of a cluster's cell, spread * k^(-1/d)
     residual_prior_variance: float = 0.06  # of the mean square around what the radius was chosen for, in squared radii
     pass_shrinking: float = 0.8  # radius of a pass over that of the one before
+    most_scattered_features: int = 5  # up to here rows of few proxies are spread over their cells; 0: they lie on them
     split_width: float = 0.75  # deviation of new proxies around an old one, in radii along all axes together
     least_count: float = 2.0  # of a proxy that has rows, or of all proxies, in deviations of their noise
     unsure_noise: float = 0.1  # on a count, in average clusters: from here on proxies may be believed in falsely
@@ -203,6 +204,7 @@ class ProxyOptions:
     most_widening: float = 3.0
     clips: bool = True  # residuals beyond the radius; False drops them, as FastLloyd does
     weighs_likely: bool = True  # proxies by posterior means of their counts; False: by noisy counts above 0
+    adds_up: bool = True  # makes counts of refinements add up to all rows
     pulls: bool = True  # counts of refinements toward their mean, by what noise explains of their scatter
     splits: bool = True  # the largest cluster by a centroid that likely has no rows
 

@@ -42,6 +42,7 @@ from flwr_dpkmeans.kmeans.lloyd import clip_rows, nearest_centroids, round_to_gr
 from flwr_dpkmeans.kmeans.projected import nearest_projected, shrink_to_server
 from flwr_dpkmeans.kmeans.public_points import weighted_kmeans
 from flwr_dpkmeans.kmeans.residuals import (
+    adding_up,
     likely_counts,
     next_radii,
     pulled_together,
@@ -421,12 +422,17 @@ def proxy_round(setting: Setting, index: int) -> PlannedSum:
             moved, weights = _with_known_points(setting, state, moved, counts, counts_noise)
         else:
             weights = _heard_weights(setting, state, counts, counts_noise)
-        if index == setting.plan.n_passes:
-            return _clustered(setting, state, moved, weights)
-        generator = setting.generator(state, index)
         radii = radii[nearest_centroids(moved, proxies)[0]] if len(moved) != len(proxies) else radii
+        generator, widths = setting.generator(state, index), options.split_width * radii / math.sqrt(width)
+        if index == setting.plan.n_passes:
+            if _is_coarse(setting, state, weights):
+                # A cell with more rows than an average cluster has is a cluster, and narrower the more there are.
+                usual = setting.public.n_units / setting.n_clusters
+                widths = widths * np.sqrt(usual / np.maximum(weights, usual))
+                moved, weights = numerics.scattered(moved, weights, widths, generator)
+                moved = _inside(moved, state)
+            return _clustered(setting, state, moved, weights)
         within = numerics.Ellipsoid(np.square(state[SHAPE][0]), state[SHAPE][1:])
-        widths = options.split_width * radii / math.sqrt(width)
         # Few rows of a wide cell far away stand out together, and not in parts.
         whole = _beyond(setting, state, moved)
         samples = numerics.samples_around(moved, weights, widths, generator, within, whole)
@@ -436,6 +442,16 @@ def proxy_round(setting: Setting, index: int) -> PlannedSum:
 
     reads = (CENTRE, AXES, PROXIES, PROXY_RADIUS) if setting.in_subspace else (PROXIES, PROXY_RADIUS)
     return parts, PrivateSum(f"proxies-{index}", (), statistic, advance, None, reads, setting.admitting(reads))
+
+
+def _is_coarse(setting: Setting, state: State, weights: Array) -> bool:
+    """Whether proxies are so few that clusters' borders run through their cells; in many columns these are too wide."""
+    if SERVER_POINTS in state.arrays or setting.per_client or setting.public.config.choose_n_clusters:
+        return False
+    # Where fewer proxies than clusters have rows, the other centroids had better be elsewhere than in one cell.
+    k, options = setting.n_clusters, setting.options
+    few = np.count_nonzero(weights) >= k > setting.plan.n_proxies / options.proxies_per_cluster
+    return bool(few) and setting.n_features <= options.most_scattered_features
 
 
 def in_proxy_space(points: Array, state: State) -> Array:
@@ -504,7 +520,11 @@ def refinement_round(setting: Setting, index: int) -> PlannedSum:
         radii = state[RADIUS][:used]
         sums_noise, counts_noise, squares_noise = (setting.noise(block) for block in released.blocks)
         counts = released["counts"][:used]
-        likelier, noise_left = pulled_together(counts, counts_noise) if options.pulls else (counts, counts_noise)
+        # A client's shares of rows are clipped, and some clients may be silent: then counts add up to less.
+        all_are_in = abs(n - math.fsum(counts)) <= options.heard * counts_noise * math.sqrt(used)
+        total = n if options.adds_up and all_are_in and not setting.per_client else None
+        likelier, noise_left = (counts, counts_noise) if total is None else adding_up(counts, counts_noise, total)
+        likelier, noise_left = pulled_together(likelier, noise_left) if options.pulls else (likelier, noise_left)
         steps = shrunk_steps(
             released["residual_sums"][:used] * radii[:, None],
             likelier,
@@ -513,11 +533,12 @@ def refinement_round(setting: Setting, index: int) -> PlannedSum:
             axis_variance=_length(state, SPREAD) ** 2 / d,
             least_tau=options.first_least_tau * options.least_tau_falls ** (index - 1),
             radius=radii,
+            total=total,
         )
         moved = round_to_grid(truncate(state.centroids + steps))
         squares, explained = released["residual_squares"][:used], np.square(steps).sum(axis=1)
         if owns:
-            rows, rows_noise = likely_counts(likelier, noise_left), noise_left
+            rows, rows_noise = likely_counts(likelier, noise_left, total), noise_left
         else:
             weights, rows, rows_noise = np.maximum(counts, 0.0), np.full(1, n, dtype=np.float64), 0.0
             explained = np.full(1, float(explained @ weights) / max(1.0, float(weights.sum())))

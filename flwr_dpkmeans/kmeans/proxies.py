@@ -355,6 +355,20 @@ def samples_around(
     return proxies[parents] + steps
 
 
+def scattered(
+    proxies: FloatArray, weights: FloatArray, widths: FloatArray, generator: np.random.Generator
+) -> tuple[FloatArray, FloatArray]:
+    """Share each proxy's weight out among points around it, on the grid: its rows are not all in one place.
+
+    `widths`, (n,), are the deviations along each axis. There are as many points as for a tessellation, in pairs on
+    both sides of a proxy (n, c): few of them would have another mean than it.
+    """
+    half = -(-_n_samples(*proxies.shape) // (2 * len(proxies)))
+    steps = generator.standard_normal((len(proxies), half, proxies.shape[1])) * widths[:, None, None]
+    points = round_to_grid(proxies[:, None] + np.concatenate([steps, -steps], axis=1))
+    return points.reshape(-1, proxies.shape[1]), np.repeat(weights / (2 * half), 2 * half)
+
+
 def likely_weights(noisy_counts: FloatArray, noise: float, n: float, *, least: float) -> FloatArray:
     """Posterior means of counts, which may be 0, given their `noise`: k-means of them has the least expected cost.
 

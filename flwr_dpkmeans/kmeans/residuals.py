@@ -25,6 +25,10 @@ _FARTHEST = 1e3  # counts are that many standard deviations of their noise below
 _MOST_EXPLAINED = 0.9  # part of a mean square of residuals that steps take off at most
 _MOSTLY_CLIPPED = 0.75  # mean square, in squared radii, from which on it says only that rows lie beyond
 _MOST_GROWTH = 4.0  # of a radius, from one round to the next
+_FINEST_SPLIT = 0.002  # noise, in parts of all rows, from which on steps of a split are finer than it
+_CUBED = (np.arange(4096) + 0.5) / 4096
+_SPLITS, _SPLIT_STEPS = _CUBED**3, 3.0 * _CUBED**2
+"""Parts of a total that one of its counts may be, and how far apart these are, up to a factor."""
 _TAUS = 2.0 ** np.arange(-20, 3)
 """Variances of a step, in variances of the data along an axis, from a thousandth to four."""
 
@@ -159,9 +163,26 @@ def pulled_together(noisy_counts: FloatArray, noise: float) -> tuple[FloatArray,
     return noisy_counts + explained * (mean - noisy_counts), noise * math.sqrt(1.0 - explained + explained / k)
 
 
-def likely_counts(noisy_counts: npt.ArrayLike, noise: float) -> FloatArray:
-    """Estimate counts, which are not negative, from noisy ones: posterior means under a flat prior, at least 1."""
-    return np.maximum(1.0, likely_positive(noisy_counts, noise)[0])
+def adding_up(noisy_counts: FloatArray, noise: float, total: float) -> tuple[FloatArray, float]:
+    """Change noisy counts (k,) alike, so that they add up to what is known; and say the noise left: 0 for one count."""
+    k = len(noisy_counts)
+    return noisy_counts + (total - math.fsum(noisy_counts)) / k, noise * math.sqrt(1.0 - 1.0 / k)
+
+
+def likely_counts(noisy_counts: npt.ArrayLike, noise: float, total: float | None = None) -> FloatArray:
+    """Estimate counts, which are not negative, from noisy ones: posterior means, at least 1, under a flat prior.
+
+    If their `total` is known, it is flat on all ways to split it: a count alone has the density (1 - n / total)^(k - 2)
+    then, and where noise is large, it comes to total / k.
+    """
+    values = np.atleast_1d(np.asarray(noisy_counts, dtype=np.float64))
+    if total is None or total <= 0.0 or noise < _FINEST_SPLIT * total:
+        # Hardly any count is cut off, or shared out, by so little noise: the half line's formula is as good.
+        return np.maximum(1.0, likely_positive(values, noise)[0] if noise > 0.0 else values)
+    # Steps are shorter toward 0, where most of k counts are; (k, n_steps) are log likelihoods.
+    logs = -0.5 * np.square((values[:, None] - total * _SPLITS) / noise)
+    chances = np.exp(logs - logs.max(axis=1, keepdims=True)) * _SPLIT_STEPS * (1.0 - _SPLITS) ** (len(values) - 2)
+    return np.asarray(np.maximum(1.0, total * (chances @ _SPLITS) / chances.sum(axis=1)), dtype=np.float64)
 
 
 def likely_positive(noisy: npt.ArrayLike, noise: float | FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -189,15 +210,16 @@ def shrunk_steps(
     axis_variance: float,
     least_tau: float,
     radius: float | FloatArray,
+    total: float | None = None,
 ) -> FloatArray:
     """Posterior mean of every centroid's step, (k, d), at most `radius` long, from noisy relative sums.
 
-    Noise and radius are those of all sums, or of each.
+    Noise and radius are those of all sums, or of each; `total` is what the counts add up to, if that is known.
 
     ``PROXY_LLOYD.md``, shrunk steps, has the model; `axis_variance` is its v, and tau is at least `least_tau`, which is
     large in early rounds, when centroids still have far to go.
     """
-    counts = likely_counts(noisy_counts, counts_noise)
+    counts = likely_counts(noisy_counts, counts_noise, total)
     n_features = sums.shape[1]
     taus = _TAUS[min(least_tau, _TAUS[-1]) <= _TAUS]
     # (n_taus, n_clusters): variance of a sum's entry, and the factor that turns a sum into a posterior mean.

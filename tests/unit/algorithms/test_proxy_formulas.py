@@ -64,7 +64,7 @@ def quiet_pass(
 ) -> tuple[PrivateSum, State, Setting]:
     """The first pass over some proxies, with noise of two steps of the grid: releases are what they say."""
     plan = ProxyPlan(len(proxies), n_passes, None, (0.5,), 0.35, cover_box=False)
-    setting = Setting(public_of(d, k, 10_000), plan, ProxyOptions(clips=clips))
+    setting = Setting(public_of(d, k, 10_000), plan, ProxyOptions(clips=clips, most_scattered_features=0))
     parts, step = proxy_round(setting, 1)
     blocks = tuple(
         Block(

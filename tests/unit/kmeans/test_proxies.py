@@ -33,6 +33,7 @@ from flwr_dpkmeans.kmeans.proxies import (
     normal_samples,
     outside_cube,
     samples_around,
+    scattered,
     split_largest,
     squared_edges,
     tessellation,
@@ -656,3 +657,20 @@ def test_rows_that_lie_where_they_were_heard_stay_there() -> None:
     assert [farther_if_likelier(first, counts, noise, 400.0) for first in (0, 5, 8, 9, 10)] == [0, 5, 8, 9, 10]
     # Heard nearer than three bins behind.
     assert [farther_if_likelier(first, counts, noise, 400.0) for first in (11, 20, 27)] == [8, 8, 8]
+
+
+@pytest.mark.parametrize("n_proxies", [3, 14, 119])
+def test_weights_are_shared_out_around_proxies_whose_means_stay(n_proxies: int) -> None:
+    proxies, widths = round_to_grid(generator().uniform(-1.0, 1.0, (n_proxies, 3))), np.linspace(0.1, 0.5, n_proxies)
+    weights = np.arange(n_proxies, dtype=np.float64)
+    points, shares = scattered(proxies, weights, widths, generator())
+    each = len(points) // n_proxies
+    assert 2000 <= len(points) < 2000 + 2 * n_proxies
+    assert (points == round_to_grid(points)).all()
+    apart = points.reshape(n_proxies, each, 3)
+    assert shares.reshape(n_proxies, each).sum(axis=1) == pytest.approx(weights)
+    assert apart.mean(axis=1) == pytest.approx(proxies, abs=2 / GRID)
+    # Of 17 points a deviation is known to a tenth, and the mean of many to less.
+    deviations = np.sqrt(np.square(apart - proxies[:, None]).mean(axis=(1, 2)))
+    assert (deviations / widths).mean() == pytest.approx(1.0, abs=0.07)
+    assert (deviations / widths) == pytest.approx(1.0, abs=0.45)

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import integrate, stats
 
-from flwr_dpkmeans.kmeans.residuals import likely_counts, pulled_together, shrunk_steps
+from flwr_dpkmeans.kmeans.residuals import adding_up, likely_counts, pulled_together, shrunk_steps
 
 WIDE = {"counts_noise": 1.0, "axis_variance": 1.0, "radius": 100.0}
 
@@ -43,6 +43,56 @@ def test_no_released_count_breaks_anything(noise: float) -> None:
     # What is far below zero is not many rows after all.
     assert found[0] <= max(1.0, noise)
     assert (np.diff(found) >= 0.0).all()
+
+
+@pytest.mark.parametrize("k", [2, 3, 5, 64])
+@pytest.mark.parametrize("noise", [0.0021, 0.01, 0.1, 1.0, 100.0])
+@pytest.mark.parametrize("part", [-0.3, 0.0, 0.002, 0.02, 0.3, 0.9, 1.4])
+def test_of_a_known_total_a_likely_count_is_the_mean_over_all_ways_to_split_it(
+    k: int, noise: float, part: float
+) -> None:
+    """By quadrature: a part of k uniformly split ones has the density (1 - t)^(k - 2), of Beta(1, k - 1)."""
+    total, peak = 3000.0, min(max(part, 0.0), 1.0)
+
+    def likelihood(t: float) -> float:
+        return math.exp(((peak - part) ** 2 - (t - part) ** 2) / (2.0 * noise**2)) * (1.0 - t) ** (k - 2)
+
+    edges = sorted({0.0, 1.0, peak, *(min(max(peak + x * noise, 0.0), 1.0) for x in (-9, -3, 3, 9)), min(1.0, 9.0 / k)})
+    options = {"points": edges, "epsabs": 0.0, "epsrel": 1e-9, "limit": 500}
+    mass = integrate.quad(likelihood, 0.0, 1.0, **options)[0]
+    mean = total * integrate.quad(lambda t: t * likelihood(t), 0.0, 1.0, **options)[0] / mass
+    # As many counts as there are clusters, of which only the first one is looked at.
+    counts = np.full(k, 100.0)
+    counts[0] = part * total
+    found = likely_counts(counts, noise * total, total)[0]
+    assert found == pytest.approx(max(1.0, mean), rel=2e-3, abs=0.02)
+    if noise == 100.0:
+        assert found == pytest.approx(total / k, rel=0.02)
+
+
+def test_known_totals_make_no_jump_where_noise_is_small() -> None:
+    counts = np.array([-20.0, 3.0, 40.0, 977.0])
+    above, below = (likely_counts(counts, noise, 1000.0) for noise in (2.001, 1.999))
+    assert above == pytest.approx(below, rel=0.02)
+    # One cluster has all rows.
+    assert likely_counts(*adding_up(np.array([-5.0]), 10.0, 1000.0), 1000.0).tolist() == [1000.0]
+
+
+def test_counts_add_up_by_hand() -> None:
+    counts, noise = adding_up(np.array([10.0, 20.0, 60.0]), 3.0, 120.0)
+    assert counts.tolist() == [20.0, 30.0, 70.0]
+    assert noise == pytest.approx(3.0 * math.sqrt(2.0 / 3.0))
+
+
+@pytest.mark.parametrize("true", [[50.0, 50.0, 50.0], [10.0, 40.0, 100.0], [1.0, 1.0, 148.0]])
+@pytest.mark.parametrize("noise", [5.0, 30.0, 200.0])
+def test_counts_that_add_up_are_nearer_than_noisy_ones(true: list[float], noise: float) -> None:
+    generator = np.random.default_rng(0)
+    noisy = true + noise * generator.standard_normal((2000, 3))
+    apart = np.array([likely_counts(row, noise) for row in noisy])
+    both = np.array([likely_counts(*adding_up(row, noise, 150.0), 150.0) for row in noisy])
+    errors = [float(((found - true) ** 2).sum(axis=1).mean()) for found in (apart, both)]
+    assert errors[1] < 0.85 * errors[0]
 
 
 @pytest.mark.parametrize("size", [1.0, 2.0**-10])
