@@ -334,15 +334,24 @@ def test_few_proxies_are_clustered_with_rows_all_over_their_cells(
     extras = {SERVER_POINTS: [[0.0, 0.0]]} if "server" in options else {}
     radii = np.full(n_proxies, 0.125)
     state = state_of(2, np.zeros((3, 2)), **{PROXIES: proxies, PROXY_RADIUS: radii, EXTENT: [1.0]}, **extras)
-    after(step, state, np.zeros((n_proxies, 2)), np.where(np.arange(n_proxies) < n_heard, 400.0, -400.0))
+    after(
+        step,
+        state,
+        np.zeros((n_proxies, 2)),
+        np.append(
+            # The first cell has four times as many rows as an average cluster.
+            4.0 * N / 3.0,
+            np.where(np.arange(1, n_proxies) < n_heard, 400.0, -400.0),
+        ),
+    )
     ((points, weights),) = seen
-    assert weights.sum() == pytest.approx(400.0 * n_heard, rel=0.1)
+    assert weights.sum() == pytest.approx(4.0 * N / 3.0 + 400.0 * (n_heard - 1), rel=0.1)
     assert (len(points) > 2 * n_proxies) is scatters
     if scatters:
         assert np.abs(points).max() <= 1.0
-        assert np.sqrt(np.square(points.reshape(n_proxies, -1, 2) - proxies[:, None]).mean()) == pytest.approx(
-            0.75 * 0.125 / math.sqrt(2.0), rel=0.07
-        )
+        deviations = np.sqrt(np.square(points.reshape(n_proxies, -1, 2) - proxies[:, None]).mean(axis=(1, 2)))
+        assert deviations[1:].mean() == pytest.approx(0.75 * 0.125 / math.sqrt(2.0), rel=0.07)
+        assert deviations[0] == pytest.approx(0.5 * 0.75 * 0.125 / math.sqrt(2.0), rel=0.2)
 
 
 # -- refinements ------------------------------------------------------------------------------------------------------
@@ -496,6 +505,18 @@ def test_at_client_level_nothing_is_split_by_squares_of_its_own(monkeypatch: pyt
     state = state_of(2, centroids, **{RADIUS: radii, AVERAGE_COUNTS: counts})
     found = after(step, state, np.zeros((5, 2)), counts, [250.0, 250.0, 250.0, 1500.0, 0.0])
     assert found[AVERAGE_COUNTS].tolist() == counts.tolist()
+
+
+@pytest.mark.parametrize("per_client", [False, True])
+def test_shares_of_clients_rows_need_not_add_up(per_client: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are clipped: a count that noise drowns is then as large as noise lets it be, and steps are the shorter."""
+    monkeypatch.setattr(Setting, "per_client", property(lambda _: per_client))
+    step = with_noise(refinement_round(setting_of(2, 2, n=100, widening=1.0), 1), 1.0, 1e4, 1.0)
+    state = state_of(2, [[0.5, 0.0], [0.0, 0.5]], **{RADIUS: [0.25]})
+    found = after(step, state, [[20.0, 0.0], [0.0, 20.0]], [50.0, 50.0], [50.0])
+    moved = np.linalg.norm(found.centroids - state.centroids, axis=1)
+    # 20 radii of 0.25 over 50 rows.
+    assert (moved < 0.01).all() if per_client else moved == pytest.approx(0.1, rel=0.1)
 
 
 def test_no_radius_is_longer_than_the_box() -> None:
