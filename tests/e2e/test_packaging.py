@@ -149,6 +149,7 @@ def test_packages_hold_no_private_modes_and_no_leftovers(copies: list[Path]) -> 
     names = {entry.filename for entry in entries}
     assert [name for name in names if "__pycache__" in name] == []
     kept = [path for kind in ("*.py", "*.md", "*.toml", "py.typed") for path in (PROJECT / "flwr_dpkmeans").rglob(kind)]
+    kept += (PROJECT / "simulations").rglob("*.py")
     assert {str(path.relative_to(PROJECT)) for path in kept} <= names
     (sdist,) = copy.glob("dist/*.tar.gz")
     with tarfile.open(sdist) as archive:
