@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import logging
 import os
 import random
+import sys
 from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING
 
@@ -57,6 +59,14 @@ def pytest_collection_finish() -> None:
     """What imports and thousands of collected tests made stays until the end: garbage is not looked for in it."""
     gc.collect()
     gc.freeze()
+
+
+def pytest_runtest_setup() -> None:
+    """Another project's losses of one release, which tests ask for again and again, and nothing changes, are kept."""
+    numerical = sys.modules.get("dp_accounting.pld.privacy_loss_distribution")
+    if numerical is not None and not hasattr(numerical.from_gaussian_mechanism, "cache_info"):
+        kept = functools.lru_cache(maxsize=1024)(numerical.from_gaussian_mechanism)
+        numerical.from_gaussian_mechanism = kept  # type: ignore[attr-defined]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

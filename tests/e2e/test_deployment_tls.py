@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
+import signal
 import socket
-import subprocess
-import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,20 +22,24 @@ from flwr_dpkmeans.data.bundled import load_bundled
 from flwr_dpkmeans.data.partition import partition_indices
 from flwr_dpkmeans.flower.client_app import HOME_FOLDER
 from flwr_dpkmeans.flower.progress import Outcome, read_progress, runs_below
+from flwr_dpkmeans.flower.server_app import strategy_from_run_config
+from flwr_dpkmeans.node.ledger import Past
+from flwr_dpkmeans.node.policy import DEPLOYED, Asked, ClientPolicy
+from flwr_dpkmeans.sums.draft import draft_plan, worst_case
+from simulations import superlink_cost
+from simulations.deploy.__main__ import main, run_settings
 from simulations.deploy.certificates import write_node_key
-from simulations.deploy.collected import collect
-from simulations.deploy.credentials import make_credentials
 from simulations.deploy.dashboard import server_page
-from simulations.deploy.sites import make_sites
-from simulations.deployment import Deployment, LogLine, deployed
+from simulations.deploy.sites import Site
+from simulations.deployment import Deployment, LogLine
 from simulations.flower_commands import NodeConfig
 from simulations.flower_processes import flower_home
 from simulations.ray_processes import is_supported, marked_processes
 from simulations.relay import HOST
+from simulations.round_cost import Problem
 
 pytestmark = [pytest.mark.ray, pytest.mark.skipif(not is_supported(), reason="processes are found in /proc")]
 
-PROJECT = Path(__file__).resolve().parents[2]
 # Equal results need equal noise, which a node refuses unless its own policy says otherwise.
 POLICY = "allow-anything = true\nrequire-secure-noise = false\nallow-non-private = true\nmax-delta = 0.005\n"
 SETTINGS = "algorithm='fastlloyd' n-clusters=3 epsilon=1.0 max-iter=2 noise='seeded' random-state=7"
@@ -46,13 +52,13 @@ def rows(n_nodes: int) -> list[NDArray[np.float64]]:
     return [points[partition_indices(len(points), n_nodes, part, seed=0)] for part in range(n_nodes)]
 
 
-def in_process(n_nodes: int, max_iter: int = 2) -> NDArray[np.float64]:
+def in_process(n_nodes: int) -> NDArray[np.float64]:
     """The same run without Flower's processes, over rows that lie between 0 and 8."""
     model = FederatedKMeans(
         3,
         algorithm="fastlloyd",
         epsilon=1.0,
-        max_iter=max_iter,
+        max_iter=2,
         noise="seeded",
         random_state=7,
         trust="oblivious",
@@ -71,7 +77,7 @@ def ports_of(folder: Path) -> list[int]:
     return found
 
 
-def assert_nothing_is_left(folder: Path, ports: Sequence[int]) -> None:
+def assert_nothing_is_left(folder: Path, ports: Collection[int]) -> None:
     """No process of a federation, and nobody who listens on its ports."""
     homes = [home for home in folder.iterdir() if home.is_dir()]
     assert {home.name: marked_processes(flower_home(home)) for home in homes} == {home.name: [] for home in homes}
@@ -101,30 +107,105 @@ def text_of(lines: Sequence[LogLine]) -> str:
     return "\n".join(line.text for line in lines)
 
 
-def test_three_nodes_agree_and_strangers_are_turned_away(tmp_path: Path) -> None:
-    folder = tmp_path / "federation"
-    sites = make_sites(folder, "iris", 3, POLICY)
-    credentials = make_credentials(folder / "certificates", [site.folder for site in sites])
-    settings = f"{SETTINGS} num-clients=3 n-features=4 n-examples=150 bounds='0,8' data=''"
-    with deployed(folder, [site.node_config for site in sites], credentials) as deployment:
-        assert_strangers_are_turned_away(deployment, folder, sites[0].node_config)
-        ports = ports_of(folder)
+def assert_costs_are_read(lines: list[LogLine], monkeypatch: pytest.MonkeyPatch) -> None:
+    """`measure_over_superlink` reads times and bytes off these lines, as if they were those of the run it asks for."""
+    problem = Problem(np.random.default_rng(0).uniform(-1.0, 1.0, (3000, 2)), n_clusters=2)
+    policies: list[ClientPolicy] = []
+
+    @contextmanager
+    def there(folder: Path, nodes: Sequence[NodeConfig]) -> Iterator[SimpleNamespace]:
+        for node, part in zip(nodes, problem.parts, strict=True):
+            np.testing.assert_array_equal(np.load(str(node["data-path"])), part)
+            policies.append(ClientPolicy.from_toml(Path(str(node["policy"])), base=DEPLOYED))
+            assert len(node) == 2
+        yield SimpleNamespace(run=answer)
+
+    def answer(text: str) -> list[LogLine]:
+        config = strategy_from_run_config(settings := run_settings([text])).config
+        plan = draft_plan(config, run_id=1, n_clients=settings["num-clients"], seed=0, n_features=config.n_features)
+        assert plan.is_final
+        assert [planned.name for planned in plan.rounds] == ["lloyd-1", "lloyd-2"]
+        for policy in policies:
+            policy.check(Asked(plan, worst_case(plan), Past()))
+        return lines
+
+    monkeypatch.setattr(superlink_cost, "deployed", there)
+    found = superlink_cost.measure_over_superlink(problem, n_rounds=2)
+    assert len(policies) == 2
+    (trip,) = found.trips
+    # Flower looks for replies every 3 s, so that a trip may take from nothing to as long as the machine is busy.
+    assert 0.0 < trip < 120.0
+    assert found.bytes_up > 2 * 48
+    assert found.bytes_down > 2 * 48
+    # The nodes fetch the app.
+    assert found.other_bytes > 100_000
+
+
+class Played:
+    """What one federation did, which the command made, with more than its own run while it was there."""
+
+    def __init__(self) -> None:
+        self.lines: dict[str, list[LogLine]] = {}
+        self.ports: list[int] = []
+        self.listed = self.runs = ""
+
+    def play(self, deployment: Deployment, settings: str, **options: Any) -> list[LogLine]:
+        """In the stead of the command's one run: strangers, its run, and one that is refused at the same time."""
+        folder = deployment._folder
+        (data,) = (folder / "node-0").glob("rows.*")
+        assert_strangers_are_turned_away(deployment, folder, Site(folder / "node-0", data).node_config)
+        self.ports = ports_of(folder)
         with ThreadPoolExecutor() as pool:
-            first = pool.submit(deployment.run, settings)
+            first = pool.submit(RUN, deployment, settings, **options)
             # Flower installs an app in place: a second run of the same second may find half of it, and end.
             while not (first.done() or runs_below(folder / "superlink" / HOME_FOLDER)):
                 time.sleep(0.1)
-            second = pool.submit(deployment.run, f"{settings} delta=0.006")
-            said, refused = text_of(first.result()), text_of(second.result())
-        listed, runs = deployment.listed(), deployment.runs()
-    assert len(ports) == 4
-    assert_nothing_is_left(folder, ports)
-    assert listed.count('"status": "online"') == 3
-    assert listed.count('"node-id"') == 3
+            second = pool.submit(RUN, deployment, f"{settings} delta=0.006")
+            self.lines = {"said": first.result(), "refused": second.result()}
+        self.listed, self.runs = deployment.listed(), deployment.runs()
+        return self.lines["said"]
+
+
+RUN = Deployment.run
+
+
+@pytest.fixture
+def handlers() -> Iterator[None]:
+    """The command has its own for signals."""
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = [signal.getsignal(number) for number in numbers]
+    yield
+    for number, handler in zip(numbers, before, strict=True):
+        signal.signal(number, handler)
+
+
+@pytest.mark.usefixtures("handlers")
+def test_the_commands_nodes_agree_turn_strangers_away_and_leave_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, policy = tmp_path / "federation", tmp_path / "policy.toml"
+    policy.write_text(POLICY)
+    played = Played()
+    monkeypatch.setattr(Deployment, "run", lambda *given, **options: played.play(*given, **options))
+    command = ["--nodes", "3", "--data", "iris", "--policy", str(policy), "--run-config", f"{SETTINGS} bounds='0,8'"]
+    code = main([*command, "--output", str(folder)])
+    printed = "".join(capsys.readouterr())
+    assert code == 0, printed
+    assert "all 3 clients have the same centroids and report" in printed
+    # What the command tells, and what it told its processes.
+    told = [int(port) for port in re.findall(rf"{HOST}:(\d+)", printed)]
+    assert told
+    assert len(played.ports) == 4
+    assert_nothing_is_left(folder, {*told, *played.ports})
+    assert played.listed.count('"status": "online"') == 3
+    assert played.listed.count('"node-id"') == 3
+    said, refused = text_of(played.lines["said"]), text_of(played.lines["refused"])
     assert "about 24 s, 4 round trips" in said
     assert len(re.findall(r"^round \d/2 .* 3 clients", said, re.MULTILINE)) == 2
-    for result in collect(sites):
-        np.testing.assert_array_equal(result.centroids, in_process(3))
+    for index in range(3):
+        (path,) = (folder / f"node-{index}" / "results").glob("run-*/client-*/centroids.npz")
+        with np.load(path) as arrays:
+            np.testing.assert_array_equal(arrays["centroids"], in_process(3))
     for name in ("centroids.npz", "model.json", "profile.csv"):
         assert not list((folder / "superlink").rglob(name))
     # One of two runs at once waits for the other's end.
@@ -135,8 +216,8 @@ def test_three_nodes_agree_and_strangers_are_turned_away(tmp_path: Path) -> None
     assert "unhandled exception" not in refused
     assert "Traceback" not in refused
     # The owners read that it is over, and what it cost them.
-    for site in sites:
-        (end,) = re.findall("the server has stopped this run, and (.*)", (site.folder / "log").read_text())
+    for index in range(3):
+        (end,) = re.findall("the server has stopped this run, and (.*)", (folder / f"node-{index}" / "log").read_text())
         assert re.match(r"it has cost nothing here; it says: RefusalError: node \S+ refused \(RefusalError\)\.$", end)
     # And what the live page shows of both runs.
     runs_folder = folder / "superlink" / HOME_FOLDER
@@ -147,24 +228,7 @@ def test_three_nodes_agree_and_strangers_are_turned_away(tmp_path: Path) -> None
     assert [(trip.n_asked, trip.n_answered) for trip in completed.trips] == [(3, 3)] * 4
     assert "this client's max_delta is 0.005" in stopped.sentence
     assert "max_delta is 0.005" in server_page(runs_folder)
+    # What it cost can be measured.
+    assert_costs_are_read(played.lines["said"], monkeypatch)
     # So does who looks at the list of runs later.
-    assert "the plan's delta is 0.006, but this client's max_delta is 0.005" in runs
-
-
-def test_the_command_runs_nodes_and_leaves_nothing_behind(tmp_path: Path) -> None:
-    folder, policy = tmp_path / "federation", tmp_path / "policy.toml"
-    policy.write_text(POLICY)
-    command = [sys.executable, "-m", "simulations.deploy", "--nodes", "2", "--data", "iris", "--policy", str(policy)]
-    command += ["--run-config", SETTINGS.replace("max-iter=2", "max-iter=1 bounds='0,8'")]
-    command += ["--output", str(folder)]
-    completed = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, timeout=600, check=False)
-    said = completed.stdout + completed.stderr
-    assert completed.returncode == 0, said
-    assert "all 2 clients have the same centroids and report" in said
-    ports = [int(port) for port in re.findall(rf"{HOST}:(\d+)", said)]
-    assert ports
-    assert_nothing_is_left(folder, ports)
-    for index in range(2):
-        (path,) = (folder / f"node-{index}" / "results").glob("run-*/client-*/centroids.npz")
-        with np.load(path) as arrays:
-            np.testing.assert_array_equal(arrays["centroids"], in_process(2, 1))
+    assert "the plan's delta is 0.006, but this client's max_delta is 0.005" in played.runs

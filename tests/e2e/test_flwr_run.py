@@ -117,7 +117,8 @@ def test_a_users_csv_with_a_private_count(superlink: LocalSuperLink, tmp_path: P
 
 def test_equal_seeds_give_equal_centroids_on_ray_and_in_process(superlink: LocalSuperLink, tmp_path: Path) -> None:
     config = "noise='seeded' random-state=7 epsilon=1.0 num-clients=2 trust='central' evaluation='private' n-classes=10"
-    completed = superlink.run(f"{config} output='{tmp_path / 'out'}'", nodes=2, workers=2)
+    # In workers of their own: tests/e2e/test_ray_engine.py.
+    completed = superlink.run(f"{config} output='{tmp_path / 'out'}'", nodes=2)
     assert completed.returncode == 0, completed.stdout + completed.stderr
     assert "NOT PRIVATE" in completed.stdout
     digits = load_bundled("digits", partition_column="target")

@@ -35,7 +35,8 @@ def copy_of(folder: Path, *, mode: int, time: int) -> Path:
 def copies(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """Two copies of the project in different folders, with other umasks, times, modes and leftovers, and their builds.
 
-    But for whether a file can be run, which wheels keep.
+    But for whether a file can be run, which wheels keep. The first one's wheel is made of its sdist, and its FAB of
+    the project itself.
     """
     folder = tmp_path_factory.mktemp("packages")
     first = copy_of(folder / "a", mode=0o644, time=1_700_000_000)
@@ -44,13 +45,17 @@ def copies(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     (second / "flwr_dpkmeans" / "__pycache__" / "plan.cpython-311.pyc").write_bytes(b"old")
     environment = {name: value for name, value in os.environ.items() if name != "SOURCE_DATE_EPOCH"}
     flwr = Path(sys.executable).with_name("flwr")
-    commands = [[sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-t", "sdist"], [str(flwr), "build"]]
+    commands = [
+        (first, 0o022, [sys.executable, "-m", "build", "--no-isolation"]),
+        (first, 0o022, [str(flwr), "build", "--app", str(PROJECT)]),
+        (second, 0o077, [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-t", "sdist"]),
+        (second, 0o077, [str(flwr), "build"]),
+    ]
     running = [
         subprocess.Popen(
             command, cwd=copy, umask=umask, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
         )
-        for copy, umask in ((first, 0o022), (second, 0o077))
-        for command in commands
+        for copy, umask, command in commands
     ]
     for process in running:
         output, _ = process.communicate(timeout=600)
@@ -62,12 +67,8 @@ def packages_of(copy: Path) -> list[Path]:
     return [*sorted(copy.glob("dist/*")), *copy.glob("*.fab")]
 
 
-def test_flwr_build_makes_a_complete_fab(tmp_path: Path) -> None:
-    flwr = Path(sys.executable).with_name("flwr")
-    command = [str(flwr), "build", "--app", str(PROJECT)]
-    completed = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert completed.returncode == 0, completed.stdout + completed.stderr
-    (fab,) = tmp_path.glob("*.fab")
+def test_flwr_build_makes_a_complete_fab(copies: list[Path]) -> None:
+    (fab,) = copies[0].glob("*.fab")
     inside = set(zipfile.ZipFile(fab).namelist())
     package = PROJECT / "flwr_dpkmeans"
     listed = [*package.rglob("*.py"), *(path for path in package.rglob("*.toml") if ".example" not in path.name)]
@@ -103,11 +104,8 @@ def test_the_app_for_the_hub_keeps_its_limits(tmp_path: Path, monkeypatch: pytes
         write_app(tmp_path / "other")
 
 
-def test_the_wheel_installs_and_runs(tmp_path: Path) -> None:
-    build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(tmp_path), str(PROJECT)]
-    completed = subprocess.run(build, capture_output=True, text=True, check=False)
-    assert completed.returncode == 0, completed.stdout + completed.stderr
-    (wheel,) = tmp_path.glob("*.whl")
+def test_the_wheel_installs_and_runs(copies: list[Path], tmp_path: Path) -> None:
+    (wheel,) = copies[0].glob("dist/*.whl")
     target = tmp_path / "site"
     install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--target", str(target)]
     subprocess.run([*install, str(wheel)], check=True)
@@ -151,6 +149,7 @@ def test_packages_hold_no_private_modes_and_no_leftovers(copies: list[Path]) -> 
     names = {entry.filename for entry in entries}
     assert [name for name in names if "__pycache__" in name] == []
     kept = [path for kind in ("*.py", "*.md", "*.toml", "py.typed") for path in (PROJECT / "flwr_dpkmeans").rglob(kind)]
+    kept += (PROJECT / "simulations").rglob("*.py")
     assert {str(path.relative_to(PROJECT)) for path in kept} <= names
     (sdist,) = copy.glob("dist/*.tar.gz")
     with tarfile.open(sdist) as archive:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -69,7 +70,11 @@ def test_equal_seeds_give_equal_centroids_with_noise_shares_and_sampled_clients(
     assert found.peak_bytes > 10**8
 
 
-def test_a_run_that_cannot_be_ends_with_the_sentence_about_its_file(superlink: RaySuperLink, tmp_path: Path) -> None:
+def test_a_run_that_cannot_be_ends_with_the_sentence_about_its_file(
+    superlink: RaySuperLink, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Each worker takes seconds to import everything, and one is enough to find no file.
+    monkeypatch.setattr(superlink, "backend", replace(superlink.backend, client_resources_num_cpus=os.cpu_count() or 1))
     config = {"data": str(tmp_path / "none.csv"), "bounds": "0,1", "algorithm": "proxy_lloyd", "n-clusters": 3}
     with pytest.raises(DataError, match=r"none\.csv"):
         run_on_ray(config, n_nodes=2, folder=tmp_path, superlink=superlink)

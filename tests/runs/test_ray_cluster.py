@@ -55,7 +55,7 @@ class Items:
 
 @pytest.fixture
 def elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Let the clients of the in-process engine have their rows elsewhere, in groups of 7."""
+    """Let the clients of the in-process engine have their rows elsewhere, in two or three groups of 20."""
     numbers = count()
 
     def client(X: Any, feature_names: tuple[str, ...] = (), labels: Any = None) -> ClusterClient:
@@ -63,7 +63,7 @@ def elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         given = dict(zip(names, np.asarray(X).T, strict=True)) | ({} if labels is None else {"of class": labels})
         source = tmp_path / f"{next(numbers)}.parquet"
         table = pa.table({name: np.ascontiguousarray(cells) for name, cells in given.items()})
-        pq.write_table(table, source, row_group_size=7)
+        pq.write_table(table, source, row_group_size=20)
         layout = Layout(tuple(names), "" if labels is None else "of class")
         made = ClusterClient(f"ray://{source}", partial(load_stated, layout=layout, schema=None))
         # As the tables of that engine have none, and may then not be mixed with a server's points that have none.

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -121,15 +122,16 @@ def test_its_configuration_is_shown_as_others_are(package: Path, tmp_path: Path)
     assert "  name: signs\n  pull: 0.3\n" in shown.stdout
 
 
-def test_a_sweep_goes_on_unless_the_methods_own_source_changed(tmp_path: Path) -> None:
-    sweep = ["-m", "simulations.run", "-m", "algorithm=signs", "data=iris", "workers=0", "output=here"]
-    own = write_package(tmp_path / "own")
-    assert typed(sweep, own, tmp_path).returncode == 0
+def test_a_sweep_goes_on_unless_the_methods_own_source_changed(swept: Path, tmp_path: Path) -> None:
+    sweep = [*command("python -m simulations.run"), "workers=0"]
+    own, output = write_package(tmp_path / "own"), "outputs/signs"
+    shutil.copytree(swept / output, tmp_path / output)
     with (own / "signs.py").open("a") as file:
         file.write("# mended\n")
     refused = typed(sweep, own, tmp_path)
     assert refused.returncode == 2, refused.stderr
-    assert "1 of 1 finished runs" in refused.stderr
+    assert "8 of 8 finished runs" in refused.stderr
+    sweep = ["-m", "simulations.run", "-m", "data=iris", "workers=0", f"output={output}"]
     # Methods of this project do not care.
     assert typed([*sweep, "algorithm=glloyd"], own, tmp_path).returncode == 0
     own.joinpath("signs.py").write_text("raise ImportError\n")

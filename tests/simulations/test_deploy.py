@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 import ssl
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +27,7 @@ from simulations.deploy.certificates import write_node_key
 from simulations.deploy.collected import collect
 from simulations.deploy.credentials import make_credentials
 from simulations.deploy.sites import Site, default_policy, known_facts, make_sites
+from simulations.deployment import PROJECT
 from simulations.flower_processes import DeploymentError
 
 
@@ -145,8 +148,11 @@ def test_what_cannot_be_deployed_is_said_before_anything_is_started(
     (tmp_path / "file").write_text("")
     assert main(["--output", str(tmp_path)]) == 2
     assert "not empty" in capsys.readouterr().err
-    assert main(["--algorithm", "fastloyd", "--data", "iris", "--output", str(tmp_path / "new")]) == 2
-    assert "did you mean 'fastlloyd'?" in capsys.readouterr().err
+    # As it is typed; tests/e2e/test_deployment_tls.py calls it.
+    words = ["-m", "simulations.deploy", "--algorithm", "fastloyd", "--data", "iris", "--output", str(tmp_path / "new")]
+    done = subprocess.run([sys.executable, *words], cwd=PROJECT, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "did you mean 'fastlloyd'?" in done.stderr
     assert not (tmp_path / "new" / "superlink").exists()
 
 

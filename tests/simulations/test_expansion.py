@@ -229,10 +229,10 @@ def test_an_experiment_is_narrowed_by_what_is_given() -> None:
 
 
 def test_a_method_of_ones_own_runs_once_at_each_epsilon_of_an_experiment() -> None:
-    for name in ("feddp_fig1", "fastlloyd_fig2"):
-        found = expand([f"+experiment={name}", "algorithm=proxy_lloyd,balcan", "seed=0"]).settings
+    for name, data in (("feddp_fig1", "mixture"), ("fastlloyd_fig2", "iris,wine")):
+        found = expand([f"+experiment={name}", "algorithm=proxy_lloyd,balcan", f"data={data}", "seed=0"]).settings
         own = [run for run in found if run["algorithm"]["name"] == "balcan"]
-        assert len(own) == 5 * len({run["data"]["name"] for run in found})
+        assert len(own) == 5 * len({run["data"]["name"] for run in found}) == 5 * len(data.split(","))
         assert {run["variant"] for run in own} == {None}
         assert {run["privacy"]["epsilon"] for run in own} == {run["privacy"]["epsilon"] for run in found}
     epsilons = "privacy.epsilon=1,2"

@@ -148,15 +148,3 @@ def test_the_command_writes_table_and_page(tmp_path: Path, capsys: pytest.Captur
 def test_a_mistake_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert table3.main(["--only", "TimeSynth", "--output", str(tmp_path)]) == 2
     assert "there is no row 'TimeSynth'" in capsys.readouterr().err
-
-
-@pytest.mark.ray
-def test_over_a_real_superlink(small: Problem) -> None:
-    found = measure_over_superlink(small, n_rounds=2)
-    (trip,) = found.trips
-    # Flower looks for replies every 3 s, so that a trip may take from nothing to as long as the machine is busy.
-    assert 0.0 < trip < 120.0
-    assert found.bytes_up > 2 * 48
-    assert found.bytes_down > 2 * 48
-    # The nodes fetch the app.
-    assert found.other_bytes > 100_000

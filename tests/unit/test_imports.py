@@ -35,7 +35,7 @@ def imports_of(source: str, name: str, *, is_package: bool) -> Iterator[str]:
             module = ".".join([*base, *([node.module] if node.module else [])])
             # ``from package import room`` imports the room.
             yield from (f"{module}.{alias.name}" for alias in node.names)
-        elif isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] in ("import_module", "__import__"):
+        elif isinstance(node, ast.Call) and house.dotted(node.func).split(".")[-1] in ("import_module", "__import__"):
             argument = node.args[0] if node.args else None
             if isinstance(argument, ast.Constant) and isinstance(argument.value, str):
                 yield argument.value

@@ -19,6 +19,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import house
 import numpy as np
 import pytest
 from flwr.app import Context, RecordDict
@@ -135,10 +136,10 @@ def test_every_logger_of_the_package_is_placed(caplog: pytest.LogCaptureFixture)
     names = set()
     for path in root.rglob("*.py"):
         calls = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
-        made = {ast.unparse(call.func) for call in calls}
+        made = {house.dotted(call.func) for call in calls}
         assert path.name == "log.py" or not any(name.endswith("getLogger") for name in made), path
         module = ".".join(path.relative_to(root.parent).with_suffix("").parts)
-        given = [ast.unparse(call.args[0]) for call in calls if ast.unparse(call.func) == "placed_logger"]
+        given = [ast.unparse(call.args[0]) for call in calls if house.dotted(call.func) == "placed_logger"]
         names |= {module if one == "__name__" else ast.literal_eval(one) for one in given}
     assert {"flwr_dpkmeans.server", "flwr_dpkmeans.mod", "flwr_dpkmeans.data", "flwr_dpkmeans.node.ledger"} <= names
     for name in names:

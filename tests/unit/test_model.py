@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_results import report_of
+from support.results import report_of
 
 from flwr_dpkmeans import FederatedKMeans
 from flwr_dpkmeans.__main__ import main

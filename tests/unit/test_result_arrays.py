@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_results import result_of
+from support.results import result_of
 
 from flwr_dpkmeans.results import picture
 from flwr_dpkmeans.results.writer import result_files

@@ -631,9 +631,12 @@ def test_expected_rows_of_a_single_row_are_none_or_two() -> None:
 
 
 def farther_naively(first: int, counts: list[float], noise: list[float], n: float) -> int:
+    def log_density(value: float, mean: float, own: float) -> float:
+        return -math.log(own * math.sqrt(2.0 * math.pi)) - 0.5 * ((value - mean) / own) ** 2
+
     def log_likelihood(start: int) -> float:
         parts = zip((0.25, 0.5, 0.25), counts[start : start + 3], noise[start : start + 3], strict=True)
-        return sum(norm.logpdf(count, share * n, own) - norm.logpdf(count, 0.0, own) for share, count, own in parts)
+        return sum(log_density(count, share * n, own) - log_density(count, 0.0, own) for share, count, own in parts)
 
     values = [log_likelihood(start) for start in range(len(counts) - 2)]
     best = values.index(max(values))

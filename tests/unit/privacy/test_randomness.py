@@ -13,10 +13,11 @@ import os
 import random
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import house
 import numpy as np
 import pytest
 from support.flat import flat_estimator
@@ -100,19 +101,21 @@ def name_of(path: Path) -> str:
     return "/".join(path.relative_to(ROOT).parts[1:])
 
 
-def calls(path: Path) -> Iterator[tuple[Place, str]]:
+def calls(path: Path) -> list[tuple[Place, str]]:
     """Every call in a module with the function it stands in, and every keyword ``random_state``."""
+    found = []
 
-    def within(node: ast.AST, name: str) -> Iterator[tuple[Place, str]]:
+    def note_within(node: ast.AST, name: str) -> None:
         for child in ast.iter_child_nodes(node):
             inner = f"{name}.{child.name}".lstrip(".") if isinstance(child, ast.FunctionDef | ast.ClassDef) else name
             if isinstance(child, ast.Call):
-                yield (name_of(path), name), ast.unparse(child.func)
+                found.append(((name_of(path), name), house.dotted(child.func)))
             elif isinstance(child, ast.keyword) and child.arg == "random_state":
-                yield (name_of(path), name), "random_state"
-            yield from within(child, inner)
+                found.append(((name_of(path), name), "random_state"))
+            note_within(child, inner)
 
-    yield from within(ast.parse(path.read_text()), "")
+    note_within(ast.parse(path.read_text()), "")
+    return found
 
 
 @functools.cache
@@ -138,7 +141,7 @@ def test_entropy_of_the_system_is_asked_in_the_listed_places() -> None:
 def test_nobody_imports_a_generator_past_these_lists() -> None:
     """Neither Python's `random`, nor a name out of NumPy's, nor a key or byte generator of another library."""
     for path in [path for place in PLACES for path in place.rglob("*.py")]:
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in house.statements_of(ast.parse(path.read_text())):
             if isinstance(node, ast.Import):
                 assert not {alias.name for alias in node.names} & {"random", "numpy.random", "uuid"}, path
             elif isinstance(node, ast.ImportFrom):

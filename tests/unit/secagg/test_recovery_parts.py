@@ -124,7 +124,10 @@ def solved(n: int, degree: int, counted_on: int, colluding: int, *, twice: bool)
     goal = np.zeros(matrix.shape[1])
     goal[n : 2 * n] = 1
     limits = LinearConstraint(matrix, [low for _, low, _ in rows], [high for _, _, high in rows])
-    found = milp(goal, constraints=limits, integrality=np.ones(len(goal)), bounds=Bounds(0, 1))
+    # Some client is in A; the circle can be turned so that it is the first one.
+    least = np.zeros(len(goal))
+    least[n] = 1
+    found = milp(goal, constraints=limits, integrality=np.ones(len(goal)), bounds=Bounds(least, 1))
     assert found.status in (0, 2)
     return None if found.status == 2 else round(found.fun)
 

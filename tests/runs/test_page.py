@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.text import Text
-from test_results import report_of
+from support.results import report_of
 
 from flwr_dpkmeans import ClientLevel, FederatedKMeans
 from flwr_dpkmeans.algorithms.cluster_profile import Figure
