@@ -13,8 +13,7 @@ import numpy as np
 import pytest
 from support.local_superlink import LocalSuperLink
 
-from flwr_dpkmeans import Evaluation, FederatedKMeans
-from flwr_dpkmeans.data.bundled import load_bundled
+from flwr_dpkmeans import Evaluation, FederatedKMeans, PrivateCount
 from flwr_dpkmeans.data.partition import MixtureClients, partition_indices
 
 pytestmark = pytest.mark.ray
@@ -89,7 +88,9 @@ def test_the_default_job(default_job: tuple[Path, str, int]) -> None:
     assert "movement" not in printed
 
 
-def test_a_users_csv_with_a_private_count(superlink: LocalSuperLink, tmp_path: Path) -> None:
+def test_a_users_csv_with_a_private_count_and_equal_seeds_on_ray_and_in_process(
+    superlink: LocalSuperLink, tmp_path: Path
+) -> None:
     generator = np.random.default_rng(0)
     points = np.clip(generator.normal(generator.choice([20.0, 50.0, 80.0], (3000, 1)), 4.0, (3000, 3)), 0.0, 100.0)
     lines = ["a,b,c,town,kind"]
@@ -97,9 +98,11 @@ def test_a_users_csv_with_a_private_count(superlink: LocalSuperLink, tmp_path: P
     table = tmp_path / "table.csv"
     table.write_text("\n".join(lines) + "\n")
     output = tmp_path / "out"
-    config = f"data='{table}' n-clusters=5 bounds='0,100' label-column='kind' output='{output}'"
+    config = f"data='{table}' n-clusters=5 bounds='0,100' label-column='kind' output='{output}' num-clients=3"
+    config += " noise='seeded' random-state=7 trust='central' evaluation='private' n-classes=3"
     completed = superlink.run(config, nodes=3, program=OWN)
     assert completed.returncode == 0, completed.stdout + completed.stderr
+    assert "NOT PRIVATE" in completed.stdout
     output = run_folder(output)
     assert str(output) in completed.stdout
     folders = client_folders(output)
@@ -113,31 +116,22 @@ def test_a_users_csv_with_a_private_count(superlink: LocalSuperLink, tmp_path: P
     assert abs(report["n_examples"] - 3000) < 300
     assert report["releases"][0]["array"] == "count"
     assert report["epsilon"] <= 2.0
-
-
-def test_equal_seeds_give_equal_centroids_on_ray_and_in_process(superlink: LocalSuperLink, tmp_path: Path) -> None:
-    config = "noise='seeded' random-state=7 epsilon=1.0 num-clients=2 trust='central' evaluation='private' n-classes=10"
-    # In workers of their own: tests/e2e/test_ray_engine.py.
-    completed = superlink.run(f"{config} output='{tmp_path / 'out'}'", nodes=2)
-    assert completed.returncode == 0, completed.stdout + completed.stderr
-    assert "NOT PRIVATE" in completed.stdout
-    digits = load_bundled("digits", partition_column="target")
-    points, labels = digits.points, np.asarray(digits.partition_values)
-    rows = [partition_indices(len(points), 2, part, seed=0) for part in range(2)]
+    rows = [partition_indices(3000, 3, part, seed=0) for part in range(3)]
+    labels = np.arange(3000) % 3
     # The same parts: each client rounds its own sum of residuals in radii, so the last digits depend on who has a row.
     own = FederatedKMeans(
-        n_clusters=10,
-        epsilon=1.0,
+        n_clusters=5,
+        epsilon=2.0,
         noise="seeded",
         random_state=7,
         trust="oblivious",
-        bounds=(0.0, 16.0),
-        evaluation=Evaluation(n_classes=10),
-    ).fit([points[part] for part in rows], [labels[part] for part in rows])
-    on_ray = np.load(run_folder(tmp_path / "out") / "server" / "centroids.npz")["centroids"]
-    np.testing.assert_array_equal(on_ray, own.cluster_centers_)
+        bounds=(0.0, 100.0),
+        n_examples=PrivateCount(),
+        evaluation=Evaluation(n_classes=3),
+    ).fit([points.round(3)[part] for part in rows], [labels[part] for part in rows])
+    np.testing.assert_array_equal(centroids, own.cluster_centers_)
     assert own.evaluation_ is not None
-    evaluated = json.loads((run_folder(tmp_path / "out") / "server" / "metrics.json").read_text())["evaluation"]
+    evaluated = json.loads((output / "server" / "metrics.json").read_text())["evaluation"]
     assert evaluated == own.evaluation_.to_dict()
     assert str(own.evaluation_) in completed.stdout
 
