@@ -422,16 +422,17 @@ def proxy_round(setting: Setting, index: int) -> PlannedSum:
             moved, weights = _with_known_points(setting, state, moved, counts, counts_noise)
         else:
             weights = _heard_weights(setting, state, counts, counts_noise)
+        is_last = index == setting.plan.n_passes
+        if is_last and not _is_coarse(setting, state, weights):
+            return _clustered(setting, state, moved, weights)
         radii = radii[nearest_centroids(moved, proxies)[0]] if len(moved) != len(proxies) else radii
         generator, widths = setting.generator(state, index), options.split_width * radii / math.sqrt(width)
-        if index == setting.plan.n_passes:
-            if _is_coarse(setting, state, weights):
-                # A cell with more rows than an average cluster has is a cluster, and narrower the more there are.
-                usual = setting.public.n_units / setting.n_clusters
-                widths = widths * np.sqrt(usual / np.maximum(weights, usual))
-                moved, weights = numerics.scattered(moved, weights, widths, generator)
-                moved = _inside(moved, state)
-            return _clustered(setting, state, moved, weights)
+        if is_last:
+            # A cell with more rows than an average cluster has is a cluster, and narrower the more there are.
+            usual = setting.public.n_units / setting.n_clusters
+            widths *= np.sqrt(usual / np.maximum(weights, usual))
+            points, shares = numerics.scattered(moved, weights, widths, generator)
+            return _clustered(setting, state, _inside(points, state), shares)
         within = numerics.Ellipsoid(np.square(state[SHAPE][0]), state[SHAPE][1:])
         # Few rows of a wide cell far away stand out together, and not in parts.
         whole = _beyond(setting, state, moved)
@@ -446,12 +447,12 @@ def proxy_round(setting: Setting, index: int) -> PlannedSum:
 
 def _is_coarse(setting: Setting, state: State, weights: Array) -> bool:
     """Whether proxies are so few that clusters' borders run through their cells; in many columns these are too wide."""
+    k, options = setting.n_clusters, setting.options
     if SERVER_POINTS in state.arrays or setting.per_client or setting.public.config.choose_n_clusters:
         return False
     # Where fewer proxies than clusters have rows, the other centroids had better be elsewhere than in one cell.
-    k, options = setting.n_clusters, setting.options
-    few = np.count_nonzero(weights) >= k > setting.plan.n_proxies / options.proxies_per_cluster
-    return bool(few) and setting.n_features <= options.most_scattered_features
+    may_cut = setting.n_features <= options.most_scattered_features and int(np.count_nonzero(weights)) >= k
+    return may_cut and setting.plan.n_proxies < options.proxies_per_cluster * k
 
 
 def in_proxy_space(points: Array, state: State) -> Array:

@@ -360,8 +360,7 @@ def scattered(
 ) -> tuple[FloatArray, FloatArray]:
     """Share each proxy's weight out among points around it, on the grid: its rows are not all in one place.
 
-    `widths`, (n,), are the deviations along each axis. There are as many points as for a tessellation, in pairs on
-    both sides of a proxy (n, c): few of them would have another mean than it.
+    `widths`, (n,), are deviations along each axis; a proxy (n, c) is the mean of its points, which come in pairs.
     """
     half = -(-_n_samples(*proxies.shape) // (2 * len(proxies)))
     steps = generator.standard_normal((len(proxies), half, proxies.shape[1])) * widths[:, None, None]

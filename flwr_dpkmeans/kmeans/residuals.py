@@ -26,8 +26,8 @@ _MOST_EXPLAINED = 0.9  # part of a mean square of residuals that steps take off 
 _MOSTLY_CLIPPED = 0.75  # mean square, in squared radii, from which on it says only that rows lie beyond
 _MOST_GROWTH = 4.0  # of a radius, from one round to the next
 _FINEST_SPLIT = 0.002  # noise, in parts of all rows, from which on steps of a split are finer than it
-_CUBED = (np.arange(4096) + 0.5) / 4096
-_SPLITS, _SPLIT_STEPS = _CUBED**3, 3.0 * _CUBED**2
+_CUBE_ROOTS = (np.arange(4096) + 0.5) / 4096
+_SPLITS, _SPLIT_STEPS = _CUBE_ROOTS**3, 3.0 * _CUBE_ROOTS**2
 """Parts of a total that one of its counts may be, and how far apart these are, up to a factor."""
 _TAUS = 2.0 ** np.arange(-20, 3)
 """Variances of a step, in variances of the data along an axis, from a thousandth to four."""
@@ -177,7 +177,7 @@ def likely_counts(noisy_counts: npt.ArrayLike, noise: float, total: float | None
     """
     values = np.atleast_1d(np.asarray(noisy_counts, dtype=np.float64))
     if total is None or total <= 0.0 or noise < _FINEST_SPLIT * total:
-        # Hardly any count is cut off, or shared out, by so little noise: the half line's formula is as good.
+        # Hardly any count is cut off, or shared out, by so little noise.
         return np.maximum(1.0, likely_positive(values, noise)[0] if noise > 0.0 else values)
     # Steps are shorter toward 0, where most of k counts are; (k, n_steps) are log likelihoods.
     logs = -0.5 * np.square((values[:, None] - total * _SPLITS) / noise)

@@ -228,7 +228,7 @@ def test_the_commands_nodes_agree_turn_strangers_away_and_leave_nothing_behind(
     assert [(trip.n_asked, trip.n_answered) for trip in completed.trips] == [(3, 3)] * 4
     assert "this client's max_delta is 0.005" in stopped.sentence
     assert "max_delta is 0.005" in server_page(runs_folder)
-    # What it cost can be measured.
-    assert_costs_are_read(played.lines["said"], monkeypatch)
     # So does who looks at the list of runs later.
     assert "the plan's delta is 0.006, but this client's max_delta is 0.005" in played.runs
+    # What it cost can be measured.
+    assert_costs_are_read(played.lines["said"], monkeypatch)
