@@ -24,6 +24,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import fcntl
+import gc
 import hashlib
 import importlib.util
 import io
@@ -69,7 +70,8 @@ _MESSAGES = "messages"
 """A pipe, in which a line is what a message's process is started with."""
 _EARLY = (
     *("httpcore", "jinja2", "matplotlib.backends.backend_agg", "matplotlib.figure", "numpy.ma", "numpy.polynomial"),
-    *("pydantic.dataclasses", "cryptography.hazmat.primitives.ciphers.aead"),
+    *("numpy.random", "pydantic.dataclasses", "cryptography.hazmat.primitives.ciphers.aead"),
+    *("cryptography.hazmat.primitives.asymmetric.x25519", "threadpoolctl"),
 )
 """What apps import besides Flower; whichever is not installed is left out."""
 _SEAMS = ("install_from_fab", "get_project_dir", "install_app_dependencies", "get_load_client_app_fn")
@@ -483,6 +485,9 @@ def _forked(messages: Path) -> tuple[list[str], Bytecode] | None:
     for name in _EARLY:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
+    # A fork that looks for garbage writes to all objects that it shares, and each page is copied: half of its time.
+    gc.collect()
+    gc.freeze()
     waiting = os.open(messages, os.O_RDWR)  # with a writer of its own it has no end
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)

@@ -89,10 +89,16 @@ def norm_over_bound(change: Steps, block: Block) -> float:
     """Norm of a change over the block's bound; whether it is at most 1 is decided in exact arithmetic."""
     assert block.sensitivity.norm is Norm.L2
     assert int(np.abs(change).max()) < 2**26
-    bound = Fraction(block.sensitivity.bound) * 2**FRACTION_BITS
+    most = squared_bound(block.sensitivity.bound)
     square = int((change * change).sum())
-    ratio = math.sqrt(square / bound**2)
-    return min(ratio, 1.0) if square <= bound**2 else max(ratio, math.nextafter(1.0, 2.0))
+    ratio = math.sqrt(square / float(most))
+    return min(ratio, 1.0) if square <= most else max(ratio, math.nextafter(1.0, 2.0))
+
+
+@cache
+def squared_bound(bound: float) -> Fraction:
+    """In squared steps of the grid, exactly."""
+    return (Fraction(bound) * 2**FRACTION_BITS) ** 2
 
 
 def moved(private_sum: PrivateSum, old: list[Steps], new: list[Steps]) -> Iterator[tuple[Block, float]]:
@@ -165,8 +171,9 @@ def require_bounds(
     rows = adversarial_rows(state, private_sum, d, generator)
     for table in tables(d, generator, many):
         old = sent(private_sum, table, state)
-        # Next to many rows a few suffice: what others do there does not depend on which row it is.
-        few = rows if len(table) < 10 else [rows[i] for i in generator.choice(len(rows), min(4, len(rows)), False)]
+        # Next to other rows some suffice: what these do there does not depend on which row it is.
+        n_rows = min(len(rows) if len(table) == 0 else 16 if len(table) < 10 else 4, len(rows))
+        few = [rows[i] for i in generator.choice(len(rows), n_rows, replace=False)]
         for row in few:
             more = np.insert(table, int(generator.integers(len(table) + 1)), row, axis=0)
             for block, ratio in moved(private_sum, old, sent(private_sum, more, state)):
