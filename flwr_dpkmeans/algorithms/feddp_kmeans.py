@@ -296,8 +296,7 @@ class ServerLloyd(PublicStart):
     options: ServerLloydOptions = ServerLloydOptions()
 
     def start(self, known: Known, seed: int, points: Array) -> Array:
-        n_init = self.options.n_init
-        return weighted_kmeans(points, np.ones(len(points)), self.n_clusters, n_init=n_init, seed=seed)[0]
+        return weighted_kmeans(points, np.ones(len(points)), self.n_clusters, n_init=self.options.n_init, seed=seed)[0]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -309,8 +308,7 @@ class SpherePacking(PublicStart):
     options: SpherePackingOptions = SpherePackingOptions()
 
     def start(self, known: Known, seed: int, points: Array) -> Array:
-        generator = np.random.default_rng(seed)
-        return sphere_packing(self.n_clusters, known.n_features, generator, self.options.packing)
+        return sphere_packing(self.n_clusters, known.n_features, np.random.default_rng(seed), self.options.packing)
 
     def facts(self, known: Known) -> ServerFacts:
         """What follows from the server's points or, without, from the box."""
@@ -489,8 +487,7 @@ def lloyd_rounds(known: Known, facts: ServerFacts, total: float, n_rounds: int) 
         own = _with_parts(known, facts, (), None)
         return parts, PrivateSum(f"lloyd-{index}", (), statistic, advance, facts.data_radius, *own)
 
-    scheduled = enumerate(known.options.noise_schedule.parts(n_rounds), start=1)
-    return [one_round(index, part) for index, part in scheduled]
+    return [one_round(index, part) for index, part in enumerate(known.options.noise_schedule.parts(n_rounds), start=1)]
 
 
 def _cluster_sums(

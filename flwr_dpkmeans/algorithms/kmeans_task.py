@@ -238,8 +238,7 @@ class KMeansTask(Task):
         if not settings.private_bounds:
             return (PlannedRound(COUNT, trust, tuple(count)),)
         if settings.standard_columns:
-            parts = [] if n_features is None else moment_parts(1, n_features)
-            blocks = divided(parts, settings.bounds_share, entire)
+            blocks = divided([] if n_features is None else moment_parts(1, n_features), settings.bounds_share, entire)
             name = " and ".join([COUNT] * counted + ["spreads"])
             return (PlannedRound(name, trust, (*count, *blocks)),)
 

@@ -241,8 +241,7 @@ def read_evaluation(plan: Plan, state: State, n_clients: int | None = None) -> E
     units, source = _units(plan, cells, cell_noise, plan.n_clients if n_clients is None else n_clients)
     table = _Table(cells, cell_noise, units, source == "released", 1.0 - settings.client_sampling_rate)
     distance, in_units = clip_distance(plan.config, plan.n_features), squared_unit(plan.bounds)
-    in_clips = table.per_unit(state[CLIPPED_COST].item(), noise[CLIPPED_COST])
-    cost = in_clips.times(distance**2)
+    cost = table.per_unit(state[CLIPPED_COST].item(), noise[CLIPPED_COST]).times(distance**2)
     labelled = settings.n_classes > 0
     # The last column is of rows without a class, which no cluster can be matched with.
     matching = _matching(cells[:, :-1]) if labelled else ()

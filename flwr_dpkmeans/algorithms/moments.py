@@ -211,8 +211,7 @@ class Histograms(OneRound):
         """``counts``, (n_features, bins), and ``edges``, (n_features, bins + 1), in the units of the data."""
         d, n = state["bins"].shape
         bounds = plan_bounds(plan, d)
-        edges = np.linspace(bounds.lower, bounds.upper, n + 1, axis=1)
-        return Result({"counts": state["bins"], "edges": edges})
+        return Result({"counts": state["bins"], "edges": np.linspace(bounds.lower, bounds.upper, n + 1, axis=1)})
 
 
 def _as_centers(value: object) -> object:

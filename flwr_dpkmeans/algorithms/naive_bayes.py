@@ -154,8 +154,7 @@ class NaiveBayes(moments.OneRound):
         """
         columns = self.columns(plan.n_features or 0)
         bounds = plan_bounds(plan, plan.n_features or 0)
-        priors = self._priors(state)
-        found = {"class_prior": priors}
+        found = {"class_prior": self._priors(state)}
         if columns.numbers:
             lower, upper = (np.array(side)[columns.numbers] for side in (bounds.lower, bounds.upper))
             halves = (upper - lower) / 2.0

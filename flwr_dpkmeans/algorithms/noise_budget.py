@@ -131,8 +131,7 @@ def count_order(config: Run) -> int:
 
 def shared(shares: Sequence[float], total: float, kind: NoiseFamily) -> tuple[float, ...]:
     """Scale shares so that their squares (joint Gaussian accounting) or they themselves add up to `total`."""
-    linear = kind is NoiseFamily.PAPER
-    factor = total / sum(shares) if linear else math.sqrt(total) / math.hypot(*shares)
+    factor = total / sum(shares) if kind is NoiseFamily.PAPER else math.sqrt(total) / math.hypot(*shares)
     return tuple(share * factor for share in shares)
 
 

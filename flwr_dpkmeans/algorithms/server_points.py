@@ -196,8 +196,7 @@ def hold_points(config: Run, points: Array) -> HeldPoints:
         # Only what follows from the points is used, so nobody has to see them.
         return HeldPoints(scaled, replace(facts, n_points=0), None)
     shown = not trust_model(config.settings.trust).server_has_result()
-    public = PublicPoints.of(scaled) if shown else None
-    return HeldPoints(scaled, facts, public)
+    return HeldPoints(scaled, facts, PublicPoints.of(scaled) if shown else None)
 
 
 def is_private(value: object) -> bool:

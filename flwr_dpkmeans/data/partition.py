@@ -91,7 +91,13 @@ def partition_indices(
     if chosen is Partition.BY_VALUE:
         return _run(np.argsort(column, kind="stable"), n_parts, part)
     if chosen is Partition.ONE_PER_VALUE:
-        return np.flatnonzero(column == _to_values(column, n_parts)[part]).astype(np.int64)
+        values = np.unique(column)
+        if len(values) != n_parts:
+            raise DataError(
+                f"column_values has {len(values)} distinct values, but there are {n_parts} parts and each needs one "
+                f"value: make it {len(values)} parts, or choose another column."
+            )
+        return np.flatnonzero(column == values[part]).astype(np.int64)
     return _dirichlet(column, n_parts, part, require_positive("alpha", alpha), rng)
 
 
@@ -138,16 +144,6 @@ def _checked_sizes(sizes: Sequence[int] | None, n_rows: int, n_parts: int) -> Se
     if (total := sum(map(int, sizes))) > n_rows:
         raise DataError(f"the sizes add up to {total}, but there are {n_rows} rows: give smaller sizes or more rows.")
     return sizes
-
-
-def _to_values(column: NDArray[np.generic], n_parts: int) -> NDArray[np.generic]:
-    values = np.unique(column)
-    if len(values) != n_parts:
-        raise DataError(
-            f"column_values has {len(values)} distinct values, but there are {n_parts} parts and each needs one value: "
-            f"make it {len(values)} parts, or choose another column."
-        )
-    return values
 
 
 def _to_column(column_values: ArrayLike | None, n_rows: int, kind: Partition) -> NDArray[np.generic]:

@@ -420,7 +420,9 @@ def _npz_blocks(path: Path) -> Iterator[RawTable]:
             "must hold the points: save them under the name 'X', as in numpy.savez(path, X=points)."
         )
     points = arrays.pop(*matrices)
-    yield _array_table(points, path, tuple(_beside(name, array) for name, array in arrays.items()))
+    numbers = {name: array.astype(np.float64) for name, array in arrays.items() if array.dtype.kind in "biuf"}
+    beside = [RawColumn.of_cells(name, array.ravel(), numbers.get(name)) for name, array in arrays.items()]
+    yield _array_table(points, path, tuple(beside))
 
 
 def _array_of(archive: Any, name: str) -> NDArray[np.generic]:
@@ -429,11 +431,6 @@ def _array_of(archive: Any, name: str) -> NDArray[np.generic]:
         return np.asarray(archive[name])
     except ValueError:
         return np.zeros(())
-
-
-def _beside(name: str, array: NDArray[np.generic]) -> RawColumn:
-    values = array.astype(np.float64) if array.dtype.kind in "biuf" else None
-    return RawColumn.of_cells(name, array.ravel(), values)
 
 
 def _parquet_values(column: Any) -> NDArray[np.float64] | None:
@@ -574,8 +571,7 @@ def _query_blocks(url: str, query: str) -> Iterator[RawTable]:
                 names = list(found.keys())
                 for rows in chain([[]], found.partitions(block_rows(len(names)))):
                     # Each cell is read by itself: frames of one type for a column would let one decide about others.
-                    frame = frame_table(pd.DataFrame(rows, columns=names, dtype=object))
-                    yield replace(frame, path=Path("database"))
+                    yield replace(frame_table(pd.DataFrame(rows, columns=names, dtype=object)), path=Path("database"))
             engine.dispose()
             return
         except ImportError:

@@ -115,9 +115,8 @@ class Column(_Stated):
 
     @model_validator(mode="after")
     def _fits(self) -> Column:
-        ranged = self.kind in (Kind.NUMBER, Kind.DATE)
         for key, needed, why in (
-            ("bounds", ranged, f"it is a {self.kind}"),
+            ("bounds", self.kind in (Kind.NUMBER, Kind.DATE), f"it is a {self.kind}"),
             ("values", self.kind is Kind.CATEGORY, f"it is a {self.kind}"),
             ("fill", self.missing is Missing.FILL, f"missing is '{self.missing}'"),
         ):
@@ -307,7 +306,7 @@ class Schema(_Stated):
         return [Column(name=name, **one) if isinstance(one, Mapping) else one for name, one in tables] or said
 
     @model_validator(mode="after")
-    def _profiles(self) -> Schema:
+    def _fits(self) -> Schema:
         names, idle = [one.name for one in self.columns], [one.name for one in self.columns if not one.weight]
         for name in set(self.profile) - set(names):
             raise ValueError(f"profile has {name!r}, which is no column of it: {nearest(name, names)}")
@@ -317,13 +316,9 @@ class Schema(_Stated):
             raise ValueError("weight is 0 for all columns, but something must be clustered: give one of them 1.0")
         if not self.profile and "profile_share" in self.model_fields_set:
             raise ValueError(f"profile_share is {self.profile_share}, but profile names no column: name some")
-        return self
-
-    @model_validator(mode="after")
-    def _tell_apart(self) -> Schema:
-        for names in ([column.name for column in self.columns], list(self.feature_names)):
-            if len(set(names)) < len(names):
-                raise ValueError(f"the names {names} are not all different, but columns are told by them: rename some")
+        for alike in (names, list(self.feature_names)):
+            if len(set(alike)) < len(alike):
+                raise ValueError(f"the names {alike} are not all different, but columns are told by them: rename some")
         return self
 
     @classmethod

@@ -261,8 +261,7 @@ def load_by_schema(
             split_by.extend([] if by is None else [by])
             encoded = schema.encoded(raw)
             all_seen.append(encoded.seen)
-            block = Table.of(encoded, labels=raw.labels(layout.label_column))
-            yield replace(block, rows=encoded.rows + n_rows)
+            yield replace(Table.of(encoded, labels=raw.labels(layout.label_column)), rows=encoded.rows + n_rows)
             n_rows += encoded.n_rows
 
     if (kept := store.kept()) is not None:

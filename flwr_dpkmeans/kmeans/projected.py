@@ -181,8 +181,7 @@ def clipped_together(
 def _triangle(n_features: int) -> tuple[npt.NDArray[np.intp], FloatArray]:
     """Flat places of the upper triangle and the factors of its entries."""
     rows, columns = np.triu_indices(n_features)
-    factors = np.where(rows == columns, 1.0, _ROOT_TWO)
-    return rows * n_features + columns, factors
+    return rows * n_features + columns, np.where(rows == columns, 1.0, _ROOT_TWO)
 
 
 # -- eigenvectors that are equal bit for bit on all machines: each client goes from release to release by itself -----
