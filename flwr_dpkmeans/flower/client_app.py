@@ -301,31 +301,20 @@ class Wrapped:
         config: dict[str, Any] = {"task": STATISTIC, "plan": memory.plan_blob, "round": index}
         start = time.perf_counter()
         if memory.plan.discovers(index):
-            ranges = [np.array(side) for side in memory.found.box or ()]
-            arrays, _ = self._call("fit", ranges, config)
+            arrays, _ = self._call("fit", [np.array(side) for side in memory.found.box or ()], config)
         else:
             arrays, _ = self._call_with_state("fit", memory, config)
         node_logger.debug("the statistic took %.3f s", time.perf_counter() - start)
         return [np.asarray(array, dtype=np.float64) for array in arrays]
 
     def deliver(self, memory: Memory, report: Callable[[], PrivacyReport]) -> bool:
-        """Hand the final centroids and the report to the wrapped client."""
-
-        def call() -> None:
-            config = {"report": json.dumps(report().to_dict()), "n_clients": len(memory.protocol.cohort.members)}
-            config |= {"spent": self._guard.spent(memory.plan), "plan": memory.plan_blob}
-            self._call_with_state("evaluate", memory, config)
-
-        return self._handed_on(call)
-
-    def _handed_on(self, call: Callable[[], object]) -> bool:
         """Hand the result on: whatever goes wrong now is for this log and ledger only, and the server gets its tag.
 
         What a client writes holds facts of its own rows. Were an error of that an answer, a server could choose names
         or bounds with which it fails for some rows only, and would learn of them at no cost.
         """
         try:
-            call()
+            self._hand_on(memory, report())
             return True
         except Exception as error:
             told = where_raised(error, verbose=node_logger.isEnabledFor(logging.DEBUG))
@@ -334,6 +323,12 @@ class Wrapped:
                 "the result is not written: %s", told, extra=event("unwritten", kind=type(error).__name__)
             )
             return False
+
+    def _hand_on(self, memory: Memory, report: PrivacyReport) -> None:
+        """Hand the final centroids and the report to the wrapped client."""
+        config = {"report": json.dumps(report.to_dict()), "n_clients": len(memory.protocol.cohort.members)}
+        config |= {"spent": self._guard.spent(memory.plan), "plan": memory.plan_blob}
+        self._call_with_state("evaluate", memory, config)
 
     def _call_with_state(self, kind: str, memory: Memory, config: dict[str, Any]) -> Answered:
         """Call with the state so far: its arrays, whose names are in the configuration, and then the movements."""
@@ -347,8 +342,7 @@ class Wrapped:
     def _call(self, kind: str, arrays: Sequence[Array], config: dict[str, Any]) -> Answered:
         """Call the wrapped NumPyClient, with arrays under consecutive keys, as Flower stores them."""
         parameters = ArrayRecord.from_numpy_ndarrays(list(map(np.ascontiguousarray, arrays)))
-        record = ConfigRecord(config)
-        content = self.answered({f"{kind}ins.parameters": parameters, f"{kind}ins.config": record})
+        content = self.answered({f"{kind}ins.parameters": parameters, f"{kind}ins.config": ConfigRecord(config)})
         status: Any = content.get(f"{kind}res.status")
         if status is not None and status.get("code", _OK) != _OK:
             # Its message may quote rows, so only the code is repeated.
@@ -399,10 +393,10 @@ class WrappedApp(Wrapped):
         added = task.contribution(state, given, metrics.get("num-examples"))
         return list(build_algorithm(memory.plan).rounds[index - 1].statistic(added, state))
 
-    def deliver(self, memory: Memory, report: Callable[[], PrivacyReport]) -> bool:
+    def _hand_on(self, memory: Memory, report: PrivacyReport) -> None:
         """Hand the last arrays to the app's ``evaluate``, with the report; nothing that it answers is sent."""
         task, state = self._known(memory)
-        return self._handed_on(lambda: self._asked(task.named(state), {"report": json.dumps(report().to_dict())}))
+        self._asked(task.named(state), {"report": json.dumps(report.to_dict())})
 
     def _known(self, memory: Memory) -> tuple[ArraySum, State]:
         task, state = memory.plan.task, memory.clusters
@@ -437,10 +431,6 @@ def client_app(
         there. Results are written in the node's output folder (see `output_folder`).
     mod : SecureAggregation
         The secure-aggregation mod; on by default.
-
-    Returns
-    -------
-    ClientApp
 
     Examples
     --------

@@ -125,13 +125,9 @@ def play_inprocess(
     for client, (_, beside) in zip(clients, split, strict=True):  # all parts were encoded by one schema, if any
         client.agreement, client.beside = planned_schema(config.settings), beside
     grid = InProcessGrid([_node(client) for client in clients], run_id=secrets.randbits(62))
-    strategy = PrivateKMeans.from_config(
-        config,
-        server_points=server_points,
-        on_step=on_step,
-        # The result says it, and Python's warnings show it once, not once for each fit in a loop.
-        on_warning=logger.debug,
-    )
+    # What it warns of the result says, and Python's warnings show it once, not once for each fit in a loop.
+    hears = {"on_step": on_step, "on_warning": logger.debug}
+    strategy = PrivateKMeans.from_config(config, server_points=server_points, **hears)
     with one_thread(), grid.running():
         steps = strategy.start(grid).steps
     first = clients[0]
@@ -509,8 +505,7 @@ def federate(
         raise DataError(f"this task {wants}, but {told}: pass one array for each party only where it does.")
     own = "classes" in run.task.options.get_params()
     option = "classes (n_classes of FederatedNaiveBayes)" if own else "n_classes"
-    classes = None if labels is None else tables.labels(labels, n_classes, option)
-    found = play(run, tables.parts, None, classes)
+    found = play(run, tables.parts, None, None if labels is None else tables.labels(labels, n_classes, option))
     local = tables.local_cautions(run, found.plan.delta, found.plan.bounds, found.plan.n_features or 0)
     # Python shows a sentence once at a place, so that the place is the caller's, who may have two fits.
     up = next(n for n in itertools.count(1) if not sys._getframe(n).f_globals["__name__"].startswith("flwr_dpkmeans"))
@@ -609,8 +604,7 @@ class InProcessGrid(Grid):
         """Run one node's app on a message; a test may lose it or the reply here."""
         node_id = message.metadata.dst_node_id
         if node_id not in self._nodes:
-            error = Error(code=ErrorCode.NODE_UNAVAILABLE, reason="the node does not exist")
-            return [Message(error, reply_to=message)]
+            return [Message(Error(ErrorCode.NODE_UNAVAILABLE, "the node does not exist"), reply_to=message)]
         context = self.contexts[node_id]
         # The app replaces whole records of its state, so that a shallow copy keeps those of before.
         trial = Context(context.run_id, context.node_id, context.node_config, context.state.copy(), context.run_config)

@@ -240,8 +240,7 @@ def wait_for_nodes(
 def exchange(grid: Grid, messages: Sequence[Message], timeout: float, heard: Told = list) -> list[Message]:
     """Send to all, wait up to `timeout` seconds in the way that suits the grid, and return the replies in time."""
     if is_deployed(grid):
-        whole = len(messages)
-        return send_in_waves(grid, messages, timeout, heard, in_flight=whole, poll=DEPLOYED_POLL_SECONDS)
+        return send_in_waves(grid, messages, timeout, heard, in_flight=len(messages), poll=DEPLOYED_POLL_SECONDS)
     if is_simulated_server() and len(messages) > IN_FLIGHT:
         return send_in_waves(grid, messages, timeout)
     return list(grid.send_and_receive(messages, timeout=timeout))

@@ -236,8 +236,7 @@ def read_progress(folder: Path) -> RunProgress:
             # Once more, since it may have ended between the two looks.
             known = RunProgress.model_validate_json(file.read_bytes())
             if is_dead and known.outcome is Outcome.RUNNING:
-                died = {"outcome": Outcome.DIED, "sentence": _DIED.format(known.updated)}
-                return known.model_copy(update=died)
+                return known.model_copy(update={"outcome": Outcome.DIED, "sentence": _DIED.format(known.updated)})
     except (OSError, ValidationError) as error:
         told = {"outcome": Outcome.UNREADABLE, "sentence": f"{file} cannot be read ({type(error).__name__})."}
         return RunProgress(run=folder.name.removeprefix("run-"), started="", updated="", **told)

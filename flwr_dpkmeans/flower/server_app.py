@@ -141,13 +141,12 @@ def _own_keys() -> tuple[RunKey, ...]:
     """Keys outside of algorithms' tables."""
     of_cohort = {one.name for one in fields(Cohort)}
     settings = [one for one in fields(Settings) if one.name not in _ELSEWHERE | of_cohort]
-    cohort = [one for one in fields(Cohort) if one.name not in _ELSEWHERE]
     return (
         *_DATA,
         *_RUN,
         *(_key(one, default=_STATED.get(one.name)) for one in settings),
         *_APP,
-        *(_key(one, table="cohort") for one in cohort),
+        *(_key(one, table="cohort") for one in fields(Cohort) if one.name not in _ELSEWHERE),
     )
 
 
@@ -252,8 +251,7 @@ def _given_options(given: Mapping[str, Any]) -> dict[str, Any]:
             value = _unless_auto(given, key.name)
             if value is not None:
                 foreign_table(key.name, key.option, value, other, kind.name)
-    keys = (*_own_keys(), *_keys_of(kind))
-    values = {key.option: _unless_auto(given, key.name) for key in keys if key.option}
+    values = {key.option: _unless_auto(given, key.name) for key in (*_own_keys(), *_keys_of(kind)) if key.option}
     return {option: value for option, value in values.items() if value is not None}
 
 

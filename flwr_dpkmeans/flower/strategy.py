@@ -147,13 +147,9 @@ class PrivateKMeans(Strategy):
         # A missing server data set is said in `start`, since `from_config` brings it later.
         if server_data is not None:
             require_server_data(algorithm_entry(given["algorithm"]), has_server_data=True)
-        box, names, points = resolve_bounds(
-            given["bounds"],
-            server_data,
-            given.get("bounds_domain"),
-            names=given.get("feature_names", ()),
-            allow_unnamed=bool(given.get("allow_unnamed", False)),
-        )
+        bounds, domain, names = given["bounds"], given.get("bounds_domain"), given.get("feature_names", ())
+        unnamed = bool(given.get("allow_unnamed", False))
+        box, names, points = resolve_bounds(bounds, server_data, domain, names=names, allow_unnamed=unnamed)
         config = build_run(given | {"feature_names": names}, box, has_server_data=points is not None)
         self._set_up(config, points, timeouts, on_step)
 
@@ -591,6 +587,5 @@ def log_progress(progress: Progress, server: Server, index: int | None, epsilon:
     """Log how far the run is, in time and in budget."""
     plan, left = server.plan, 1 if server.due is Stage.FINISH else round_trips_left(server.plan, index)
     progress.planned(server, epsilon, left)
-    seconds = round(progress.seconds, 3)
-    details = event("progress", seconds=seconds, round_trips_left=left, n_rounds=plan.last_round)
+    details = event("progress", seconds=round(progress.seconds, 3), round_trips_left=left, n_rounds=plan.last_round)
     say("log_progress.j2", details, plan=plan, progress=progress, left=left, epsilon=epsilon, worst=worst_case(plan))

@@ -475,8 +475,7 @@ def _refusal(
         )
     for error in (RefusalError, BudgetError):  # those on the budget come last
         for name, limit in LIMITS.items():
-            asks = limit.error is error and not limit.of_past
-            sentence = asks and limit.refuse(getattr(policy, name), asked)
+            sentence = limit.error is error and not limit.of_past and limit.refuse(getattr(policy, name), asked)
             if sentence:
                 return limit.error, str(sentence)
     return None

@@ -205,8 +205,7 @@ class Model:
             if not named and (cells := as_array(X)).ndim != 2:
                 raise DataError(f"the table has {cells.ndim} dimensions, but it must have 2: rows and columns.")
             raw = replace(frame_table(X if named else pd.DataFrame(cells)), named=named)
-        by_name = raw.named and self.feature_names
-        columns = raw.one_each(self.feature_names, "the model") if by_name else raw.columns
+        columns = raw.one_each(self.feature_names, "the model") if raw.named and self.feature_names else raw.columns
         if len(columns) != (d := self.scaled.shape[1]):
             raise DataError(f"the table has {len(columns)} columns, but the model {d}: give just these, in its order.")
         return np.stack([column.numbers() for column in columns], axis=1)

@@ -82,8 +82,7 @@ def number_texts(values: Sequence[float]) -> list[str]:
 
 def summary(model: Model, report: PrivacyReport, form: str, evaluation: object = None) -> str:
     """The clusters as a table, what an evaluation found, one line of privacy, and warnings."""
-    centres = _centres(model, _IN_CONSOLE)
-    return rendered("summary.j2", form, centres=centres, report=report, evaluation=evaluation)
+    return rendered("summary.j2", form, centres=_centres(model, _IN_CONSOLE), report=report, evaluation=evaluation)
 
 
 def page(form: str, report: PrivacyReport, result: RunResult | None = None, picture: bytes = b"") -> bytes:
