@@ -200,8 +200,7 @@ def _build_measurement(family: str, scale: float) -> Callable[[list[int]], list[
 
 def _require_version(version: str) -> None:
     """Raise if this version of OpenDP draws from another distribution than the one that is priced."""
-    parts = re.findall(r"\d+", version)[:3]
-    if tuple(map(int, parts)) < _OLDEST_OPENDP:
+    if tuple(map(int, re.findall(r"\d+", version)[:3])) < _OLDEST_OPENDP:
         raise LocalMisuseError(
             f"OpenDP is {version}, whose samplers are biased, but secure noise needs at least "
             f"{'.'.join(map(str, _OLDEST_OPENDP))}: upgrade opendp."

@@ -470,14 +470,9 @@ class Retry(Party):
                 raise ProtocolError("a later attempt's roster adds a node or changes a key: stop the run.")
         neighbours = roster.neighbours(self.node_id, self.max_silent)
         pairs = self._agreed_keys(roster, neighbours, dict(self.pair_keys))
-        entered = changed(
-            self,
-            attempt=request.attempt,
-            roster=roster,
-            pair_keys=tuple([(peer, pairs[peer]) for peer in neighbours]),
-            own_group_key=self._fresh_group_key(roster),
-            group_keys=(),
-        )
+        pair_keys, own_key = tuple([(peer, pairs[peer]) for peer in neighbours]), self._fresh_group_key(roster)
+        news = {"attempt": request.attempt, "roster": roster, "pair_keys": pair_keys, "own_group_key": own_key}
+        entered = changed(self, **news, group_keys=())
         return entered if self.authored else entered._with_group_keys({}, roster)
 
     def _with_boxes(self, boxes: Mapping[int, bytes]) -> Retry:

@@ -204,8 +204,7 @@ class Recover(Party):
         """Open the shares that neighbours gave this client, and the authors' group keys."""
         present = self.cohort.keys
         givers = [peer for peer in self.neighbours if peer in present]
-        authors = self._required_authors(present, "shared keys")
-        others = sorted(author for author in authors if author != self.node_id)
+        others = sorted(node for node in self._required_authors(present, "shared keys") if node != self.node_id)
         if sorted(request.boxes) != givers or sorted(request.group_boxes) != others:
             # Against shares that are missing once they are needed, and keys of somebody who is no author.
             raise ProtocolError(
@@ -368,8 +367,7 @@ class RecoverSession(Session):
         return messages.FinishRequest(release, {}, state, self._confirmations(node_id))
 
     def _confirmations(self, node_id: int) -> dict[int, bytes]:
-        neighbours = self.neighbours(node_id)
-        return {peer: self._signatures[peer] for peer in neighbours if peer in self._signatures}
+        return {peer: self._signatures[peer] for peer in self.neighbours(node_id) if peer in self._signatures}
 
     def take(self, node_id: int, reply: Any) -> None:
         steps: dict[Stage, Any] = {Stage.SHARE: self.receive_shares, Stage.UNMASK: self.receive_unmask}

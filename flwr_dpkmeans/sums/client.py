@@ -258,13 +258,9 @@ class Client:
         n_recognised = self._recognised(memory, asked)
         party, reply = memory.protocol.share(asked)
         neighbours = party.neighbours if n_recognised else ()
-        memory = changed(
-            memory,
-            protocol=party,
-            n_recognised=n_recognised,
-            identities=tuple((node, asked.credentials[node].identity) for node in neighbours),
-            cohort=fingerprints(asked.roster, asked.credentials),
-        )
+        identities = tuple((node, asked.credentials[node].identity) for node in neighbours)
+        cohort = fingerprints(asked.roster, asked.credentials)
+        memory = changed(memory, protocol=party, n_recognised=n_recognised, identities=identities, cohort=cohort)
         self._guard.shared(memory, len(party.neighbours), party.graph.threshold)
         return memory, reply
 
@@ -317,8 +313,7 @@ class Client:
         guard, plan, asked = self._guard, memory.plan, request.asked
         planned, party = plan.round_at(request.round_index), memory.protocol
         trust = planned.model
-        announced = party.announced or party.cohort
-        shares = plan.shares_of(len(party.cohort.members), len(announced.members))
+        shares = plan.shares_of(len(party.cohort.members), len((party.announced or party.cohort).members))
         noise = make_noise_source(plan, "client", guard.stream, *asked)
         vector = self._vector(memory, planned, asked)
         vector = trust.contribute(vector, planned.blocks, plan.fraction_bits, shares, noise)
@@ -342,8 +337,7 @@ class Client:
         encoded = encode(flat, plan.fraction_bits)
         if plan.settings.client_sampling_rate < 1.0:
             # The work is the same either way, so that neither time nor a failure tells who takes part.
-            coin = takes_part(plan, self._guard.stream, *asked)
-            encoded = encode(flat * coin, plan.fraction_bits)
+            encoded = encode(flat * takes_part(plan, self._guard.stream, *asked), plan.fraction_bits)
         return encoded
 
     def _unmask(self, memory: Memory, request: Request) -> tuple[Memory, messages.UnmaskReply]:
@@ -353,8 +347,7 @@ class Client:
         party, reply = memory.protocol.unmask(asked)
         if guard.identity is not None:
             # Neighbours hold it against what they were told, so that a server that says two things is found out.
-            told = survivors_digest(asked.survivors)
-            signed = (party.run_id, party.node_id, *asked.asked, told)
+            signed = (party.run_id, party.node_id, *asked.asked, survivors_digest(asked.survivors))
             reply = replace(reply, signature=guard.identity.sign_survivors(*signed))
         # With an older memory, both shares of one neighbour would be given: the ledger remembers.
         guard.give_shares(memory, asked)
@@ -387,15 +380,9 @@ class Client:
         names = agreed_names(plan, self._statistic.describe()[1]) if unclear else ()
         identities = guard.identities(memory.n_recognised)
         report = build_report(plan, memory.attempts, identities, state=memory.clusters, unclear=unclear, names=names)
-        provenance = Provenance.of(
-            plan.run_id,
-            f"client {guard.node_id}",
-            memory.agreed_digest,
-            columns_digest=plan.columns_digest,
-            data_id=guard.data_id,
-            started=memory.started,
-            cohort=memory.cohort,
-        )
+        which = plan.run_id, f"client {guard.node_id}", memory.agreed_digest
+        when: dict[str, Any] = {"started": memory.started, "cohort": memory.cohort}
+        provenance = Provenance.of(*which, columns_digest=plan.columns_digest, data_id=guard.data_id, **when)
         report = replace(report, provenance=provenance)
         guard.finished(memory, report)
         return report
@@ -529,8 +516,7 @@ def _accepted(plan: Plan, index: int, readable: AggregateVector) -> ReleasedSum:
 def _advance(memory: Memory, release: messages.Release) -> State:
     if memory.clusters is None:
         raise ProtocolError("a release came before the plan was final: stop the run.")
-    values = _readable(memory, release).values.tobytes()
-    return _advanced(memory.plan, release.round_index, memory.clusters, values)
+    return _advanced(memory.plan, release.round_index, memory.clusters, _readable(memory, release).values.tobytes())
 
 
 @lru_cache(maxsize=4)

@@ -333,8 +333,7 @@ def _limited(step: PrivateSum) -> PrivateSum:
 @lru_cache(maxsize=16)
 def _started(known: Known, seed: int, public_points: PublicPoints | None) -> State:
     """A start is made once in a process; its arrays are read-only because they are shared."""
-    table = None if public_points is None else public_points.table
-    return _built(known).initial_state(seed, table).frozen()
+    return _built(known).initial_state(seed, None if public_points is None else public_points.table).frozen()
 
 
 def _with_preliminary_rounds(plan: Plan) -> Plan:
@@ -661,5 +660,4 @@ def _room(plan: Plan, planned: PlannedRound, block: Block, n_clients: int, n_sha
         return 0.0
     scales = _LAPLACE_ROOM if block.noise is NoiseShape.LAPLACE else _GAUSSIAN_ROOM
     # A cohort of more clients than those whose shares arrived made the shares smaller, not larger.
-    shares = plan.shares_of(n_clients, n_sharers)
-    return scales * block.noise_scale * planned.model.released_factor(shares)
+    return scales * block.noise_scale * planned.model.released_factor(plan.shares_of(n_clients, n_sharers))

@@ -467,8 +467,7 @@ def require_labels(plan: Plan, *, has_labels: bool) -> None:
 
 def schema_agreement(digest: str, names: Sequence[str], bounds: Box, *columns: Sequence[Any]) -> str:
     """What all sides of a run must have alike: a schema's digest, and what follows from it (`planned_schema`)."""
-    said = [digest, *names, *bounds, *columns]
-    return hashlib.sha256(json.dumps(said).encode()).hexdigest() if digest else ""
+    return hashlib.sha256(json.dumps([digest, *names, *bounds, *columns]).encode()).hexdigest() if digest else ""
 
 
 def planned_schema(settings: Settings) -> str:

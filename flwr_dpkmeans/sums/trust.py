@@ -402,19 +402,11 @@ AGGREGATORS: Mapping[str, Repeated] = MappingProxyType({"retry": Repeated(), "re
 
 def party_of(plan: Plan, node_id: int, private_key: bytes, min_cohort: int, plan_digest: bytes) -> Party:
     """A client at the start of a run."""
-    authored = plan.model.blinded
-    start = (plan.run_id, node_id, private_key, min_cohort, plan.max_silent, authored, plan_digest)
+    start = (plan.run_id, node_id, private_key, min_cohort, plan.max_silent, plan.model.blinded, plan_digest)
     return plan.aggregator.party(plan, *start)
 
 
 def session_of(agreed: Plan, plan: Plan, roster: Roster, credentials: Mapping[int, Credential]) -> Session:
     """The server's side, once keys are agreed on; clients count the aggregations by the plan that they agreed to."""
-    return plan.aggregator.session(
-        agreed,
-        roster,
-        min_cohort=plan.min_cohort,
-        max_retries=plan.settings.max_retries,
-        max_silent=plan.max_silent,
-        authored=plan.model.blinded,
-        credentials=credentials,
-    )
+    limits = {"min_cohort": plan.min_cohort, "max_retries": plan.settings.max_retries, "max_silent": plan.max_silent}
+    return plan.aggregator.session(agreed, roster, authored=plan.model.blinded, credentials=credentials, **limits)
