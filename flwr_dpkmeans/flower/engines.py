@@ -75,7 +75,6 @@ class Federated:
     state: State
     """The last one, in the box [-1, 1]^d."""
     privacy: PrivacyReport
-    """Cost, guarantee, every release."""
     columns: tuple[str, ...] = ()
     """Names of the columns, where the tables have some."""
     steps: tuple[Step, ...] = ()
@@ -454,6 +453,8 @@ def federate(
 ) -> Federated:
     """Compute a private statistic over several parties' tables, all of them simulated in this process.
 
+    A ConfigurationError, DataError, PlanError or BudgetError is one sentence, before anything is computed.
+
     Parameters
     ----------
     task : str or Task
@@ -473,11 +474,6 @@ def federate(
     **options
         Settings of a run by their flat names, such as ``epsilon``, ``trust`` or ``noise``, and options of a task that
         is given by its name.
-
-    Raises
-    ------
-    ConfigurationError, DataError, PlanError, BudgetError
-        One sentence, before anything is computed.
 
     Examples
     --------

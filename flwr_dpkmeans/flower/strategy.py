@@ -72,7 +72,6 @@ class KMeansResult(Result):
     """Flower's `Result` with the privacy report."""
 
     privacy: PrivacyReport | None = None
-    """What the run guaranteed."""
     confirmed: tuple[int, ...] = ()
     """Nodes that confirmed having the result."""
     node_ids: tuple[int, ...] = ()
@@ -86,7 +85,8 @@ class KMeansResult(Result):
 class PrivateKMeans(Strategy):
     """Differentially private federated k-means by masked sums; see `FastLloyd` for an example.
 
-    Arguments mean what they mean in `FederatedKMeans`, but that the data are elsewhere.
+    Arguments mean what they mean in `FederatedKMeans`, but that the data are elsewhere. A value that is out of range or
+    unknown, or another algorithm's option, is a ConfigurationError at once.
 
     Parameters
     ----------
@@ -112,11 +112,6 @@ class PrivateKMeans(Strategy):
     **options
         Any other option of a run, such as ``trust``, ``noise``, ``max_iter``, the algorithm's own, such as ``alpha`` of
         `FastLloyd`, and objects such as ``unit=ClientLevel(20)``.
-
-    Raises
-    ------
-    ConfigurationError
-        At once, if a value is out of range or unknown, or an option is another algorithm's.
     """
 
     algorithm: ClassVar[str] = ""
@@ -263,6 +258,9 @@ class PrivateKMeans(Strategy):
     ) -> KMeansResult:
         """Run the whole protocol: keys, private count and bounds if not declared, T rounds, last release.
 
+        Returns Flower's `Result`; without arrays under ``oblivious``, where the server never sees a centroid. A
+        `DPKMeansError` is one sentence; before the key phase nothing has been sent.
+
         Parameters
         ----------
         grid : Grid
@@ -275,16 +273,6 @@ class PrivateKMeans(Strategy):
             Seconds to wait for the replies of one aggregation.
         evaluate_fn : callable, optional
             ``evaluate_fn(round, arrays)``, where the trust model lets the server know the centroids.
-
-        Returns
-        -------
-        KMeansResult
-            Flower's `Result`; without arrays under ``oblivious``, where the server never sees a centroid.
-
-        Raises
-        ------
-        DPKMeansError
-            One sentence; before the key phase nothing has been sent.
         """
         if initial_arrays is not None and len(initial_arrays):
             raise ConfigurationError(

@@ -41,7 +41,6 @@ COUNT = "count"
 FIRST_OWN_ROUND = 1
 """Index of the first round that is the task's own; those before it find out what the plan still lacks."""
 MAX_CLIENTS = 2**20
-"""Clients of one run."""
 SECONDS_PER_ROUND_TRIP = 6.0
 """Of a deployment, measured on a SuperLink with SuperNodes on one machine: 3 s between a SuperNode's questions, and its
 app's start."""

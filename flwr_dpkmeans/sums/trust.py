@@ -102,7 +102,6 @@ class TrustModel(ABC):
     server_reads: bool
     """Whether the server learns the released sums, and so goes on as clients do, which need not see its points."""
     shared_noise: bool
-    """Whether clients add the noise in shares."""
     alone: bool = False
     """Whether one holder of all rows runs it, so that nothing travels and nothing is masked."""
     proofs: str = ""
@@ -257,7 +256,6 @@ class Distributed(TrustModel):
 TRUST_MODELS: Registry[TrustModel] = Registry("flwr_dpkmeans.trust_models", "trust")
 """Every trust model that a plan may name."""
 trust_model = TRUST_MODELS.find
-"""``trust_model(name)``: one of them."""
 
 
 def register_trust(model: TrustModel) -> TrustModel:
