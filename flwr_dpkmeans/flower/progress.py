@@ -180,8 +180,7 @@ class Progress(logging.Handler):
         details, name = getattr(record, "details", {}), getattr(record, "event", "")
         if name != "stopped":
             reason = str(details.get("kind", details.get("code", "")))
-            sentence = named(printable(record.getMessage()))
-            notice = Notice(time=utc_now(), event=name, reason=reason, sentence=sentence)
+            notice = Notice(time=utc_now(), event=name, reason=reason, sentence=named(printable(record.getMessage())))
             self.tell(notices=(*self.known.notices, notice)[-_MOST_NOTICES:])
 
     def describe(self, n_left: int | None) -> str:

@@ -219,7 +219,12 @@ def strategy_from_run_config(
             "evaluation='private'."
         )
     server_data = _server_data(given) if server_points is None else server_points
-    options = _known_schema(given) | _given_options(given) | {"n_clients": _n_clients(given)}
+    options, n_clients = _known_schema(given) | _given_options(given), _unless_auto(given, "num-clients")
+    if n_clients is None and not given[_SIMULATED]:
+        raise ConfigurationError(
+            "num-clients is 'auto', but outside a simulation nobody knows how many clients are still to join: give the "
+            "number that must take part, such as num-clients=3."
+        )
     if makes_clusters:
         options |= {"n_clusters": given["n-clusters"], "max_clusters": given["max-clusters"]}
     return PrivateKMeans(
@@ -227,6 +232,7 @@ def strategy_from_run_config(
         bounds_domain=_unless_auto(given, "bounds-domain"),
         server_data=server_data,
         timeouts=Timeouts(given["join-timeout"], given["round-timeout"], given["run-timeout"], given["concurrent"]),
+        n_clients=n_clients,
         **options,
     )
 
@@ -259,17 +265,6 @@ def _unless_auto(given: Mapping[str, Any], key: str) -> Any:
     """What a key was given; None where it is left to the run."""
     value = given.get(key, AUTO)
     return None if isinstance(value, str) and value == AUTO else value
-
-
-def _n_clients(given: Mapping[str, Any]) -> Any:
-    """The cohort to wait for; only a simulation knows it by itself."""
-    stated = _unless_auto(given, "num-clients")
-    if stated is None and not given[_SIMULATED]:
-        raise ConfigurationError(
-            "num-clients is 'auto', but outside a simulation nobody knows how many clients are still to join: give the "
-            "number that must take part, such as num-clients=3."
-        )
-    return stated
 
 
 def _simulated_source(given: Mapping[str, Any]) -> str:

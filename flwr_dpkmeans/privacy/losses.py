@@ -364,8 +364,7 @@ def _grid_step(gaussians: Mapping[tuple[float, float], int], pure_epsilons: Sequ
         reach = mu * (10.0 + 0.5 * mu)
         points += 2.0 * min(reach, rate * math.expm1(min(reach, 700.0))) + min(reach, -math.log1p(-min(rate, 0.99)))
     count = len(pure_epsilons) + sum(gaussians.values())
-    step = max(_STEP * math.sqrt(variance / count), points / _MOST_POINTS, 1e-15)
-    return 2.0 ** math.floor(math.log2(step))
+    return 2.0 ** math.floor(math.log2(max(_STEP * math.sqrt(variance / count), points / _MOST_POINTS, 1e-15)))
 
 
 def _randomized_response(epsilon: float, step: float) -> Any:

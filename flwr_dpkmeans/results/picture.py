@@ -183,9 +183,8 @@ def _draw_scatter(axis: Any, result: RunResult) -> None:
     if centred.shape[1] <= 2:
         shown = np.column_stack([model.centroids, np.zeros((len(centred), 2))])[:, :2]
         labels = [*model.names, ""][:2]
-        for side, column in zip(
-            (axis.xaxis, axis.yaxis), model.schema.clustered.columns if model.schema else (), strict=False
-        ):
+        columns = model.schema.clustered.columns if model.schema else ()
+        for side, column in zip((axis.xaxis, axis.yaxis), columns, strict=False):
             if column.kind is Kind.DATE:
                 side.set_major_formatter(lambda days, _, span=column.range: iso_date(days, *span))
                 side.get_major_locator().set_params(nbins=4)

@@ -575,16 +575,10 @@ class RetrySession(Session):
 
     def request(self, node_id: int, release: messages.Release | None, state: bytes) -> messages.SumRequest:
         """What one client is asked."""
-        return messages.SumRequest(
-            self.round_index,
-            self.roster.attempt,
-            roster=self.roster if self._first else None,
-            release=release,
-            boxes=self.take_boxes(node_id),
-            state=state,
-            # Clients know the keys of later rosters, which can only be smaller.
-            credentials=self._credentials if self._first and self.roster.attempt == 0 else {},
-        )
+        roster, boxes = self.roster if self._first else None, self.take_boxes(node_id)
+        # Clients know the keys of later rosters, which can only be smaller.
+        credentials = self._credentials if self._first and self.attempt == 0 else {}
+        return messages.SumRequest(self.round_index, self.attempt, roster, release, boxes, state, credentials)
 
     def finish_request(self, node_id: int, release: messages.Release, state: bytes) -> messages.FinishRequest:
         """The last message to one client."""

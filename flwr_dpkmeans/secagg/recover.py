@@ -342,16 +342,10 @@ class RecoverSession(Session):
         if self.due is Stage.UNMASK:
             return messages.UnmaskRequest(self.round_index, self.attempt, self.survivors)
         boxes, group_boxes = self.take_boxes(node_id)
-        return messages.SumRequest(
-            self.round_index,
-            self.attempt,
-            release=release,
-            boxes=boxes,
-            state=state,
-            cohort=self.roster.node_ids,
-            group_boxes=group_boxes,
-            confirmations={} if release is None else self._confirmations(node_id),
-        )
+        confirmed = {} if release is None else self._confirmations(node_id)
+        sealed: dict[str, Any] = {"boxes": boxes, "group_boxes": group_boxes, "confirmations": confirmed}
+        asked, cohort = (self.round_index, self.attempt), self.roster.node_ids
+        return messages.SumRequest(*asked, release=release, state=state, cohort=cohort, **sealed)
 
     def take_boxes(self, node_id: int) -> tuple[dict[int, bytes], dict[int, bytes]]:
         """Shares and group keys sealed for one node, from those that are still there; due with its first request."""

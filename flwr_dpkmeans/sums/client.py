@@ -404,15 +404,9 @@ class Client:
             return memory.n_recognised
         if request.roster is None:
             raise ProtocolError("the first request came without the run's roster: restart the run.")
-        return require_pinned(
-            request.roster,
-            request.credentials,
-            run_id=guard.run_id,
-            node_id=guard.node_id,
-            plan_digest=memory.agreed_digest,
-            own_identity=guard.identity.public_key,
-            pinned=guard.pinned,
-        )
+        known: dict[str, Any] = {"run_id": guard.run_id, "node_id": guard.node_id, "plan_digest": memory.agreed_digest}
+        known |= {"own_identity": guard.identity.public_key, "pinned": guard.pinned}
+        return require_pinned(request.roster, request.credentials, **known)
 
     def _require_confirmed(self, memory: Memory, confirmations: Mapping[int, bytes]) -> None:
         """Where identities are pinned, neighbours must have signed the survivors that this client was told of."""

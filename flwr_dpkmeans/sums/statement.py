@@ -166,18 +166,11 @@ def describe_step(plan: Plan, attempts: Sequence[tuple[int, int]], n_clients: in
     index, attempt = attempts[-1]
     planned = plan.round_at(index)
     surplus = planned.model.released_factor(plan.shares)
-    return Step(
-        round_index=index,
-        n_rounds=plan.last_round,
-        attempt=attempt,
-        name=planned.name,
-        n_clients=n_clients,
-        epsilon=epsilon_after(plan, attempts),
-        noise_scales=tuple([(block.name, block.noise_scale * surplus) for block in planned.blocks]),
-        radius=planned.radius,
-        # What closes a run moves nothing.
-        movement=None if planned.name in CLOSING_ROUNDS else movement,
-    )
+    epsilon, radius = epsilon_after(plan, attempts), planned.radius
+    scales = tuple([(block.name, block.noise_scale * surplus) for block in planned.blocks])
+    # What closes a run moves nothing.
+    movement = None if planned.name in CLOSING_ROUNDS else movement
+    return Step(index, plan.last_round, attempt, planned.name, n_clients, epsilon, scales, radius, movement)
 
 
 def build_report(
