@@ -79,10 +79,10 @@ def noise_caution(plan: Plan, n_groups: int, groups: str, most: float) -> tuple[
     )
 
 
-def group_counts(n_groups: int, share: float) -> ReleasePart:
+def group_counts(n_groups: int) -> ReleasePart:
     """Rows of each group."""
     one = Sensitivity(Norm.L2, 1.0, PrivacyUnit.RECORD, "S23: one row lies in at most one group", nonnegative=True)
-    return ReleasePart("group_counts", (n_groups,), one, share, 1.0)
+    return ReleasePart("group_counts", (n_groups,), one, share=1.0, entry_bound=1.0)
 
 
 def moment_parts(n_groups: int, width: int) -> list[ReleasePart]:
@@ -92,13 +92,13 @@ def moment_parts(n_groups: int, width: int) -> list[ReleasePart]:
     smallest share of the budget: their error is divided by far more than it moves a mean.
     """
     if not width:
-        return [group_counts(n_groups, 1.0)]
+        return [group_counts(n_groups)]
     root, because = root_at_least(width), "S24: one row of [-1, 1]^d has L2 norm at most sqrt(d)"
     sums = Sensitivity(Norm.L2, root, PrivacyUnit.RECORD, because)
     because = "S25: each of a row's d squares, less one half, is at most one half"
     squares = Sensitivity(Norm.L2, root / 2.0, PrivacyUnit.RECORD, because)
     return [
-        group_counts(n_groups, 1.0),
+        group_counts(n_groups),
         ReleasePart("group_sums", (n_groups, width), sums, 2.0, 1.0),
         ReleasePart("group_squares", (n_groups, width), squares, 2.0, 0.5),
     ]
@@ -267,7 +267,7 @@ class Radii(OneRound):
             shares = np.clip(released["spreads"] / np.maximum(rows, 1.0), 0.0, 1.0)
             return state.changed(rows=rows, radii=round_to_grid(self.options.reach * np.sqrt(shares)))
 
-        parts = [group_counts(n, 1.0), ReleasePart("spreads", (n,), cost, 1.0, 1.0)]
+        parts = [group_counts(n), ReleasePart("spreads", (n,), cost, 1.0, 1.0)]
         return parts, PrivateSum("radii", (), statistic, advance)
 
     def shapes(self, n_features: int) -> Mapping[str, tuple[int, ...]]:

@@ -158,10 +158,8 @@ class NaiveBayes(moments.OneRound):
         if columns.numbers:
             lower, upper = (np.array(side)[columns.numbers] for side in (bounds.lower, bounds.upper))
             halves = (upper - lower) / 2.0
-            found |= {
-                "theta": lower + (state["means"] + 1.0) * halves,
-                "var": np.square(state[moments.DEVIATIONS] * halves),
-            }
+            found["theta"] = lower + (state["means"] + 1.0) * halves
+            found["var"] = np.square(state[moments.DEVIATIONS] * halves)
         if columns.coded:
             chances = columns.chances(state[CELLS], self.options.smoothing)
             found["chances"] = np.concatenate([own for _, own in chances], axis=1)

@@ -109,8 +109,7 @@ def _given_bounds(config: Run) -> dict[str, float]:
     """The configuration's own clip bounds, from the caller's units to scaled ones."""
     powers = dict.fromkeys(CLIP_BOUNDS, 1) | {"outer_product_bound": 2}
     powers |= dict.fromkeys(("weights_bound", "indicators_bound", "counts_bound"), 0)
-    options = config.task.options
-    given = {name: value for name in CLIP_BOUNDS if (value := getattr(options, name, None)) is not None}
+    given = {name: value for name in CLIP_BOUNDS if (value := getattr(config.task.options, name, None)) is not None}
     lower, upper = config.settings.bounds
     widths = [high - low for low, high in zip(lower, upper, strict=True)]
     if any(powers[name] for name in given) and max(widths) > min(widths) * (1.0 + _RELATIVE_WIDTH_TOLERANCE):

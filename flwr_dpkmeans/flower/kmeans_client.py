@@ -128,10 +128,9 @@ class KMeansClient(NumPyClient):
                 "that product, or leave it out."
             )
         self._image_shape = image_shape
-        self._feature_names = require_names(
-            (schema.feature_names if schema else frame_columns(X)) if feature_names is None else feature_names,
-            self._points.shape[1],
-        )
+        if feature_names is None:
+            feature_names = schema.feature_names if schema else frame_columns(X)
+        self._feature_names = require_names(feature_names, self._points.shape[1])
         self._scaled: tuple[Plan, Array] | None = None
 
     def fit(self, parameters: list[Array], config: dict[str, Scalar]) -> tuple[list[Array], int, dict[str, Scalar]]:

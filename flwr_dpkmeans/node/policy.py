@@ -105,19 +105,13 @@ _Digest = Annotated[str, StringConstraints(pattern=f"^{_KEY}$", to_lower=True)]
 _Pair = Annotated[tuple[float, float], _List, AfterValidator(_increasing)]
 _amount = _valid(Annotated[float, Field(ge=0)], "a number of at least 0", "give a limit such as 1.0")
 _delta = _valid(Annotated[float, Field(ge=0, lt=1)], "a number of at least 0 and below 1", "give one such as 1e-6")
-_names = _valid(
-    Annotated[tuple[InstanceOf[str], ...], _List],
-    "a list of names",
-    "put the names in brackets, or leave it empty to allow all",
-)
+_Names = Annotated[tuple[InstanceOf[str], ...], _List]
+_names = _valid(_Names, "a list of names", "put the names in brackets, or leave it empty to allow all")
 _digests = _valid(
     Annotated[tuple[_Digest, ...], _List], "a list of digests of 64 hexadecimal digits", "copy each of them wholly"
 )
-_bounds = _valid(
-    Annotated[tuple[_Pair, ...], Field(strict=False, min_length=1)] | None,
-    "a list of increasing pairs",
-    "give one such as [[0.0, 1.0]]",
-)
+_Pairs = Annotated[tuple[_Pair, ...], Field(strict=False, min_length=1)]
+_bounds = _valid(_Pairs | None, "a list of increasing pairs", "give one such as [[0.0, 1.0]]")
 
 
 def _peers(name: str, value: object) -> tuple[tuple[str, str], ...] | None:

@@ -140,8 +140,7 @@ def _bracket(excess: Callable[[int], float], start: int) -> tuple[int, int]:
     """Return a scale of the lattice that is not private and one above it that is."""
     low = high = start
     # At first as far as if the price were 1 / scale, then 1, 8, 64, ... octaves further, however flat the price is.
-    guess = min(abs(excess(start)) / math.log(2.0), _LONGEST_JUMP)
-    step = math.ceil(guess * _STEPS_PER_OCTAVE) + 1
+    step = math.ceil(min(abs(excess(start)) / math.log(2.0), _LONGEST_JUMP) * _STEPS_PER_OCTAVE) + 1
     while excess(high) > 0.0:
         if high == _FARTHEST:
             raise PlanError(

@@ -51,8 +51,7 @@ def draw_summary(result: RunResult) -> bytes:
     _draw_radius(right, result)
     measured = [] if result.evaluation is None else textwrap.wrap(str(result.evaluation), _MOST_CHARACTERS)
     figure.suptitle("\n".join([result.report.line, *measured]), fontsize=11)
-    _draw_foot(figure, result.report)
-    return png_of(_as_plain_text(figure))
+    return _finished(figure, result.report)
 
 
 def draw_cost_curve(costs: NDArray[np.float64], n_clusters: int, report: PrivacyReport) -> bytes:
@@ -67,8 +66,7 @@ def draw_cost_curve(costs: NDArray[np.float64], n_clusters: int, report: Privacy
     axes.xaxis.get_major_locator().set_params(integer=True)
     axes.legend()
     figure.suptitle(report.line, fontsize=9)
-    _draw_foot(figure, report)
-    return png_of(_as_plain_text(figure))
+    return _finished(figure, report)
 
 
 def new_figure(width: float, height: float) -> Any:
@@ -88,18 +86,15 @@ def png_of(figure: Any) -> bytes:
     return buffer.getvalue()
 
 
-def _as_plain_text(figure: Any) -> Any:
-    """The figure, whose texts are drawn as they are: two dollar signs in names of columns make no formula."""
+def _finished(figure: Any, report: PrivacyReport) -> bytes:
+    """The PNG, its origin at the foot; texts are drawn as they are: two dollar signs in names make no formula."""
     from matplotlib.text import Text
 
-    for text in figure.findobj(Text):
-        text.set_parse_math(False)
-    return figure
-
-
-def _draw_foot(figure: Any, report: PrivacyReport) -> None:
     if report.provenance is not None:
         figure.supxlabel(str(report.provenance), fontsize=7, color=_GREY)
+    for text in figure.findobj(Text):
+        text.set_parse_math(False)
+    return png_of(figure)
 
 
 def _draw_images(figure: Any, result: RunResult) -> None:

@@ -176,13 +176,8 @@ def metrics_of(
     moving = [entry for entry in listed if entry["round"] > 0 and entry["name"] not in CLOSING_ROUNDS]
     for entry, movement in zip(moving[-len(movements or moving) :], movements or (), strict=False):
         entry["movement"] = movement
-    metrics: dict[str, Any] = {
-        "epsilon": plain["epsilon"],
-        "delta": plain["delta"],
-        "is_private": plain["is_private"],
-        "n_rounds": sum(1 for e in listed if e["round"] > 0),
-        "rounds": listed,
-    }
+    metrics: dict[str, Any] = {name: plain[name] for name in ("epsilon", "delta", "is_private")}
+    metrics |= {"n_rounds": sum(1 for e in listed if e["round"] > 0), "rounds": listed}
     if movements is not None:
         metrics["n_iterations"] = len(movements)
     if counts is not None:
