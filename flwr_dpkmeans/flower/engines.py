@@ -124,7 +124,7 @@ def play_inprocess(
     for client, (_, beside) in zip(clients, split, strict=True):  # all parts were encoded by one schema, if any
         client.agreement, client.beside = planned_schema(config.settings), beside
     grid = InProcessGrid([_node(client) for client in clients], run_id=secrets.randbits(62))
-    # What it warns of the result says, and Python's warnings show it once, not once for each fit in a loop.
+    # Its warnings stand in the result, and Python shows them once, not once for each fit in a loop.
     hears = {"on_step": on_step, "on_warning": logger.debug}
     strategy = PrivateKMeans.from_config(config, server_points=server_points, **hears)
     with one_thread(), grid.running():
