@@ -43,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
         return 2 if wanted else 0
     try:
-        if {"-h", "--help"} & {*given[1:]} and given[0] != "run":
+        if {"-h", "--help"} & {*given[1:]}:
             pkgutil.resolve_name("simulations.command_lines:parse")(*given[:1], given[1:])
         # Only the chosen command is imported: planning takes SciPy, a node takes Flower.
         code = int(pkgutil.resolve_name(COMMANDS[given[0]])(given[1:]))

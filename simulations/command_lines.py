@@ -1,4 +1,4 @@
-"""The command lines of all commands but Flower's own: ``--help`` imports nothing that a command's work takes."""
+"""The command lines of all commands: ``--help`` imports nothing that a command's work takes."""
 
 from __future__ import annotations
 
@@ -37,6 +37,8 @@ class CommandLine(argparse.ArgumentParser):
 
 def parse(command: str, arguments: Sequence[str] | None) -> argparse.Namespace:
     """Read the arguments of a command; of ``--help``, or of what cannot be read, it does not return."""
+    if command == "run":
+        return run_line().parse_known_intermixed_args(arguments)[0]
     parser = CommandLine(prog=f"python -m flwr_dpkmeans {command}", description=_ABOUT[command])
     if command == "plan":
         _plan(parser)
@@ -54,6 +56,21 @@ def parse(command: str, arguments: Sequence[str] | None) -> argparse.Namespace:
             for argument, taken in {**first, **flags}.items():
                 action.add_argument(argument, **taken)
     return parser.parse_args(arguments)
+
+
+def run_line() -> argparse.ArgumentParser:
+    """What the checks before a run need of Flower's arguments, all of which it takes."""
+    about = "Check the configuration and the table, run `flwr run --stream`, and return how the run ended."
+    prog, others = "python -m flwr_dpkmeans run", "Every argument of `flwr run` will do: see flwr run --help."
+    parser = argparse.ArgumentParser(prog=prog, description=about, epilog=others, allow_abbrev=False)
+    parser.add_argument("app", nargs="?", default=".")
+    parser.add_argument("superlink", nargs="?")
+    parser.add_argument("--run-config", "-c", action="append")
+    parser.add_argument("--server", type=Path, help="folder of `server init`: where to run, and among whom")
+    parser.add_argument("--federation-config", action="append")
+    for flag in ("--federation", "--format"):
+        parser.add_argument(flag)
+    return parser
 
 
 def _plan(parser: CommandLine) -> None:

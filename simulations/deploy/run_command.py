@@ -30,6 +30,7 @@ from flwr_dpkmeans.errors import ConfigurationError, PeerError, listed
 from flwr_dpkmeans.flower.server_app import checked_strategy, require_known
 from flwr_dpkmeans.log import printable
 from flwr_dpkmeans.sums.plan import Plan
+from simulations.command_lines import run_line
 from simulations.deploy.app_guard import SERVER_APP
 from simulations.deploy.findings import (
     GUARDED,
@@ -65,7 +66,7 @@ def run(arguments: Sequence[str]) -> int:
 
     Raises the sentences of the ServerApp, before anything is started; whatever is wrong otherwise Flower says itself.
     """
-    given, others = _parser().parse_known_intermixed_args(arguments)
+    given, others = run_line().parse_known_intermixed_args(arguments)
     if is_own(given.app):
         for what in ("run_config", "federation_config"):
             for text in getattr(given, what) or ():
@@ -89,21 +90,6 @@ def run(arguments: Sequence[str]) -> int:
     if code == 0 and is_own(given.app):  # others write what they will
         print(f"{settings['output']} has the server's report, each party's own folder its result", file=sys.stderr)
     return code
-
-
-def _parser() -> argparse.ArgumentParser:
-    """What the checks need of Flower's arguments."""
-    about = "Check the configuration and the table, run `flwr run --stream`, and return how the run ended."
-    prog, others = "python -m flwr_dpkmeans run", "Every argument of `flwr run` will do: see flwr run --help."
-    parser = argparse.ArgumentParser(prog=prog, description=about, epilog=others, allow_abbrev=False)
-    parser.add_argument("app", nargs="?", default=".")
-    parser.add_argument("superlink", nargs="?")
-    parser.add_argument("--run-config", "-c", action="append")
-    parser.add_argument("--server", type=Path, help="folder of `server init`: where to run, and among whom")
-    parser.add_argument("--federation-config", action="append")
-    for flag in ("--federation", "--format"):
-        parser.add_argument(flag)
-    return parser
 
 
 def check(given: argparse.Namespace) -> None:
