@@ -466,6 +466,7 @@ class FederatedKMeans(_PrivateClustering):
     profile_ : pandas.DataFrame or None
         With noise, what a schema's ``profile`` asks for (`flwr_dpkmeans.algorithms.cluster_profile.Figure`).
     n_iter_ : int
+        Number of iterations.
     history_ : list of dict
         One entry for each aggregation: round, epsilon so far, noise, radius, largest movement (scaled units).
     n_features_in_ : int
@@ -517,10 +518,14 @@ class FederatedKMeans(_PrivateClustering):
             Instead of `X`: ``clients(i)`` makes client i's table, 0 <= i < n_clients, the same one each time. With
             ``engine="direct"`` no more than one is in memory.
 
+        Raises
+        ------
+        ConfigurationError, DataError, PlanError, BudgetError
+            One sentence, before anything is computed.
+
         Notes
         -----
-        A ConfigurationError, DataError, PlanError or BudgetError is one sentence, before anything is computed. In a
-        search each fit costs epsilon of its own, and its scores are exact. scikit-learn splits rows: with
+        In a search each fit costs epsilon of its own, and its scores are exact. scikit-learn splits rows: with
         ``pipe.fit(X, federatedkmeans__groups=g)``, or metadata routing, each party's rows are split, or by
         ``GroupKFold`` whole parties are left out; a list of tables is split by tables.
         """
@@ -579,8 +584,7 @@ class FederatedKMeans(_PrivateClustering):
 
         All private algorithms that fit the unit and need no server data are compared under this estimator's options,
         on public synthetic data; its own algorithm decides nothing. Without bounds, noise is given as a fraction of
-        half the range that they will have. A ConfigurationError or PlanError is one sentence, before anything is
-        computed.
+        half the range that they will have.
 
         Parameters
         ----------
@@ -596,6 +600,11 @@ class FederatedKMeans(_PrivateClustering):
             Whether the run would count its rows privately; else their number is declared. None: as `fit` would.
         algorithms : str or sequence of str
             Candidates; empty: all that fit.
+
+        Raises
+        ------
+        ConfigurationError, PlanError
+            One sentence, before anything is computed.
 
         Examples
         --------

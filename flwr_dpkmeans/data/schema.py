@@ -264,8 +264,6 @@ class Encoded:
 class Schema(_Stated):
     """The columns that are clustered or profiled, in an order of their own, and what one unit of distance is.
 
-    A ConfigurationError is one sentence, with the column's name.
-
     Parameters
     ----------
     columns : sequence of Column, or mapping of names to what is said of them
@@ -276,6 +274,11 @@ class Schema(_Stated):
     profile, profile_share : sequence of str, float
         Columns of which each cluster's mean and spread, or share of each value, are released, and what part of the
         budget this takes; those with weight 0 are not clustered.
+
+    Raises
+    ------
+    ConfigurationError
+        One sentence, with the column's name.
 
     Examples
     --------
@@ -385,15 +388,17 @@ class Schema(_Stated):
     def encode(self, table: Any, called: str = "") -> Encoded:
         """Turn a table into points; what it holds never is an error, only which columns it has.
 
-        A `ColumnError` is of a column of the schema that is missing, or there twice: by name, and by position for
-        others.
-
         Parameters
         ----------
         table : data frame, mapping of columns, RawTable or Encoded
             pandas, polars, pyarrow or anything with an Arrow stream or the interchange; columns in any order.
         called : str
             What the party's own log calls the table; by default its file.
+
+        Raises
+        ------
+        ColumnError
+            If a column of the schema is missing, or there twice: by name, and by position for others.
         """
         if isinstance(table, Encoded):
             if self not in (table.schema, table.schema.clustered):

@@ -432,6 +432,10 @@ def client_app(
     mod : SecureAggregation
         The secure-aggregation mod; on by default.
 
+    Returns
+    -------
+    ClientApp
+
     Examples
     --------
     >>> app = client_app(lambda context: [[0.0, 1.0], [2.0, 3.0]])
@@ -608,11 +612,17 @@ def simulated_part(source: str, run: Mapping[str, Any], node: Mapping[str, Any])
     if "partition-id" not in node:
         return table
     kind = str(run.get("partition", Partition.IID.value))
-    n_parts, part, seed = int(node["num-partitions"]), int(node["partition-id"]), int(run.get("partition-seed", 0))
-    how: dict[str, Any] = {"kind": kind, "seed": seed, "alpha": float(run.get("partition-alpha", 0.5))}
-    if kind == Partition.FIXED_SIZES.value:
-        how["sizes"] = parse_sizes(run.get("partition-sizes", ""))
-    return table.part(partition_indices(len(table.points), n_parts, part, column_values=table.partition_values, **how))
+    rows = partition_indices(
+        len(table.points),
+        int(node["num-partitions"]),
+        int(node["partition-id"]),
+        seed=int(run.get("partition-seed", 0)),
+        kind=kind,
+        column_values=table.partition_values,
+        alpha=float(run.get("partition-alpha", 0.5)),
+        sizes=parse_sizes(run.get("partition-sizes", "")) if kind == Partition.FIXED_SIZES.value else None,
+    )
+    return table.part(rows)
 
 
 app = client_app(load_client)

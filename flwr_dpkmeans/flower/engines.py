@@ -124,9 +124,13 @@ def play_inprocess(
     for client, (_, beside) in zip(clients, split, strict=True):  # all parts were encoded by one schema, if any
         client.agreement, client.beside = planned_schema(config.settings), beside
     grid = InProcessGrid([_node(client) for client in clients], run_id=secrets.randbits(62))
-    # Its warnings stand in the result, and Python shows them once, not once for each fit in a loop.
-    hears = {"on_step": on_step, "on_warning": logger.debug}
-    strategy = PrivateKMeans.from_config(config, server_points=server_points, **hears)
+    strategy = PrivateKMeans.from_config(
+        config,
+        server_points=server_points,
+        on_step=on_step,
+        # The result says it, and Python's warnings show it once, not once for each fit in a loop.
+        on_warning=logger.debug,
+    )
     with one_thread(), grid.running():
         steps = strategy.start(grid).steps
     first = clients[0]
@@ -453,8 +457,6 @@ def federate(
 ) -> Federated:
     """Compute a private statistic over several parties' tables, all of them simulated in this process.
 
-    A ConfigurationError, DataError, PlanError or BudgetError is one sentence, before anything is computed.
-
     Parameters
     ----------
     task : str or Task
@@ -474,6 +476,11 @@ def federate(
     **options
         Settings of a run by their flat names, such as ``epsilon``, ``trust`` or ``noise``, and options of a task that
         is given by its name.
+
+    Raises
+    ------
+    ConfigurationError, DataError, PlanError, BudgetError
+        One sentence, before anything is computed.
 
     Examples
     --------

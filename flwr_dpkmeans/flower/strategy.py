@@ -72,6 +72,7 @@ class KMeansResult(Result):
     """Flower's `Result` with the privacy report."""
 
     privacy: PrivacyReport | None = None
+    """What the run guaranteed."""
     confirmed: tuple[int, ...] = ()
     """Nodes that confirmed having the result."""
     node_ids: tuple[int, ...] = ()
@@ -85,8 +86,7 @@ class KMeansResult(Result):
 class PrivateKMeans(Strategy):
     """Differentially private federated k-means by masked sums; see `FastLloyd` for an example.
 
-    Arguments mean what they mean in `FederatedKMeans`, but that the data are elsewhere. A value that is out of range or
-    unknown, or another algorithm's option, is a ConfigurationError at once.
+    Arguments mean what they mean in `FederatedKMeans`, but that the data are elsewhere.
 
     Parameters
     ----------
@@ -112,6 +112,11 @@ class PrivateKMeans(Strategy):
     **options
         Any other option of a run, such as ``trust``, ``noise``, ``max_iter``, the algorithm's own, such as ``alpha`` of
         `FastLloyd`, and objects such as ``unit=ClientLevel(20)``.
+
+    Raises
+    ------
+    ConfigurationError
+        At once, if a value is out of range or unknown, or an option is another algorithm's.
     """
 
     algorithm: ClassVar[str] = ""
@@ -142,9 +147,13 @@ class PrivateKMeans(Strategy):
         # A missing server data set is said in `start`, since `from_config` brings it later.
         if server_data is not None:
             require_server_data(algorithm_entry(given["algorithm"]), has_server_data=True)
-        bounds, domain, names = given["bounds"], given.get("bounds_domain"), given.get("feature_names", ())
-        unnamed = bool(given.get("allow_unnamed", False))
-        box, names, points = resolve_bounds(bounds, server_data, domain, names=names, allow_unnamed=unnamed)
+        box, names, points = resolve_bounds(
+            given["bounds"],
+            server_data,
+            given.get("bounds_domain"),
+            names=given.get("feature_names", ()),
+            allow_unnamed=bool(given.get("allow_unnamed", False)),
+        )
         config = build_run(given | {"feature_names": names}, box, has_server_data=points is not None)
         self._set_up(config, points, timeouts, on_step)
 
@@ -258,9 +267,6 @@ class PrivateKMeans(Strategy):
     ) -> KMeansResult:
         """Run the whole protocol: keys, private count and bounds if not declared, T rounds, last release.
 
-        Returns Flower's `Result`; without arrays under ``oblivious``, where the server never sees a centroid. A
-        `DPKMeansError` is one sentence; before the key phase nothing has been sent.
-
         Parameters
         ----------
         grid : Grid
@@ -273,6 +279,16 @@ class PrivateKMeans(Strategy):
             Seconds to wait for the replies of one aggregation.
         evaluate_fn : callable, optional
             ``evaluate_fn(round, arrays)``, where the trust model lets the server know the centroids.
+
+        Returns
+        -------
+        KMeansResult
+            Flower's `Result`; without arrays under ``oblivious``, where the server never sees a centroid.
+
+        Raises
+        ------
+        DPKMeansError
+            One sentence; before the key phase nothing has been sent.
         """
         if initial_arrays is not None and len(initial_arrays):
             raise ConfigurationError(
@@ -575,5 +591,6 @@ def log_progress(progress: Progress, server: Server, index: int | None, epsilon:
     """Log how far the run is, in time and in budget."""
     plan, left = server.plan, 1 if server.due is Stage.FINISH else round_trips_left(server.plan, index)
     progress.planned(server, epsilon, left)
-    details = event("progress", seconds=round(progress.seconds, 3), round_trips_left=left, n_rounds=plan.last_round)
+    seconds = round(progress.seconds, 3)
+    details = event("progress", seconds=seconds, round_trips_left=left, n_rounds=plan.last_round)
     say("log_progress.j2", details, plan=plan, progress=progress, left=left, epsilon=epsilon, worst=worst_case(plan))

@@ -27,7 +27,11 @@ COUNT_DEVIATIONS = 3.0
 _COSTS = ("epsilon", "epsilon_worst_case")
 _INDICATORS, _GROUPS = "indicators", "group_counts"
 _COUNTS = ("counts", _INDICATORS, "Lloyd counts")
-_SENTENCES: dict[str, str] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+
+
+@lru_cache(maxsize=1)
+def _sentences() -> dict[str, str]:
+    return tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 
 
 def told(sentence: str, /, **values: object) -> str:
@@ -36,7 +40,7 @@ def told(sentence: str, /, **values: object) -> str:
     >>> told("public_rows", n=300)
     'The number of rows, 300, is public knowledge.'
     """
-    return _SENTENCES[sentence].format(**values)
+    return _sentences()[sentence].format(**values)
 
 
 @dataclass(frozen=True)

@@ -470,9 +470,14 @@ class Retry(Party):
                 raise ProtocolError("a later attempt's roster adds a node or changes a key: stop the run.")
         neighbours = roster.neighbours(self.node_id, self.max_silent)
         pairs = self._agreed_keys(roster, neighbours, dict(self.pair_keys))
-        pair_keys, own_key = tuple([(peer, pairs[peer]) for peer in neighbours]), self._fresh_group_key(roster)
-        news = {"attempt": request.attempt, "roster": roster, "pair_keys": pair_keys, "own_group_key": own_key}
-        entered = changed(self, **news, group_keys=())
+        entered = changed(
+            self,
+            attempt=request.attempt,
+            roster=roster,
+            pair_keys=tuple([(peer, pairs[peer]) for peer in neighbours]),
+            own_group_key=self._fresh_group_key(roster),
+            group_keys=(),
+        )
         return entered if self.authored else entered._with_group_keys({}, roster)
 
     def _with_boxes(self, boxes: Mapping[int, bytes]) -> Retry:
@@ -575,10 +580,16 @@ class RetrySession(Session):
 
     def request(self, node_id: int, release: messages.Release | None, state: bytes) -> messages.SumRequest:
         """What one client is asked."""
-        roster, boxes = self.roster if self._first else None, self.take_boxes(node_id)
-        # Clients know the keys of later rosters, which can only be smaller.
-        credentials = self._credentials if self._first and self.attempt == 0 else {}
-        return messages.SumRequest(self.round_index, self.attempt, roster, release, boxes, state, credentials)
+        return messages.SumRequest(
+            self.round_index,
+            self.roster.attempt,
+            roster=self.roster if self._first else None,
+            release=release,
+            boxes=self.take_boxes(node_id),
+            state=state,
+            # Clients know the keys of later rosters, which can only be smaller.
+            credentials=self._credentials if self._first and self.roster.attempt == 0 else {},
+        )
 
     def finish_request(self, node_id: int, release: messages.Release, state: bytes) -> messages.FinishRequest:
         """The last message to one client."""

@@ -204,7 +204,8 @@ class Recover(Party):
         """Open the shares that neighbours gave this client, and the authors' group keys."""
         present = self.cohort.keys
         givers = [peer for peer in self.neighbours if peer in present]
-        others = sorted(node for node in self._required_authors(present, "shared keys") if node != self.node_id)
+        authors = self._required_authors(present, "shared keys")
+        others = sorted(author for author in authors if author != self.node_id)
         if sorted(request.boxes) != givers or sorted(request.group_boxes) != others:
             # Against shares that are missing once they are needed, and keys of somebody who is no author.
             raise ProtocolError(
@@ -342,10 +343,16 @@ class RecoverSession(Session):
         if self.due is Stage.UNMASK:
             return messages.UnmaskRequest(self.round_index, self.attempt, self.survivors)
         boxes, group_boxes = self.take_boxes(node_id)
-        confirmed = {} if release is None else self._confirmations(node_id)
-        sealed: dict[str, Any] = {"boxes": boxes, "group_boxes": group_boxes, "confirmations": confirmed}
-        asked, cohort = (self.round_index, self.attempt), self.roster.node_ids
-        return messages.SumRequest(*asked, release=release, state=state, cohort=cohort, **sealed)
+        return messages.SumRequest(
+            self.round_index,
+            self.attempt,
+            release=release,
+            boxes=boxes,
+            state=state,
+            cohort=self.roster.node_ids,
+            group_boxes=group_boxes,
+            confirmations={} if release is None else self._confirmations(node_id),
+        )
 
     def take_boxes(self, node_id: int) -> tuple[dict[int, bytes], dict[int, bytes]]:
         """Shares and group keys sealed for one node, from those that are still there; due with its first request."""
@@ -361,7 +368,8 @@ class RecoverSession(Session):
         return messages.FinishRequest(release, {}, state, self._confirmations(node_id))
 
     def _confirmations(self, node_id: int) -> dict[int, bytes]:
-        return {peer: self._signatures[peer] for peer in self.neighbours(node_id) if peer in self._signatures}
+        neighbours = self.neighbours(node_id)
+        return {peer: self._signatures[peer] for peer in neighbours if peer in self._signatures}
 
     def take(self, node_id: int, reply: Any) -> None:
         steps: dict[Stage, Any] = {Stage.SHARE: self.receive_shares, Stage.UNMASK: self.receive_unmask}

@@ -258,9 +258,13 @@ class Client:
         n_recognised = self._recognised(memory, asked)
         party, reply = memory.protocol.share(asked)
         neighbours = party.neighbours if n_recognised else ()
-        identities = tuple((node, asked.credentials[node].identity) for node in neighbours)
-        cohort = fingerprints(asked.roster, asked.credentials)
-        memory = changed(memory, protocol=party, n_recognised=n_recognised, identities=identities, cohort=cohort)
+        memory = changed(
+            memory,
+            protocol=party,
+            n_recognised=n_recognised,
+            identities=tuple((node, asked.credentials[node].identity) for node in neighbours),
+            cohort=fingerprints(asked.roster, asked.credentials),
+        )
         self._guard.shared(memory, len(party.neighbours), party.graph.threshold)
         return memory, reply
 
@@ -313,7 +317,8 @@ class Client:
         guard, plan, asked = self._guard, memory.plan, request.asked
         planned, party = plan.round_at(request.round_index), memory.protocol
         trust = planned.model
-        shares = plan.shares_of(len(party.cohort.members), len((party.announced or party.cohort).members))
+        announced = party.announced or party.cohort
+        shares = plan.shares_of(len(party.cohort.members), len(announced.members))
         noise = make_noise_source(plan, "client", guard.stream, *asked)
         vector = self._vector(memory, planned, asked)
         vector = trust.contribute(vector, planned.blocks, plan.fraction_bits, shares, noise)
@@ -337,7 +342,8 @@ class Client:
         encoded = encode(flat, plan.fraction_bits)
         if plan.settings.client_sampling_rate < 1.0:
             # The work is the same either way, so that neither time nor a failure tells who takes part.
-            encoded = encode(flat * takes_part(plan, self._guard.stream, *asked), plan.fraction_bits)
+            coin = takes_part(plan, self._guard.stream, *asked)
+            encoded = encode(flat * coin, plan.fraction_bits)
         return encoded
 
     def _unmask(self, memory: Memory, request: Request) -> tuple[Memory, messages.UnmaskReply]:
@@ -347,7 +353,8 @@ class Client:
         party, reply = memory.protocol.unmask(asked)
         if guard.identity is not None:
             # Neighbours hold it against what they were told, so that a server that says two things is found out.
-            signed = (party.run_id, party.node_id, *asked.asked, survivors_digest(asked.survivors))
+            told = survivors_digest(asked.survivors)
+            signed = (party.run_id, party.node_id, *asked.asked, told)
             reply = replace(reply, signature=guard.identity.sign_survivors(*signed))
         # With an older memory, both shares of one neighbour would be given: the ledger remembers.
         guard.give_shares(memory, asked)
@@ -380,9 +387,15 @@ class Client:
         names = agreed_names(plan, self._statistic.describe()[1]) if unclear else ()
         identities = guard.identities(memory.n_recognised)
         report = build_report(plan, memory.attempts, identities, state=memory.clusters, unclear=unclear, names=names)
-        which = plan.run_id, f"client {guard.node_id}", memory.agreed_digest
-        when: dict[str, Any] = {"started": memory.started, "cohort": memory.cohort}
-        provenance = Provenance.of(*which, columns_digest=plan.columns_digest, data_id=guard.data_id, **when)
+        provenance = Provenance.of(
+            plan.run_id,
+            f"client {guard.node_id}",
+            memory.agreed_digest,
+            columns_digest=plan.columns_digest,
+            data_id=guard.data_id,
+            started=memory.started,
+            cohort=memory.cohort,
+        )
         report = replace(report, provenance=provenance)
         guard.finished(memory, report)
         return report
@@ -404,9 +417,15 @@ class Client:
             return memory.n_recognised
         if request.roster is None:
             raise ProtocolError("the first request came without the run's roster: restart the run.")
-        known: dict[str, Any] = {"run_id": guard.run_id, "node_id": guard.node_id, "plan_digest": memory.agreed_digest}
-        known |= {"own_identity": guard.identity.public_key, "pinned": guard.pinned}
-        return require_pinned(request.roster, request.credentials, **known)
+        return require_pinned(
+            request.roster,
+            request.credentials,
+            run_id=guard.run_id,
+            node_id=guard.node_id,
+            plan_digest=memory.agreed_digest,
+            own_identity=guard.identity.public_key,
+            pinned=guard.pinned,
+        )
 
     def _require_confirmed(self, memory: Memory, confirmations: Mapping[int, bytes]) -> None:
         """Where identities are pinned, neighbours must have signed the survivors that this client was told of."""
@@ -510,7 +529,8 @@ def _accepted(plan: Plan, index: int, readable: AggregateVector) -> ReleasedSum:
 def _advance(memory: Memory, release: messages.Release) -> State:
     if memory.clusters is None:
         raise ProtocolError("a release came before the plan was final: stop the run.")
-    return _advanced(memory.plan, release.round_index, memory.clusters, _readable(memory, release).values.tobytes())
+    values = _readable(memory, release).values.tobytes()
+    return _advanced(memory.plan, release.round_index, memory.clusters, values)
 
 
 @lru_cache(maxsize=4)

@@ -30,11 +30,6 @@ def check_sensitivity(
 ) -> dict[str, float]:
     """Hold a statistic against its declared sensitivities on random neighbouring tables, in exact arithmetic.
 
-    Returns, by name of the array, the largest change that was seen, over the bound; at most 1. A `PlanError` is raised
-    if one row (record level) or one client's table (client level) moves an array beyond its bound or an entry beyond
-    `Block.entry_bound`, an array is off the grid or of another shape, or one that is declared nonnegative has an entry
-    below 0.
-
     Parameters
     ----------
     blocks : sequence of Block
@@ -47,6 +42,18 @@ def check_sensitivity(
         How many of each size and shape.
     seed : int
         Of the tables.
+
+    Returns
+    -------
+    dict of str to float
+        The largest change that was seen, over the bound, by name of the array; at most 1.
+
+    Raises
+    ------
+    PlanError
+        If one row (record level) or one client's table (client level) moves an array beyond its bound or an entry
+        beyond `Block.entry_bound`, an array is off the grid or of another shape, or one that is declared nonnegative
+        has an entry below 0.
 
     Examples
     --------

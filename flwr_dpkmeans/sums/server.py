@@ -115,9 +115,15 @@ class Server:
         state = self.clusters if self.has_ended else None
         report = build_report(self.plan, self.attempts, signed, state=state, unclear=self._found.unclear)
         # Its end is the moment at which the last release went out.
-        known = {"started": self._started, "app_hash": self._app_hash, "cohort": self._cohort}
-        columns = self.plan.columns_digest
-        provenance = Provenance.of(self.plan.run_id, "server", self.digest, columns_digest=columns, **known)
+        provenance = Provenance.of(
+            self.plan.run_id,
+            "server",
+            self.digest,
+            columns_digest=self.plan.columns_digest,
+            started=self._started,
+            app_hash=self._app_hash,
+            cohort=self._cohort,
+        )
         return replace(report, provenance=provenance)
 
     @property
@@ -133,13 +139,7 @@ class Server:
             self.session.open_round(self._to_open, self.plan.round_at(self._to_open).length)
             self._to_open = None
         if self.due is Stage.SUM:
-            # One more aggregation is asked for, and perhaps the same one was before.
-            session = self.session
-            self._is_repeated = bool(self.attempts) and self.attempts[-1][0] == session.round_index
-            self.attempts += ((session.round_index, session.attempt),)
-            now_at(session.round_index, session.attempt)
-            if self._new_plan is not None and not self._is_repeated:
-                self._plan_in_force = plan_digest(self._new_plan)
+            self._begin_attempt()
         return self._requests()
 
     def _requests(self) -> Iterator[tuple[int, Request]]:
@@ -165,6 +165,15 @@ class Server:
         run_id = self.plan.run_id if stage is Stage.SUM else None
         for node in self.asked:
             yield node, Request(stage, session.request(node, news, state), plan=plan, run_id=run_id)
+
+    def _begin_attempt(self) -> None:
+        """Note that one more aggregation is asked for, and whether the same one was before."""
+        session = self.session
+        self._is_repeated = bool(self.attempts) and self.attempts[-1][0] == session.round_index
+        self.attempts += ((session.round_index, session.attempt),)
+        now_at(session.round_index, session.attempt)
+        if self._new_plan is not None and not self._is_repeated:
+            self._plan_in_force = plan_digest(self._new_plan)
 
     def take(self, answers: Iterable[tuple[int, Answer]]) -> Step | None:
         """Take in what came of what was asked; a `Step` where it completed a sum."""

@@ -19,7 +19,7 @@ from flwr_dpkmeans.privacy.report import CLOSING_ROUNDS, PrivacyReport, ReleaseL
 from flwr_dpkmeans.sums.draft import resolve_delta, worst_case
 from flwr_dpkmeans.sums.plan import FIRST_OWN_ROUND, Plan, price
 from flwr_dpkmeans.sums.round import Array, State
-from flwr_dpkmeans.sums.settings import Box, Evaluation
+from flwr_dpkmeans.sums.settings import Box, Evaluation, Settings
 from flwr_dpkmeans.sums.task import Run
 
 LOCAL = "Known here only and not private, so not to be published: "
@@ -75,7 +75,8 @@ def released_cautions(report: PrivacyReport, counts: Array, groups: str = "clust
 
 def unclear_cautions(columns: Sequence[int], names: Sequence[str], *, standard: bool) -> tuple[str, ...]:
     """What private histograms did not find: the columns in which nothing, or zeros alone, stood out of the noise."""
-    return (told("no_spread" if standard else "no_range", columns=column_names(columns, names)),) if columns else ()
+    sentence = "no_spread" if standard else "no_range"
+    return (told(sentence, columns=column_names(columns, names)),) if columns else ()
 
 
 def count_outside(box: Box, parts: Iterable[Array]) -> Array:
@@ -166,11 +167,18 @@ def describe_step(plan: Plan, attempts: Sequence[tuple[int, int]], n_clients: in
     index, attempt = attempts[-1]
     planned = plan.round_at(index)
     surplus = planned.model.released_factor(plan.shares)
-    epsilon, radius = epsilon_after(plan, attempts), planned.radius
-    scales = tuple([(block.name, block.noise_scale * surplus) for block in planned.blocks])
-    # What closes a run moves nothing.
-    movement = None if planned.name in CLOSING_ROUNDS else movement
-    return Step(index, plan.last_round, attempt, planned.name, n_clients, epsilon, scales, radius, movement)
+    return Step(
+        round_index=index,
+        n_rounds=plan.last_round,
+        attempt=attempt,
+        name=planned.name,
+        n_clients=n_clients,
+        epsilon=epsilon_after(plan, attempts),
+        noise_scales=tuple([(block.name, block.noise_scale * surplus) for block in planned.blocks]),
+        radius=planned.radius,
+        # What closes a run moves nothing.
+        movement=None if planned.name in CLOSING_ROUNDS else movement,
+    )
 
 
 def build_report(
@@ -289,10 +297,7 @@ def _ending(plan: Plan, attempts: Sequence[tuple[int, int]]) -> tuple[str, ...]:
 @lru_cache(maxsize=16)
 def _assumptions(plan: Plan, identities: str) -> tuple[str, ...]:
     settings, counted, by_client = plan.settings, plan.count is not None, plan.settings.unit is PrivacyUnit.CLIENT
-    lower, upper = settings.bounds
-    box = f"{lower[0]:g} to {upper[0]:g}" if len(lower) == 1 else f"given for each of {len(lower)} features"
-    found = "private_bounds" if settings.private_bounds else "public_bounds"
-    sentences = [told("standard_bounds" if settings.standard_columns else found, box=box)]
+    sentences = [_bounds_sentence(settings)]
     if not plan.model.alone:
         matched = "unnamed" if not plan.columns_digest else "by_position" if plan.by_position else "by_name"
         sentences.append(told(matched, unnamed=told("and_unnamed") if settings.allow_unnamed else ""))
@@ -317,6 +322,15 @@ def _assumptions(plan: Plan, identities: str) -> tuple[str, ...]:
     sentences += plan.aggregator.assumptions(plan)
     sentences += _told_if({"retries": settings.max_retries > 0}, n=settings.max_retries)
     return tuple(sentences)
+
+
+def _bounds_sentence(settings: Settings) -> str:
+    """Where the box comes from that data are scaled by."""
+    lower, upper = settings.bounds
+    box = f"{lower[0]:g} to {upper[0]:g}" if len(lower) == 1 else f"given for each of {len(lower)} features"
+    if settings.standard_columns:
+        return told("standard_bounds", box=box)
+    return told("private_bounds" if settings.private_bounds else "public_bounds", box=box)
 
 
 def _server_sentences(plan: Plan, n_points: int) -> tuple[str, ...]:

@@ -283,12 +283,15 @@ class Task(Options, ABC):
     """
 
     name: ClassVar[str]
+    """Registered name."""
     noise: ClassVar[NoiseShape] = NoiseShape.GAUSSIAN
     """Its noise; NONE for a non-private baseline."""
     units: ClassVar[tuple[PrivacyUnit, ...]] = (PrivacyUnit.RECORD,)
+    """Units of privacy that it supports."""
     trust: ClassVar[str] = "oblivious"
     """Trust model unless another one is chosen; with server points that the clients need not see, ``distributed``."""
     server_data: ClassVar[ServerData] = ServerData.NONE
+    """Whether it uses the server's own points."""
     needs_n_examples: ClassVar[bool] = False
     """Whether its rounds depend on the number of rows, where one row is protected."""
     weighs_clients_alike: ClassVar[bool] = False

@@ -102,6 +102,7 @@ class TrustModel(ABC):
     server_reads: bool
     """Whether the server learns the released sums, and so goes on as clients do, which need not see its points."""
     shared_noise: bool
+    """Whether clients add the noise in shares."""
     alone: bool = False
     """Whether one holder of all rows runs it, so that nothing travels and nothing is masked."""
     proofs: str = ""
@@ -256,6 +257,7 @@ class Distributed(TrustModel):
 TRUST_MODELS: Registry[TrustModel] = Registry("flwr_dpkmeans.trust_models", "trust")
 """Every trust model that a plan may name."""
 trust_model = TRUST_MODELS.find
+"""``trust_model(name)``: one of them."""
 
 
 def register_trust(model: TrustModel) -> TrustModel:
@@ -400,11 +402,19 @@ AGGREGATORS: Mapping[str, Repeated] = MappingProxyType({"retry": Repeated(), "re
 
 def party_of(plan: Plan, node_id: int, private_key: bytes, min_cohort: int, plan_digest: bytes) -> Party:
     """A client at the start of a run."""
-    start = (plan.run_id, node_id, private_key, min_cohort, plan.max_silent, plan.model.blinded, plan_digest)
+    authored = plan.model.blinded
+    start = (plan.run_id, node_id, private_key, min_cohort, plan.max_silent, authored, plan_digest)
     return plan.aggregator.party(plan, *start)
 
 
 def session_of(agreed: Plan, plan: Plan, roster: Roster, credentials: Mapping[int, Credential]) -> Session:
     """The server's side, once keys are agreed on; clients count the aggregations by the plan that they agreed to."""
-    limits = {"min_cohort": plan.min_cohort, "max_retries": plan.settings.max_retries, "max_silent": plan.max_silent}
-    return plan.aggregator.session(agreed, roster, authored=plan.model.blinded, credentials=credentials, **limits)
+    return plan.aggregator.session(
+        agreed,
+        roster,
+        min_cohort=plan.min_cohort,
+        max_retries=plan.settings.max_retries,
+        max_silent=plan.max_silent,
+        authored=plan.model.blinded,
+        credentials=credentials,
+    )
