@@ -28,7 +28,14 @@ from flwr_dpkmeans.errors import ConfigurationError, PlanError
 from flwr_dpkmeans.kmeans import projected
 from flwr_dpkmeans.kmeans.lloyd import LabelArray, clip_rows, clip_vector, in_blocks, round_to_grid, truncate
 from flwr_dpkmeans.kmeans.projected import clipped_together, nearest_projected, sums_and_counts
-from flwr_dpkmeans.kmeans.public_points import PackingMethod, cost_curve, elbow, sphere_packing, weighted_kmeans
+from flwr_dpkmeans.kmeans.public_points import (
+    PackingMethod,
+    cost_curve,
+    elbow,
+    plus_plus,
+    sphere_packing,
+    weighted_kmeans,
+)
 from flwr_dpkmeans.privacy.release import Norm, PrivacyUnit, ReleasedSum, Sensitivity
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import Algorithm, Array, PrivateSum, State
@@ -282,10 +289,8 @@ class ServerKMeansPlusPlus(PublicStart):
     name = "server_kmeans++"
 
     def start(self, known: Known, seed: int, points: Array) -> Array:
-        from sklearn.cluster import kmeans_plusplus
-
-        centers, _ = kmeans_plusplus(points, self.n_clusters, random_state=seed % 2**32)
-        return np.asarray(centers, dtype=np.float64)
+        generator = np.random.default_rng(seed)
+        return points[plus_plus(points, np.ones(len(points)), self.n_clusters, generator, is_greedy=True)]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,6 +16,7 @@ from flwr_dpkmeans.errors import DataError
 from flwr_dpkmeans.kmeans import lloyd
 from flwr_dpkmeans.kmeans.lloyd import FloatArray, LabelArray, nearest_centroids, round_to_grid, sum_by_label
 from flwr_dpkmeans.kmeans.projected import eigenpairs, product
+from flwr_dpkmeans.kmeans.public_points import plus_plus
 from flwr_dpkmeans.kmeans.ranges import exceeded_among
 
 PRIOR_VARIANCE = 0.2
@@ -202,7 +203,7 @@ def tessellation(samples: FloatArray, n_proxies: int, generator: np.random.Gener
     rounded = round_to_grid(samples)
     if len(samples) * n_proxies > _MOST_DISTANCES:
         return rounded[generator.choice(len(samples), size=n_proxies, replace=False)]
-    proxies = _spread_out(rounded, n_proxies, generator)
+    proxies = rounded[plus_plus(rounded, np.ones(len(rounded)), n_proxies, generator)]
     for _ in range(_LLOYD_STEPS):
         proxies = at_means(proxies, rounded)
     return proxies
@@ -222,26 +223,6 @@ def at_means(proxies: FloatArray, points: FloatArray) -> FloatArray:
     counts = np.bincount(labels, minlength=len(proxies))[:, None]
     means = sum_by_label(points, labels, len(proxies)) / np.maximum(counts, 1)
     return np.where(counts > 0, round_to_grid(means), proxies)
-
-
-def _spread_out(samples: FloatArray, n_proxies: int, generator: np.random.Generator) -> FloatArray:
-    """k-means++ (Arthur and Vassilvitskii 2007) without weights."""
-    lengths = np.einsum("ij,ij->i", samples, samples)
-    chosen = [int(generator.integers(len(samples)))]
-    squares = _squares_to(samples, lengths, chosen[0])
-    for uniform in generator.random(n_proxies - 1):
-        sums = np.cumsum(squares)
-        place = int(np.searchsorted(sums, uniform * sums[-1], side="right"))
-        chosen.append(min(place, len(samples) - 1))
-        np.minimum(squares, _squares_to(samples, lengths, chosen[-1]), out=squares)
-    return np.asarray(samples[chosen], dtype=np.float64)
-
-
-def _squares_to(samples: FloatArray, lengths: FloatArray, place: int) -> FloatArray:
-    squares: FloatArray = lengths + (lengths[place] - 2.0 * (samples @ samples[place]))
-    np.maximum(squares, 0.0, out=squares)
-    squares[place] = 0.0
-    return squares
 
 
 def box_samples(

@@ -14,14 +14,14 @@ from its corners and 2a from each other, and `a` is infeasible after 1,000 rejec
 from __future__ import annotations
 
 import enum
-import warnings
+import math
 from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from flwr_dpkmeans.errors import ConfigurationError, DataError
-from flwr_dpkmeans.kmeans.lloyd import GRID, FloatArray
+from flwr_dpkmeans.kmeans.lloyd import GRID, FloatArray, nearest_centroids, round_to_grid, sum_by_label
 from flwr_dpkmeans.threads import one_thread
 
 _ATTEMPTS_PER_CENTROID = 100
@@ -142,6 +142,9 @@ def _are_nearer(candidates: FloatArray, others: FloatArray, smallest_square: flo
 
 # Weight of a point that nobody counted, relative to the mean, where there are too few others to make k clusters.
 _FAINT = 1e-9
+# Steps end where they move centers, all together, by no more than this part of an average column's variance.
+_CLOSE = 1e-4
+_MOST_STEPS = 300
 
 
 def weighted_kmeans(
@@ -158,16 +161,69 @@ def weighted_kmeans(
             f"there are {len(rows)} server points, but {n_clusters} clusters need at least as many: give more server "
             "points or choose fewer clusters."
         )
-    from sklearn.cluster import KMeans
-    from sklearn.exceptions import ConvergenceWarning
+    kept, generator = usable > 0.0, np.random.default_rng(seed)
+    rows, usable = np.ascontiguousarray(rows[kept]), usable[kept]
+    # Of equal costs, which are added up exactly, the first one, also where centers are in another order.
+    return min((_lloyd(rows, usable, n_clusters, generator) for _ in range(n_init)), key=lambda run: run[1])
 
-    kept = usable > 0.0
-    model = KMeans(n_clusters, n_init=n_init, random_state=seed % 2**32)
-    # With several threads the sums' last digits depend on their timing, and clients must agree.
-    with one_thread(), warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        model.fit(rows[kept], sample_weight=usable[kept])
-    return np.asarray(model.cluster_centers_, dtype=np.float64), float(model.inertia_)
+
+def _lloyd(
+    points: FloatArray, weights: FloatArray, n_clusters: int, generator: np.random.Generator
+) -> tuple[FloatArray, float]:
+    """One start by k-means++, and Lloyd steps to centers on the grid: sums of grid points are the same everywhere."""
+    places = plus_plus(points, weights, n_clusters, generator, is_greedy=True)
+    centers, weighted = round_to_grid(points[places]), points * weights[:, None]
+    close = _CLOSE * float(points.var(axis=0).mean())
+    for _ in range(_MOST_STEPS):
+        labels, squares = nearest_centroids(points, centers)
+        totals, costs = np.bincount(labels, weights, n_clusters), weights * squares
+        moved = sum_by_label(weighted, labels, n_clusters) / np.where(totals > 0.0, totals, 1.0)[:, None]
+        for empty in np.flatnonzero(totals == 0.0):
+            # The costliest point has a center to itself.
+            moved[empty] = points[farthest := int(costs.argmax())]
+            costs[farthest] = 0.0
+        before, centers = centers, round_to_grid(moved)
+        if np.square(centers - before).sum() <= close:
+            break
+    return centers, math.fsum(weights * nearest_centroids(points, centers)[1])
+
+
+@one_thread()
+def plus_plus(
+    points: FloatArray, weights: FloatArray, n_chosen: int, generator: np.random.Generator, *, is_greedy: bool = False
+) -> list[int]:
+    """Choose places of points (n, d) by k-means++ (Arthur and Vassilvitskii 2007) with weights (n,), all above 0.
+
+    A greedy choice is, after the first, the best of some trials: the one that leaves the lowest cost (their section 5).
+    """
+    n_trials = 2 + int(math.log(n_chosen)) if is_greedy else 1
+    lengths = np.einsum("ij,ij->i", points, points)
+    chosen, squares = [_drawn(weights, generator.random(1))[0]], np.full(len(points), np.inf)
+    for uniforms in generator.random((n_chosen, n_trials)):
+        np.minimum(squares, squares_to(points, lengths, chosen[-1:])[0], out=squares)
+        if len(chosen) == n_chosen:
+            break
+        trials = _drawn(weights * squares, uniforms)
+        if is_greedy:
+            left = np.cumsum(weights * np.minimum(squares, squares_to(points, lengths, trials)), axis=1)[:, -1]
+            trials = trials[int(left.argmin()) :]
+        chosen.append(trials[0])
+    return chosen
+
+
+def _drawn(weights: FloatArray, uniforms: FloatArray) -> list[int]:
+    """Places in proportion to weights (n,); the last one where all are 0."""
+    sums = np.cumsum(weights)
+    places = np.searchsorted(sums, uniforms * sums[-1], side="right")
+    return [min(int(place), len(weights) - 1) for place in places]
+
+
+def squares_to(points: FloatArray, lengths: FloatArray, places: Sequence[int]) -> FloatArray:
+    """Squared distances (m, n) of points, of the squared lengths (n,), from m of them."""
+    squares: FloatArray = lengths + (lengths[places][:, None] - 2.0 * (points[places] @ points.T))
+    np.maximum(squares, 0.0, out=squares)
+    squares[range(len(places)), places] = 0.0
+    return squares
 
 
 def usable_weights(weights: npt.ArrayLike, n_clusters: int) -> FloatArray:

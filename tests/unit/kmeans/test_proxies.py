@@ -101,18 +101,6 @@ def test_the_first_proxy_follows_the_generator_and_the_next_are_far(monkeypatch:
         assert tessellation(samples, 2, generator(seed)).max() == 9.0
 
 
-def test_each_next_proxy_is_far_from_all_before_it() -> None:
-    """Three heaps that are nearly points: one proxy in each, whatever comes first."""
-    heaps = np.concatenate([place + np.array([[0.0], [1 / GRID]]) for place in (-9.0, 0.0, 8.0)])
-    for seed in range(10):
-        assert sorted(module._spread_out(heaps, 3, generator(seed)).round().ravel().tolist()) == [-9.0, 0.0, 8.0]
-
-
-def test_squared_distances_by_hand() -> None:
-    samples = np.array([[0.0, 0.0], [3.0, 4.0], [1.0, 0.0]])
-    assert module._squares_to(samples, np.array([0.0, 25.0, 1.0]), 1).tolist() == [25.0, 0.0, 20.0]
-
-
 def test_too_many_distances_are_not_measured_and_no_sample_is_taken_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     """Up to the limit one far sample is found at once; beyond it, chance decides."""
     samples = np.array([0.0, 1.0, 2.0, 3.0, 4.0, 5000.0])[:, None]

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import itertools
 import math
+from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from sklearn.cluster import KMeans
 
 from flwr_dpkmeans.errors import DataError
 from flwr_dpkmeans.kmeans import public_points
-from flwr_dpkmeans.kmeans.public_points import cost_curve, elbow, usable_weights, weighted_kmeans
+from flwr_dpkmeans.kmeans.lloyd import GRID, round_to_grid
+from flwr_dpkmeans.kmeans.public_points import cost_curve, elbow, plus_plus, squares_to, usable_weights, weighted_kmeans
 
 Floats = NDArray[np.float64]
 
@@ -37,16 +40,18 @@ def test_centres_by_hand() -> None:
     assert sorted(centers.tolist()) == [[0.25, 0.0], [10.0, 1.0]]
     assert cost == pytest.approx(2.75)
     centers, cost = weighted_kmeans(points, [3.0, 1.0, 1.0, 1.0], 1, n_init=1, seed=0)
-    assert centers == pytest.approx(np.array([[21.0 / 6.0, 2.0 / 6.0]]))
+    # The grid's nearest numbers to 21/6 and 2/6.
+    assert centers.tolist() == [[3.5, 21845 / 65536]]
     assert cost == pytest.approx(best_cost(points, np.array([3.0, 1.0, 1.0, 1.0]), 1))
 
 
 def test_weights_count_and_not_only_whether_they_are_there() -> None:
     line = np.array([[0.0], [1.0], [2.2]])
     # Alone, the pair (0, 1) is nearer; with a heavy 0, moving its centre costs more than joining 1 and 2.2.
-    assert sorted(weighted_kmeans(line, [1.0, 1.0, 1.0], 2, n_init=10, seed=1)[0].ravel()) == pytest.approx([0.5, 2.2])
-    heavy = weighted_kmeans(line, [100.0, 1.0, 1.0], 2, n_init=10, seed=1)[0]
-    assert sorted(heavy.ravel()) == pytest.approx([0.0, 1.6])
+    light = weighted_kmeans(line, [1.0, 1.0, 1.0], 2, n_init=10, seed=1)[0]
+    assert sorted(light.ravel()) == pytest.approx([0.5, 2.2], abs=2**-16)
+    heavy = weighted_kmeans(line, [100.0, 1.0, 1.0], 2, n_init=100, seed=1)[0]
+    assert sorted(heavy.ravel()) == pytest.approx([0.0, 1.6], abs=2**-16)
 
 
 def test_restarts_come_near_the_optimum_and_say_what_they_cost() -> None:
@@ -61,15 +66,15 @@ def test_restarts_come_near_the_optimum_and_say_what_they_cost() -> None:
 
 
 def test_restarts_keep_the_best_and_more_of_them_are_no_worse() -> None:
-    """Five far clusters of unequal weight: single starts from the same seeds often end in a worse optimum."""
+    """Overlapping clusters: single starts often end in a worse optimum."""
     generator = np.random.default_rng(6)
     places = generator.uniform(-20, 20, (12, 2))
-    points = np.repeat(places, 6, axis=0) + generator.normal(0, 0.3, (72, 2))
+    points = np.repeat(places, 6, axis=0) + generator.normal(0, 3.0, (72, 2))
     weights = generator.uniform(0.2, 2.0, 72)
-    single = [weighted_kmeans(points, weights, 12, n_init=1, seed=seed)[1] for seed in range(8)]
+    single = [weighted_kmeans(points, weights, 12, n_init=1, seed=seed)[1] for seed in range(40)]
     many = [weighted_kmeans(points, weights, 12, n_init=20, seed=seed)[1] for seed in range(3)]
-    assert max(single) > 1.5 * min(single)
-    assert max(many) <= min(single) * 1.001
+    assert max(single) > 1.1 * min(single)
+    assert max(many) < np.median(single)
 
 
 def test_equal_seeds_give_equal_bits() -> None:
@@ -82,13 +87,104 @@ def test_equal_seeds_give_equal_bits() -> None:
     assert first[1] == again[1]
 
 
-@pytest.mark.parametrize("seed", [7, 2**31 + 7, 2**32 - 1])
-def test_seeds_count_up_to_32_bits(seed: int) -> None:
-    """A run's seed is longer."""
+def test_all_bits_of_a_seed_count() -> None:
     points = np.random.default_rng(7).uniform(-1, 1, (60, 4))
-    first = weighted_kmeans(points, np.ones(60), 9, n_init=1, seed=seed)[0]
-    assert np.array_equal(first, weighted_kmeans(points, np.ones(60), 9, n_init=1, seed=seed + 2**32)[0])
-    assert not np.array_equal(first, weighted_kmeans(points, np.ones(60), 9, n_init=1, seed=seed + 2**31)[0])
+    found = [weighted_kmeans(points, np.ones(60), 9, n_init=1, seed=7 + more)[0] for more in (0, 1, 2**31, 2**40)]
+    assert len({centers.tobytes() for centers in found}) == 4
+
+
+def test_no_bit_depends_on_the_order_in_which_products_are_added_up() -> None:
+    """Clients compare states bit by bit, and their machines' linear algebra adds up columns in other orders."""
+    generator = np.random.default_rng(7)
+    for seed in range(20):
+        points, weights = generator.uniform(-1, 1, (200, 6)), generator.uniform(0.1, 9.0, 200)
+        points, weights, order = round_to_grid(points), round_to_grid(weights), generator.permutation(6)
+        first = weighted_kmeans(points, weights, 8, n_init=3, seed=seed)
+        permuted = weighted_kmeans(points[:, order], weights, 8, n_init=3, seed=seed)
+        assert np.array_equal(first[0][:, order], permuted[0])
+        assert first[1] == permuted[1]
+
+
+def plus_plus_by_hand(points: Any, weights: Any, n: int, uniforms: Any, first: float) -> list[int]:
+    """Row by row, with no sum kept."""
+
+    def place(shares: list[float], uniform: float) -> int:
+        below = [sum(shares[: i + 1]) for i in range(len(shares))]
+        return next((i for i, top in enumerate(below) if uniform * below[-1] < top), len(shares) - 1)
+
+    def cost(chosen: list[int]) -> list[float]:
+        rows = zip(points, weights, strict=True)
+        return [w * min(float(np.square(x - points[i]).sum()) for i in chosen) for x, w in rows]
+
+    chosen = [place(list(weights), first)]
+    while len(chosen) < n:
+        trials = [place(cost(chosen), uniform) for uniform in uniforms[len(chosen) - 1]]
+        chosen.append(min(trials, key=lambda i: sum(cost([*chosen, i]))))
+    return chosen
+
+
+@pytest.mark.parametrize("is_greedy", [False, True])
+def test_starts_are_those_of_a_version_by_hand(is_greedy: bool) -> None:
+    generator = np.random.default_rng(3)
+    for seed in range(20):
+        points, weights = round_to_grid(generator.uniform(-1, 1, (15, 2))), generator.uniform(0.1, 2.0, 15)
+        draws = np.random.default_rng(seed)
+        first, uniforms = float(draws.random(1)[0]), draws.random((9, 4 if is_greedy else 1))
+        found = plus_plus(points, weights, 9, np.random.default_rng(seed), is_greedy=is_greedy)
+        assert found == plus_plus_by_hand(points, weights, 9, uniforms, first)
+
+
+def test_the_next_start_is_drawn_by_weight_and_squared_distance() -> None:
+    points, weights = np.array([[0.0], [1.0], [3.0]]), np.array([1e9, 8.0, 2.0])
+    counts = np.zeros(3)
+    for seed in range(3000):
+        first, second = plus_plus(points, weights, 2, np.random.default_rng(seed))
+        assert first == 0
+        counts[second] += 1
+    # 8 x 1 and 2 x 9.
+    assert counts[0] == 0
+    assert abs(counts[1] / 3000 - 8 / 26) < 4 * np.sqrt(8 * 18 / 26**2 / 3000)
+
+
+def test_each_next_start_is_far_from_all_before_it() -> None:
+    """Three heaps that are nearly points: one start in each, whatever comes first."""
+    heaps = np.concatenate([place + np.array([[0.0], [1 / GRID]]) for place in (-9.0, 0.0, 8.0)])
+    for seed in range(10):
+        found = heaps[plus_plus(heaps, np.ones(6), 3, np.random.default_rng(seed))]
+        assert sorted(found.round().ravel().tolist()) == [-9.0, 0.0, 8.0]
+
+
+def test_squared_distances_by_hand() -> None:
+    points, lengths = np.array([[0.0, 0.0], [3.0, 4.0], [1.0, 0.0]]), np.array([0.0, 25.0, 1.0])
+    assert squares_to(points, lengths, [1]).tolist() == [[25.0, 0.0, 20.0]]
+    assert squares_to(points, lengths, [0, 2]).tolist() == [[0.0, 25.0, 1.0], [1.0, 20.0, 0.0]]
+
+
+def test_a_center_without_points_takes_the_costliest_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two starts in one place: the second has no point, and the point that costs most, by its weight, is far away."""
+    monkeypatch.setattr(public_points, "plus_plus", lambda *given, **options: [0, 0])
+    points, weights = np.array([[0.0], [1.0], [8.0], [-9.0]]), np.array([1.0, 1.0, 3.0, 1.0])
+    centers, cost = weighted_kmeans(points, weights, 2, n_init=1, seed=0)
+    assert sorted(centers.ravel().tolist()) == [round(-8 / 3 * GRID) / GRID, 8.0]
+    assert cost == pytest.approx((8 / 3) ** 2 + (11 / 3) ** 2 + (19 / 3) ** 2, rel=1e-6)
+
+
+def test_it_is_as_good_as_scikit_learns() -> None:
+    """Mean cost of 40 single starts, and the best of ten, on overlapping clusters."""
+    generator = np.random.default_rng(4)
+    for n, d, k in ((600, 2, 9), (400, 12, 6)):
+        centres = generator.uniform(-0.8, 0.8, (k, d))
+        points = round_to_grid(centres[generator.integers(k, size=n)] + generator.normal(0.0, 0.15, (n, d)))
+        weights = round_to_grid(generator.exponential(50.0, n)) + 1.0
+
+        def theirs(n_init: int, seed: int, k: int = k, points: Any = points, weights: Any = weights) -> float:
+            return float(KMeans(k, n_init=n_init, random_state=seed).fit(points, sample_weight=weights).inertia_)
+
+        own = [weighted_kmeans(points, weights, k, n_init=1, seed=seed)[1] for seed in range(40)]
+        other = [theirs(1, seed) for seed in range(40)]
+        spread = np.hypot(np.std(own), np.std(other)) / np.sqrt(40)
+        assert np.mean(own) < np.mean(other) + 3.0 * spread
+        assert weighted_kmeans(points, weights, k, n_init=10, seed=0)[1] < 1.01 * theirs(10, 0)
 
 
 def test_points_without_weight_change_no_bit() -> None:
