@@ -77,6 +77,7 @@ VARIANTS: Mapping[str, Variant] = MappingProxyType(
         "no few proxies": Variant("no proxies where each has few rows", ProxyOptions(few_proxies=0.0)),
         "no cover": Variant("proxies over the ellipsoid only", ProxyOptions(cover_from=10**6)),
         "no far proxies": Variant("no proxies beyond the rows that are heard", ProxyOptions(far_share=0.0)),
+        "none unheard": Variant("rows that no proxy hears have no weight", ProxyOptions(unheard_times=0.0)),
         "noisy weights": Variant("proxies are weighed by their noisy counts", ProxyOptions(weighs_likely=False)),
         "no shrinkage": Variant(
             "steps are nearly noisy quotients", ProxyOptions(first_least_tau=4.0, least_tau_falls=1.0)

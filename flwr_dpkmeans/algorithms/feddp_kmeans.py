@@ -25,17 +25,10 @@ from flwr_dpkmeans.algorithms.measure import COST_CURVE
 from flwr_dpkmeans.algorithms.noise_budget import SCHEDULES, TOLERANCE, NoiseSchedule
 from flwr_dpkmeans.algorithms.server_points import facts_without_server
 from flwr_dpkmeans.errors import ConfigurationError, PlanError
-from flwr_dpkmeans.kmeans import projected
+from flwr_dpkmeans.kmeans import projected, public_points
 from flwr_dpkmeans.kmeans.lloyd import LabelArray, clip_rows, clip_vector, in_blocks, round_to_grid, truncate
 from flwr_dpkmeans.kmeans.projected import clipped_together, nearest_projected, sums_and_counts
-from flwr_dpkmeans.kmeans.public_points import (
-    PackingMethod,
-    cost_curve,
-    elbow,
-    plus_plus,
-    sphere_packing,
-    weighted_kmeans,
-)
+from flwr_dpkmeans.kmeans.public_points import PackingMethod, cost_curve, elbow, sphere_packing, weighted_kmeans
 from flwr_dpkmeans.privacy.release import Norm, PrivacyUnit, ReleasedSum, Sensitivity
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import Algorithm, Array, PrivateSum, State
@@ -289,8 +282,8 @@ class ServerKMeansPlusPlus(PublicStart):
     name = "server_kmeans++"
 
     def start(self, known: Known, seed: int, points: Array) -> Array:
-        generator = np.random.default_rng(seed)
-        return points[plus_plus(points, np.ones(len(points)), self.n_clusters, generator, is_greedy=True)]
+        weights, generator = np.ones(len(points)), np.random.default_rng(seed)
+        return points[public_points.plus_plus(points, weights, self.n_clusters, generator, is_greedy=True)]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -204,6 +204,7 @@ class ProxyOptions:
     most_widening: float = 3.0
     clips: bool = True  # residuals beyond the radius; False drops them, as FastLloyd does
     weighs_likely: bool = True  # proxies by posterior means of their counts; False: by noisy counts above 0
+    unheard_times: float = 3.0  # the weight of rows heard far away, but at no proxy, in the next pass; 0: no weight
     adds_up: bool = True  # makes counts of refinements add up to all rows
     pulls: bool = True  # counts of refinements toward their mean, by what noise explains of their scatter
     splits: bool = True  # the largest cluster by a centroid that likely has no rows

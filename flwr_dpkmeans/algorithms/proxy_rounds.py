@@ -183,8 +183,8 @@ def before_looks(setting: Setting) -> dict[str, Array]:
         EXTENT: as_length(setting.farthest),
         # The root of the standard deviation of the variance along an axis.
         SPREAD_ERROR: as_length(math.sqrt(numerics.PRIOR_SPREAD * numerics.PRIOR_VARIANCE)),
-        # Average counts, and of how many looks.
-        DISTANCES: np.zeros((2, numerics.N_DISTANCES)),
+        # Average counts, of how many looks, and the noise of one.
+        DISTANCES: np.zeros((3, numerics.N_DISTANCES)),
     }
 
 
@@ -206,7 +206,7 @@ def look_round(setting: Setting, index: int) -> PlannedSum:
         error = mean_noise * clip / n
         offset = numerics.shrunk_centre(released["row_sums"] * (clip / n), error)
         moved = math.sqrt(math.fsum(np.square(offset)))
-        averages, looks = state[DISTANCES]
+        averages, looks, _ = state[DISTANCES]
         averages = round_to_grid(averages + (released["row_distances"] - averages) / (looks + 1.0))
         noise = bin_noise / np.sqrt(looks + 1.0)
         first = numerics.farthest_heard(averages / noise, options.heard)
@@ -237,7 +237,7 @@ def look_round(setting: Setting, index: int) -> PlannedSum:
                 SPREAD: as_length(spread),
                 EXTENT: as_length(min(math.sqrt(float(edges[first])) + moved, setting.farthest)),
                 SPREAD_ERROR: as_length(trusted**0.25),
-                DISTANCES: np.stack([averages, looks]),
+                DISTANCES: np.stack([averages, looks, round_to_grid(np.full(len(looks), bin_noise))]),
             }
         )
 
@@ -403,7 +403,7 @@ def proxy_round(setting: Setting, index: int) -> PlannedSum:
 
     def advance(state: State, released: ReleasedSum) -> State:
         proxies, radii = state[PROXIES], state[PROXY_RADIUS]
-        radius = float(radii.min())
+        radius, n = float(radii.min()), setting.public.n_units
         sums_noise, counts_noise = (setting.noise(block) for block in released.blocks)
         width = proxies.shape[1]
         steps = shrunk_steps(
@@ -422,6 +422,11 @@ def proxy_round(setting: Setting, index: int) -> PlannedSum:
             moved, weights = _with_known_points(setting, state, moved, counts, counts_noise)
         else:
             weights = _heard_weights(setting, state, counts, counts_noise)
+            if DISTANCES in state.arrays and not (setting.in_subspace or setting.per_client) and options.unheard_times:
+                averages, looks, noise = state[DISTANCES]
+                bins, noise = numerics.distance_bins(moved, state[CENTRE]), noise / np.sqrt(np.maximum(looks, 1.0))
+                more = numerics.unheard_rows(bins, counts, weights, counts_noise, (averages, noise), n)
+                weights = weights + (1.0 if index == setting.plan.n_passes else options.unheard_times) * more
         is_last = index == setting.plan.n_passes
         if is_last and not _is_coarse(setting, state, weights):
             return _clustered(setting, state, moved, weights)
@@ -429,7 +434,7 @@ def proxy_round(setting: Setting, index: int) -> PlannedSum:
         generator, widths = setting.generator(state, index), options.split_width * radii / math.sqrt(width)
         if is_last:
             # A cell with more rows than an average cluster has is a cluster, and narrower the more there are.
-            usual = setting.public.n_units / setting.n_clusters
+            usual = n / setting.n_clusters
             widths *= np.sqrt(usual / np.maximum(weights, usual))
             points, shares = numerics.scattered(moved, weights, widths, generator)
             return _clustered(setting, state, _inside(points, state), shares)

@@ -118,10 +118,14 @@ def distance_counts(points: FloatArray, centre: FloatArray) -> FloatArray:
     All that is nearer than the last bin's edge is in the last bin. On the grid squares are exact, so that a row's bin
     is a function of that row alone.
     """
+    return np.bincount(distance_bins(points, centre), minlength=N_DISTANCES).astype(np.float64)
+
+
+def distance_bins(points: FloatArray, centre: FloatArray) -> npt.NDArray[np.int64]:
+    """Bins of points (n, d), (n,), by their squared distance from a centre."""
     residuals = points - centre
-    squares = np.einsum("ij,ij->i", residuals, residuals)
-    nearer = np.searchsorted(squared_edges(points.shape[1])[::-1], squares)
-    return np.bincount(np.maximum(N_DISTANCES - 1 - nearer, 0), minlength=N_DISTANCES).astype(np.float64)
+    nearer = np.searchsorted(squared_edges(points.shape[1])[::-1], np.einsum("ij,ij->i", residuals, residuals))
+    return np.asarray(np.maximum(N_DISTANCES - 1 - nearer, 0), dtype=np.int64)
 
 
 def farthest_heard(scores: FloatArray, threshold: float) -> int:
@@ -372,6 +376,40 @@ def likely_weights(noisy_counts: FloatArray, noise: float, n: float, *, least: f
     if math.fsum(noisy_counts) <= least * noise * math.sqrt(len(noisy_counts)):
         is_full = np.where(is_full > 0.5, is_full, 0.0)
     return round_to_grid(is_full * noise * chances.sum(axis=1) / np.maximum(densities.sum(axis=1), 1e-300))
+
+
+def unheard_rows(
+    bins: npt.NDArray[np.int64],
+    counts: FloatArray,
+    weights: FloatArray,
+    noise: float,
+    histogram: tuple[FloatArray, FloatArray],
+    n: float,
+) -> FloatArray:
+    """Rows of proxies (n_proxies,) that are too few to be heard at any of them, but are heard far away all together.
+
+    `bins` are the proxies' by distance, `counts` with their `noise` what was released, `weights` what was made of them.
+    Of all `n` rows those in a bin and beyond are estimated by the `histogram` and its noise, (N_DISTANCES,), by the
+    proxies there, and by what the others leave (``PROXY_LLOYD.md``, weights). On the grid.
+    """
+
+    def beyond(values: FloatArray) -> FloatArray:
+        # Rows at a bin's edge may be those of a proxy in the next one.
+        sums = np.cumsum(np.bincount(bins, values, N_DISTANCES))
+        return np.append(sums[1:], sums[-1])
+
+    rows, rows_noise = histogram
+    heard, theirs, n_there = beyond(weights), beyond(counts), beyond(np.ones(len(bins)))
+    estimates = np.stack([np.cumsum(rows), theirs, n - (counts.sum() - theirs)])
+    own = noise**2 * np.maximum([n_there, len(bins) - n_there], 0.5)
+    precisions = 1.0 / np.vstack([np.cumsum(np.square(rows_noise)), own])
+    total, least = np.average(estimates, 0, precisions), _STANDS_OUT / np.sqrt(precisions.sum(axis=0))
+    is_more = (total - heard > np.maximum(0.5 * total, least)) & (total < 0.5 * n) & (n_there > 0.0)
+    place = max(np.flatnonzero(is_more).tolist(), default=-1)
+    n_here, farther = np.bincount(bins, minlength=N_DISTANCES), np.arange(N_DISTANCES) <= place
+    lacking = (farther & (n_here > 0)) * np.maximum(rows - np.bincount(bins, weights, N_DISTANCES), 0.0)
+    missing = (total - heard)[place] / max(float(lacking.sum()), 1.0)
+    return round_to_grid((lacking * missing / np.maximum(n_here, 1))[bins])
 
 
 def expected_rows(noisy_counts: FloatArray, noise: float, n: float) -> tuple[FloatArray, FloatArray]:

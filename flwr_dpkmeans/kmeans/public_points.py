@@ -143,8 +143,7 @@ def _are_nearer(candidates: FloatArray, others: FloatArray, smallest_square: flo
 # Weight of a point that nobody counted, relative to the mean, where there are too few others to make k clusters.
 _FAINT = 1e-9
 # Steps end where they move centers, all together, by no more than this part of an average column's variance.
-_CLOSE = 1e-4
-_MOST_STEPS = 300
+_CLOSE, _MOST_STEPS = 1e-4, 300
 
 
 def weighted_kmeans(
@@ -192,10 +191,7 @@ def _lloyd(
 def plus_plus(
     points: FloatArray, weights: FloatArray, n_chosen: int, generator: np.random.Generator, *, is_greedy: bool = False
 ) -> list[int]:
-    """Choose places of points (n, d) by k-means++ (Arthur and Vassilvitskii 2007) with weights (n,), all above 0.
-
-    A greedy choice is, after the first, the best of some trials: the one that leaves the lowest cost (their section 5).
-    """
+    """Choose places of points by k-means++ (Arthur and Vassilvitskii 2007), greedily: each the best of some trials."""
     n_trials = 2 + int(math.log(n_chosen)) if is_greedy else 1
     lengths = np.einsum("ij,ij->i", points, points)
     chosen, squares = [_drawn(weights, generator.random(1))[0]], np.full(len(points), np.inf)
@@ -214,8 +210,7 @@ def plus_plus(
 def _drawn(weights: FloatArray, uniforms: FloatArray) -> list[int]:
     """Places in proportion to weights (n,); the last one where all are 0."""
     sums = np.cumsum(weights)
-    places = np.searchsorted(sums, uniforms * sums[-1], side="right")
-    return [min(int(place), len(weights) - 1) for place in places]
+    return [min(int(i), len(weights) - 1) for i in np.searchsorted(sums, uniforms * sums[-1], side="right")]
 
 
 def squares_to(points: FloatArray, lengths: FloatArray, places: Sequence[int]) -> FloatArray:

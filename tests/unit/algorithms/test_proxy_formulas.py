@@ -14,6 +14,7 @@ from flwr_dpkmeans.algorithms import proxy_rounds
 from flwr_dpkmeans.algorithms.kmeans_task import SERVER_POINTS, cluster_state
 from flwr_dpkmeans.algorithms.proxy_plan import (
     CENTRE,
+    DISTANCES,
     EXTENT,
     PROXIES,
     PROXY_RADIUS,
@@ -30,8 +31,9 @@ from flwr_dpkmeans.algorithms.proxy_plan import (
 )
 from flwr_dpkmeans.algorithms.proxy_rounds import proxy_round
 from flwr_dpkmeans.errors import PlanError
+from flwr_dpkmeans.kmeans import proxies as numerics
 from flwr_dpkmeans.kmeans.lloyd import nearest_centroids
-from flwr_dpkmeans.kmeans.proxies import Ellipsoid, likely_weights
+from flwr_dpkmeans.kmeans.proxies import N_DISTANCES, Ellipsoid, distance_counts, likely_weights
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.calibration import gaussian_noise_multiplier
 from flwr_dpkmeans.privacy.noise import SAME
@@ -202,6 +204,40 @@ def test_far_proxies_are_whole_in_the_next_pass_where_they_have_moved_to() -> No
     assert far == pytest.approx(np.array([[0.46875 + 0.0625, 0.0]]), abs=1e-3)
     apart = step.advance(state.changed(**{EXTENT: np.array([0.625])}), released(step, sums, counts))[PROXIES]
     assert np.abs(apart[apart[:, 0] > 0.4][:, 1]).max() > 0.0
+
+
+@pytest.mark.parametrize("times", [0.0, 3.0])
+def test_rows_that_are_heard_far_away_but_at_no_proxy_get_a_centroid(times: float) -> None:
+    """A mass in the middle, and rows all around it of which the histogram alone tells."""
+    angles = np.arange(40) * (2 * np.pi / 40)
+    ring = np.rint(0.75 * np.stack([np.cos(angles), np.sin(angles)], axis=1) * GRID) / GRID
+    proxies = np.concatenate([[[0.0, 0.0], [0.03125, 0.0]], ring])
+    step, state, setting = quiet_pass(2, 2, proxies, n_passes=1, radius=0.0625)
+    histogram = distance_counts(proxies, np.zeros(2)) * 10.0
+    histogram[-1] = 9600.0
+    looks, noise = np.full((2, N_DISTANCES), [[3.0], [9.0]])
+    state = state.changed(**{DISTANCES: np.stack([histogram, looks, noise])})
+    counts = np.array([6000.0, 3600.0, *np.zeros(40)])
+    options = replace(setting.options, unheard_times=times)
+    again = replace(proxy_round(replace(setting, options=options), 1)[1], blocks=step.blocks)
+    start = again.advance(state, released(step, np.zeros((42, 2)), counts)).centroids
+    assert (np.abs(start).max() > 0.25) == (times > 0.0)
+
+
+@pytest.mark.parametrize("times", [1.0, 6.0])
+def test_proxies_that_look_again_are_drawn_by_so_many_times_what_no_proxy_heard(
+    times: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    proxies = np.concatenate([np.zeros((8, 2)), [[0.5, 0.0]]])
+    step, state, setting = quiet_pass(2, 2, proxies, n_passes=2, radius=0.0625)
+    state = state.changed(**{DISTANCES: np.ones((3, N_DISTANCES))})
+    monkeypatch.setattr(numerics, "unheard_rows", lambda *given: np.array([*np.zeros(8), 7.0]))
+    drawn: list[Floats] = []
+    monkeypatch.setattr(numerics, "samples_around", lambda p, weights, *rest: drawn.append(weights) or p)
+    options = replace(setting.options, unheard_times=times)
+    again = replace(proxy_round(replace(setting, options=options), 1)[1], blocks=step.blocks)
+    again.advance(state, released(step, np.zeros((9, 2)), np.array([*np.full(8, 1000.0), 0.0])))
+    assert drawn[0][-1] == pytest.approx(7.0 * times, abs=1.0)
 
 
 def test_lone_proxies_of_plans_with_two_passes_are_weighed_apart() -> None:

@@ -37,6 +37,7 @@ from flwr_dpkmeans.kmeans.proxies import (
     split_largest,
     squared_edges,
     tessellation,
+    unheard_rows,
     without_lone_rows,
 )
 
@@ -665,3 +666,87 @@ def test_weights_are_shared_out_around_proxies_whose_means_stay(n_proxies: int) 
     deviations = np.sqrt(np.square(apart - proxies[:, None]).mean(axis=(1, 2)))
     assert (deviations / widths).mean() == pytest.approx(1.0, abs=0.07)
     assert (deviations / widths) == pytest.approx(1.0, abs=0.45)
+
+
+# -- rows that are heard far away together, and at no proxy ------------------------------------------------------------
+
+
+def unheard_by_hand(proxies: dict[int, list[tuple[float, float]]], noise: float, histogram: Any, n: float) -> Any:
+    """`unheard_rows`, bin by bin; `proxies` are (count, weight) by bin."""
+    rows, own = histogram
+    place, missing = -1, 0.0
+    for j in range(N_DISTANCES):
+        there = [one for b, ones in proxies.items() if b <= min(j + 1, N_DISTANCES - 1) for one in ones]
+        others = [one for b, ones in proxies.items() if b > min(j + 1, N_DISTANCES - 1) for one in ones]
+        precisions = [1 / sum(own[i] ** 2 for i in range(j + 1))]
+        precisions += [1 / (noise**2 * (len(some) or 0.5)) for some in (there, others)]
+        estimates = [sum(rows[: j + 1]), sum(c for c, _ in there), n - sum(c for c, _ in others)]
+        total = sum(e * p for e, p in zip(estimates, precisions, strict=True)) / sum(precisions)
+        more = total - sum(w for _, w in there)
+        if there and total < n / 2 and more > total / 2 and more > 3 / math.sqrt(sum(precisions)):
+            place, missing = j, more
+    lacking = {b: max(0.0, rows[b] - sum(w for _, w in ones)) for b, ones in proxies.items() if b <= place}
+    scale = missing / max(sum(lacking.values()), 1.0)
+    return [lacking.get(b, 0.0) * scale / len(ones) for b, ones in proxies.items() for _ in ones]
+
+
+def found_unheard(proxies: dict[int, list[tuple[float, float]]], noise: float, histogram: Any, n: float) -> Any:
+    bins = np.array([b for b, ones in proxies.items() for _ in ones])
+    counts, weights = (np.array([one[i] for ones in proxies.values() for one in ones]) for i in range(2))
+    return unheard_rows(bins, counts, weights, noise, histogram, n)
+
+
+def test_rows_that_no_proxy_hears_are_shared_out_as_in_the_histogram() -> None:
+    """400 of 10,000 rows in the bins 3 and 4, at 40 proxies that hear none; the mass is in bin 9."""
+    proxies = {3: [(2.0, 0.0)] * 10, 4: [(12.0, 0.0)] * 30, 9: [(4800.0, 4800.0)] * 2}
+    rows = np.zeros(N_DISTANCES)
+    rows[[3, 4, 9]] = 100.0, 300.0, 9600.0
+    found = found_unheard(proxies, 20.0, (rows, np.full(N_DISTANCES, 30.0)), 10_000.0)
+    # All that others leave is known best: their two counts have less noise than 40 have.
+    assert found[:40].sum() == pytest.approx(400.0, abs=5.0)
+    assert found[:10].tolist() == [found[0]] * 10
+    assert found[10:40].tolist() == [found[10]] * 30
+    assert found[10] == pytest.approx(found[0])
+    assert found[40:].tolist() == [0.0, 0.0]
+
+
+@pytest.mark.parametrize("case", ["heard", "noise", "most rows", "no proxies there", "next bin"])
+def test_what_is_heard_or_is_noise_is_not_missing(case: str) -> None:
+    far, n, mass = [(10.0, 0.0)] * 40, 10_000.0, [(4800.0, 4800.0)] * 2
+    rows = np.zeros(N_DISTANCES)
+    rows[[3, 9]] = 400.0, 9600.0
+    proxies = {3: far, 9: mass}
+    assert found_unheard(proxies, 20.0, (rows, np.full(N_DISTANCES, 30.0)), n)[:40].sum() > 390.0
+    noise = 20.0
+    if case == "heard":
+        proxies = {3: [(210.0, 210.0), *[(5.0, 0.0)] * 38], 9: mass}
+    elif case == "noise":
+        noise, rows[3], proxies = 20.0, 40.0, {3: [(1.0, 0.0)] * 40, 9: [(4980.0, 4980.0)] * 2}
+    elif case == "most rows":
+        rows[[3, 9]], proxies = (6000.0, 4000.0), {3: [(150.0, 0.0)] * 40, 9: [(2000.0, 2000.0)] * 2}
+    elif case == "no proxies there":
+        proxies = {9: [(4800.0, 4800.0)] * 2}
+    else:
+        # Its proxies lie in the next bin, and have heard them.
+        proxies = {4: [(200.0, 200.0)] * 2, 9: mass}
+    assert not found_unheard(proxies, noise, (rows, np.full(N_DISTANCES, 30.0)), n).any()
+
+
+def test_unheard_rows_are_those_of_a_version_by_hand() -> None:
+    own, fired = generator(11), 0
+    for _ in range(300):
+        bins = sorted(own.choice(N_DISTANCES, size=6, replace=False).tolist())
+        rows = np.zeros(N_DISTANCES)
+        rows[bins] = own.choice([0.0, 50.0, 200.0, 3000.0], size=6)
+        proxies = {b: [] for b in bins}
+        for b in bins:
+            for _ in range(int(own.integers(1, 12))):
+                count = float(np.rint(own.normal(rows[b] / 6, 15.0)))
+                proxies[b].append((count, max(count, 0.0) if own.random() < 0.4 else 0.0))
+        noise = np.rint(own.uniform(5.0, 40.0, N_DISTANCES))
+        histogram = (rows + np.rint(noise * own.normal(size=N_DISTANCES)), noise)
+        expected = unheard_by_hand(proxies, 15.0, histogram, float(rows.sum()) + 500.0)
+        found = found_unheard(proxies, 15.0, histogram, float(rows.sum()) + 500.0)
+        assert found == pytest.approx(np.array(expected), rel=1e-9, abs=2**-16)
+        fired += bool(found.any())
+    assert 30 < fired < 270
