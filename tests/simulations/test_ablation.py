@@ -88,7 +88,7 @@ def test_fastlloyd_may_come_from_a_reference(tmp_path: Path) -> None:
     assert own["excess_ratio"] == pytest.approx(max(cost - 0.5, 1e-9))
 
 
-IN_A_CORNER = ("no far proxies", "no cover", "no few proxies", "counts apart", "empty clusters stay")
+IN_A_CORNER = ("no far proxies", "no cover", "no few proxies", "counts apart", "empty clusters stay", "none unheard")
 """Variants that IRIS at epsilon 2 does not differ by: three counts are too few to be pulled together, and none is 0."""
 
 
@@ -106,6 +106,13 @@ def test_a_centroid_without_rows_goes_where_it_lowers_the_cost(tmp_path: Path) -
     split, stayed = costs_of(rows, 15, 2.0, "empty clusters stay", tmp_path)
     assert np.mean(split) < 0.99 * np.mean(stayed)
     assert all(np.array(split) <= np.array(stayed))
+
+
+def test_few_rows_all_around_a_mass_get_centroids(tmp_path: Path) -> None:
+    generator = np.random.default_rng(1)
+    rows = np.concatenate([0.01 * generator.normal(size=(19_400, 2)), generator.uniform(-1.0, 1.0, (600, 2))])
+    heard, lost = costs_of(generator.permutation(rows), 5, 0.5, "none unheard", tmp_path)
+    assert np.mean(heard) < 0.6 * np.mean(lost)
 
 
 @pytest.mark.parametrize(("name", "epsilon"), [("no few proxies", 0.75), ("no cover", 10.0)])
