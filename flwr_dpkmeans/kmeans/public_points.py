@@ -191,7 +191,7 @@ def _lloyd(
 def plus_plus(
     points: FloatArray, weights: FloatArray, n_chosen: int, generator: np.random.Generator, *, is_greedy: bool = False
 ) -> list[int]:
-    """Choose places of points by k-means++ (Arthur and Vassilvitskii 2007), greedily: each the best of some trials."""
+    """Choose places of points by k-means++ (Arthur and Vassilvitskii 2007); greedy ones are the best of some trials."""
     n_trials = 2 + int(math.log(n_chosen)) if is_greedy else 1
     lengths = np.einsum("ij,ij->i", points, points)
     chosen, squares = [_drawn(weights, generator.random(1))[0]], np.full(len(points), np.inf)

@@ -66,15 +66,15 @@ def test_restarts_come_near_the_optimum_and_say_what_they_cost() -> None:
 
 
 def test_restarts_keep_the_best_and_more_of_them_are_no_worse() -> None:
-    """Overlapping clusters: single starts often end in a worse optimum."""
-    generator = np.random.default_rng(6)
+    """Far clusters of unequal weight: single starts may end in a worse optimum, greedy ones seldom do."""
+    generator = np.random.default_rng(12)
     places = generator.uniform(-20, 20, (12, 2))
-    points = np.repeat(places, 6, axis=0) + generator.normal(0, 3.0, (72, 2))
+    points = np.repeat(places, 6, axis=0) + generator.normal(0, 0.3, (72, 2))
     weights = generator.uniform(0.2, 2.0, 72)
-    single = [weighted_kmeans(points, weights, 12, n_init=1, seed=seed)[1] for seed in range(40)]
+    single = [weighted_kmeans(points, weights, 12, n_init=1, seed=seed)[1] for seed in range(8)]
     many = [weighted_kmeans(points, weights, 12, n_init=20, seed=seed)[1] for seed in range(3)]
-    assert max(single) > 1.1 * min(single)
-    assert max(many) < np.median(single)
+    assert max(single) > 1.5 * min(single)
+    assert max(many) <= min(single) * 1.001
 
 
 def test_equal_seeds_give_equal_bits() -> None:
