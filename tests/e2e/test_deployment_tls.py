@@ -1,7 +1,11 @@
-"""A federation over TLS with authenticated SuperNodes: who takes part, what comes out, and that nothing is left."""
+"""A federation over TLS with authenticated SuperNodes: who takes part, what comes out, and that nothing is left.
+
+Its nodes run the reviewed app, refuse a modified one, and let it read nothing.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import re
 import signal
 import socket
@@ -15,7 +19,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from flwr.cli.build import build_fab_from_disk
 from numpy.typing import NDArray
+from support.apps import app_files, write_app
 
 from flwr_dpkmeans import FederatedKMeans
 from flwr_dpkmeans.data.bundled import load_bundled
@@ -44,6 +50,9 @@ pytestmark = [pytest.mark.ray, pytest.mark.skipif(not is_supported(), reason="pr
 POLICY = "allow-anything = true\nrequire-secure-noise = false\nallow-non-private = true\nmax-delta = 0.005\n"
 SETTINGS = "algorithm='fastlloyd' n-clusters=3 epsilon=1.0 max-iter=2 noise='seeded' random-state=7"
 TURNED_AWAY_TIMEOUT = 180.0
+N_NODES = 2
+ALL_ROWS = 'open(context.node_config["data-path"], "rb").read().hex()'
+LEAVES_A_TRACE = '"; open(__import__("os").environ["FLWR_HOME"] + "/it-ran", "w"); "'
 
 
 def rows(n_nodes: int) -> list[NDArray[np.float64]]:
@@ -84,6 +93,25 @@ def assert_nothing_is_left(folder: Path, ports: Collection[int]) -> None:
     for port in ports:
         with pytest.raises(OSError), socket.create_connection((HOST, port), timeout=1.0):
             pass
+
+
+def assert_a_modified_app_reads_nothing(deployment: Deployment, folder: Path) -> None:
+    """Its ServerApp is the same file, and does run where it was sent from."""
+    thief = write_app(folder.parent / "thief", app_files(answer=ALL_ROWS, mark=LEAVES_A_TRACE))
+    said = text_of(RUN(deployment, "", app=thief, timeout=120.0))
+    assert said.count("SAID") == N_NODES, said
+    homes = [folder / f"node-{index}" for index in range(N_NODES)]
+    digest = hashlib.sha256(build_fab_from_disk(thief)).hexdigest()
+    for home in homes:
+        (data,) = home.glob("rows.*")
+        assert data.read_bytes()[-100:].hex() not in said
+        alerts = (flower_home(home) / "alerts.log").read_text()
+        assert alerts.count("ALERT app refused") == 1
+        assert digest in alerts
+        assert digest in (home / "log").read_text()
+        assert list((flower_home(home) / "guarded-apps").iterdir()) == []
+    traces = [(flower_home(home) / "it-ran").exists() for home in (folder / "superlink", *homes)]
+    assert traces == [True, *[False] * N_NODES]
 
 
 def assert_strangers_are_turned_away(deployment: Deployment, folder: Path, node: NodeConfig) -> None:
@@ -153,7 +181,10 @@ class Played:
         """In the stead of the command's one run: strangers, its run, and one that is refused at the same time."""
         folder = deployment._folder
         (data,) = (folder / "node-0").glob("rows.*")
-        assert_strangers_are_turned_away(deployment, folder, Site(folder / "node-0", data).node_config)
+        with ThreadPoolExecutor() as pool:
+            stolen = pool.submit(assert_a_modified_app_reads_nothing, deployment, folder)
+            assert_strangers_are_turned_away(deployment, folder, Site(folder / "node-0", data).node_config)
+            stolen.result()
         self.ports = ports_of(folder)
         with ThreadPoolExecutor() as pool:
             first = pool.submit(RUN, deployment, settings, **options)
@@ -180,32 +211,41 @@ def handlers() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("handlers")
-def test_the_commands_nodes_agree_turn_strangers_away_and_leave_nothing_behind(
+def test_the_commands_nodes_agree_turn_strangers_and_modified_apps_away_and_leave_nothing_behind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder, policy = tmp_path / "federation", tmp_path / "policy.toml"
     policy.write_text(POLICY)
     played = Played()
     monkeypatch.setattr(Deployment, "run", lambda *given, **options: played.play(*given, **options))
-    command = ["--nodes", "3", "--data", "iris", "--policy", str(policy), "--run-config", f"{SETTINGS} bounds='0,8'"]
+    command = [
+        "--nodes",
+        str(N_NODES),
+        "--data",
+        "iris",
+        "--policy",
+        str(policy),
+        "--run-config",
+        f"{SETTINGS} bounds='0,8'",
+    ]
     code = main([*command, "--output", str(folder)])
     printed = "".join(capsys.readouterr())
     assert code == 0, printed
-    assert "all 3 clients have the same centroids and report" in printed
+    assert f"all {N_NODES} clients have the same centroids and report" in printed
     # What the command tells, and what it told its processes.
     told = [int(port) for port in re.findall(rf"{HOST}:(\d+)", printed)]
     assert told
-    assert len(played.ports) == 4
+    assert len(played.ports) == 1 + N_NODES
     assert_nothing_is_left(folder, {*told, *played.ports})
-    assert played.listed.count('"status": "online"') == 3
-    assert played.listed.count('"node-id"') == 3
+    assert played.listed.count('"status": "online"') == N_NODES
+    assert played.listed.count('"node-id"') == N_NODES
     said, refused = text_of(played.lines["said"]), text_of(played.lines["refused"])
     assert "about 24 s, 4 round trips" in said
-    assert len(re.findall(r"^round \d/2 .* 3 clients", said, re.MULTILINE)) == 2
-    for index in range(3):
+    assert len(re.findall(rf"^round \d/2 .* {N_NODES} clients", said, re.MULTILINE)) == 2
+    for index in range(N_NODES):
         (path,) = (folder / f"node-{index}" / "results").glob("run-*/client-*/centroids.npz")
         with np.load(path) as arrays:
-            np.testing.assert_array_equal(arrays["centroids"], in_process(3))
+            np.testing.assert_array_equal(arrays["centroids"], in_process(N_NODES))
     for name in ("centroids.npz", "model.json", "profile.csv"):
         assert not list((folder / "superlink").rglob(name))
     # One of two runs at once waits for the other's end.
@@ -216,7 +256,7 @@ def test_the_commands_nodes_agree_turn_strangers_away_and_leave_nothing_behind(
     assert "unhandled exception" not in refused
     assert "Traceback" not in refused
     # The owners read that it is over, and what it cost them.
-    for index in range(3):
+    for index in range(N_NODES):
         (end,) = re.findall("the server has stopped this run, and (.*)", (folder / f"node-{index}" / "log").read_text())
         assert re.match(r"it has cost nothing here; it says: RefusalError: node \S+ refused \(RefusalError\)\.$", end)
     # And what the live page shows of both runs.
@@ -224,8 +264,8 @@ def test_the_commands_nodes_agree_turn_strangers_away_and_leave_nothing_behind(
     # Which of the two has its turn first is the scheduler's.
     ended = map(read_progress, runs_below(runs_folder))
     stopped, completed = sorted(ended, key=lambda run: run.outcome is Outcome.COMPLETED)
-    assert (completed.outcome, completed.stage, len(completed.nodes)) == (Outcome.COMPLETED, "finish", 3)
-    assert [(trip.n_asked, trip.n_answered) for trip in completed.trips] == [(3, 3)] * 4
+    assert (completed.outcome, completed.stage, len(completed.nodes)) == (Outcome.COMPLETED, "finish", N_NODES)
+    assert [(trip.n_asked, trip.n_answered) for trip in completed.trips] == [(N_NODES, N_NODES)] * 4
     assert "this client's max_delta is 0.005" in stopped.sentence
     assert "max_delta is 0.005" in server_page(runs_folder)
     # So does who looks at the list of runs later.

@@ -86,12 +86,26 @@ def test_the_check_on_neighbours_reaches_the_bounds_and_fails_on_half(package: P
     assert "0.707106781" in refused
 
 
+REFUSED = """
+from flwr_dpkmeans.errors import ConfigurationError
+from flwr_dpkmeans.flower.server_app import strategy_from_run_config
+try:
+    settings = {"algorithm": "signs", "n-clusters": 3, "bounds": "-1,1", "num-clients": 3}
+    strategy_from_run_config(settings | {"signs.pull": 3.0})
+except ConfigurationError as error:
+    print(error)
+"""
+
+
 def test_the_estimator_runs_it_with_its_option(package: Path, tmp_path: Path) -> None:
-    code = block("python run") + "print('kept', model.get_params()['algorithm__pull'])\n"
+    code = block("python run") + "print('kept', model.get_params()['algorithm__pull'])\n" + REFUSED
     completed = typed(["-W", "ignore", "-c", code], package, tmp_path)
     assert completed.returncode == 0, completed.stderr
     assert "one row has one vote" in completed.stdout or "votes" in completed.stdout
-    assert completed.stdout.endswith("kept 0.4\n")
+    *_, kept, refused = completed.stdout.splitlines()
+    assert kept == "kept 0.4"
+    # (That `flwr run` ends with such a sentence on Ray, tests/e2e/test_ray_engine.py says.)
+    assert refused.startswith("pull is 3.0, but it must be a finite number strictly between 0 and 1")
 
 
 def test_every_command_of_the_page_is_typed_here() -> None:
@@ -194,34 +208,57 @@ def test_flwr_run_runs_it_on_ray(superlink: LocalSuperLink, package: Path, tmp_p
     assert "signs" in completed.stdout
 
 
-@pytest.mark.ray
-def test_an_option_that_it_does_not_have_is_refused_on_ray(
-    superlink: LocalSuperLink, package: Path, tmp_path: Path
-) -> None:
-    config = f"signs.pull=3.0 output='{tmp_path / 'out'}'"
-    completed = superlink.run(config, nodes=2, app=package, paths=(PROJECT, package))
-    # Flower tells of the failed run by a traceback of its own, after the sentence.
-    said = completed.stdout.partition("Traceback")[0]
-    assert "pull is 3.0, but it must be a finite number strictly between 0 and 1" in said
-    # Of a run that was refused there is how it ended, and no result.
-    assert {path.name for path in (tmp_path / "out").glob("*/*")} == {"progress.json", "log.jsonl"}
+WATCHED = """
+def print(*words):
+    open({folder!r} + "/printed", "w").write(" ".join(map(str, words)))
 
 
-@pytest.mark.ray
-def test_an_app_of_two_files_sums_arrays_on_ray(superlink: LocalSuperLink, tmp_path: Path) -> None:
-    """The page of sums, typed: its app on ten nodes, in two of its rounds."""
+def draw(message, context, call_next):
+    import json, os, sys, uuid
+    sys.path.insert(0, {probe!r})
+    from entropy_probe import draw_all
+    with open({folder!r} + "/" + uuid.uuid4().hex + ".drawn", "w") as file:
+        json.dump([os.getpid(), context.node_id, draw_all(), draw_all()], file)
+    return call_next(message, context)
+"""
+"""Flower's stream may end before the last lines that an app prints, where the machine is busy: hence a file. And with
+every message a virtual client draws everything secret twice, in Ray's workers, whose seeds are all equal."""
+MODS = "ClientApp(mods=[secure_sum_mod])"
+
+
+@pytest.fixture(scope="module")
+def summed(superlink: LocalSuperLink, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the page of sums, typed, left: its app on ten nodes, in two of its rounds."""
     page = (PROJECT / "flwr_dpkmeans" / "flower" / "SECURE_SUM.md").read_text()
     typed_of = dict(re.findall(r"^```(toml|python)\n(.*?)^```$", page, re.MULTILINE | re.DOTALL))
-    folder = tmp_path / "fedavg"
+    folder, left = tmp_path_factory.mktemp("sums") / "fedavg", tmp_path_factory.mktemp("left")
     folder.mkdir()
     (folder / "pyproject.toml").write_text(typed_of["toml"])
-    # Flower's stream may end before the last lines that an app prints, where the machine is busy.
-    printed = f"\n\ndef print(*words):\n    open({str(tmp_path / 'printed')!r}, 'w').write(' '.join(map(str, words)))\n"
-    (folder / "fedavg.py").write_text(typed_of["python"] + printed)
-    completed = superlink.run("max-iter=2", nodes=10, app=folder, paths=(PROJECT,))
-    said = completed.stdout + completed.stderr
-    assert completed.returncode == 0, said
-    assert (tmp_path / "printed").exists(), said
-    (accuracy,) = re.findall(r"accuracy (0\.\d+)", (tmp_path / "printed").read_text())
+    probe = PROJECT / "tests" / "statistical"
+    assert typed_of["python"].count(MODS) == 1
+    source = typed_of["python"].replace(MODS, MODS.replace("[", "[draw, "))
+    (folder / "fedavg.py").write_text(WATCHED.format(folder=str(left), probe=str(probe)) + source)
+    completed = superlink.run("max-iter=2", nodes=10, workers=2, app=folder, paths=(PROJECT,))
+    (left / "said").write_text(completed.stdout + completed.stderr)
+    assert completed.returncode == 0, completed.stdout + completed.stderr
+    return left
+
+
+@pytest.mark.ray
+def test_an_app_of_two_files_sums_arrays_on_ray(summed: Path) -> None:
+    said = (summed / "said").read_text()
+    assert (summed / "printed").exists(), said
+    (accuracy,) = re.findall(r"accuracy (0\.\d+)", (summed / "printed").read_text())
     assert 0.85 < float(accuracy) < 0.96
-    assert "exact sums are released" in completed.stdout
+    assert "exact sums are released" in said
+
+
+@pytest.mark.ray
+def test_workers_and_virtual_clients_share_no_stream(summed: Path) -> None:
+    drawn = [json.loads(path.read_text()) for path in summed.glob("*.drawn")]
+    assert len({node for _, node, *_ in drawn}) == 10
+    assert len({process for process, *_ in drawn}) > 1
+    draws = [one for _, _, *twice in drawn for one in twice]
+    assert len(draws) >= 40
+    repeated = {kind for kind in draws[0] if len({own[kind] for own in draws}) < len(draws)}
+    assert repeated == {"planted"}
