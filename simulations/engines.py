@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans import FederatedKMeans
 from flwr_dpkmeans.algorithms import NOT_FEDERATED
 from flwr_dpkmeans.algorithms.measure import COST_CURVE
 from flwr_dpkmeans.algorithms.server_points import in_callers_units, is_private, squared_unit
@@ -124,6 +123,9 @@ def _in_process(prepared: Prepared) -> Outcome:
 
 def _central(settings: Mapping[str, Any], data: DataSet) -> Outcome:
     """A baseline on all rows in one place."""
+    # The other engines need no estimator, whose base class takes a second to import.
+    from flwr_dpkmeans import FederatedKMeans
+
     exact = settings["algorithm"]["name"] in NOT_PRIVATE
     # What releases exact centroids clips nothing: its box may be the rows' own.
     bounds = reference_box(settings, data) if exact else bounds_of(settings, data, None)
