@@ -479,7 +479,9 @@ def _report(app: str, words: list[str], answer: bytes, why: str) -> None:
 def _forked(messages: Path) -> tuple[list[str], Bytecode] | None:
     """Leave a twin behind, which ends with this process (None), and return in each of its forks what one was sent."""
     ended, alive = os.pipe()
+    waiting = os.open(messages, os.O_RDWR)  # with a writer of its own it has no end; what comes before the twin is kept
     if os.fork():
+        os.close(waiting)
         return None  # holds `alive` as long as it lives
     os.close(alive)
     for name in _EARLY:
@@ -488,7 +490,6 @@ def _forked(messages: Path) -> tuple[list[str], Bytecode] | None:
     # A fork that looks for garbage writes to all objects that it shares, and each page is copied: half of its time.
     gc.collect()
     gc.freeze()
-    waiting = os.open(messages, os.O_RDWR)  # with a writer of its own it has no end
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     known, told = dict[str, Mapping[str, bytes]](), dict[int, bytearray]()
