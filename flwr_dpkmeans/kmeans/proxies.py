@@ -390,7 +390,7 @@ def unheard_rows(
 
     `bins` are the proxies' by distance, `counts` with their `noise` what was released, `weights` what was made of them.
     Of all `n` rows those in a bin and beyond are estimated by the `histogram` and its noise, (N_DISTANCES,), by the
-    proxies there, and by what the others leave (``PROXY_LLOYD.md``, weights). On the grid.
+    proxies there, and by what the others leave (``PROXY_LLOYD.md``, weights), and above what any bin's noise reaches.
     """
 
     def beyond(values: FloatArray) -> FloatArray:
@@ -403,7 +403,7 @@ def unheard_rows(
     estimates = np.stack([np.cumsum(rows), theirs, n - (counts.sum() - theirs)])
     own = noise**2 * np.maximum([n_there, len(bins) - n_there], 0.5)
     precisions = 1.0 / np.vstack([np.cumsum(np.square(rows_noise)), own])
-    total, least = np.average(estimates, 0, precisions), _STANDS_OUT / np.sqrt(precisions.sum(axis=0))
+    total, least = np.average(estimates, 0, precisions), heard_among(N_DISTANCES) / np.sqrt(precisions.sum(axis=0))
     is_more = (total - heard > np.maximum(0.5 * total, least)) & (total < 0.5 * n) & (n_there > 0.0)
     place = max(np.flatnonzero(is_more).tolist(), default=-1)
     n_here, farther = np.bincount(bins, minlength=N_DISTANCES), np.arange(N_DISTANCES) <= place
