@@ -254,7 +254,9 @@ def test_nodes_release_a_profile_of_columns_that_are_not_clustered(folder: Path,
     assert server.exists() == (trust != "oblivious")
     files = [place.read_text() for place in (*nodes, server) if place.exists()]
     assert len(set(files)) == 1
-    found = pd.read_csv(nodes[0], dtype={"cluster": str, "value": str}).set_index(["cluster", "column", "figure"])
+    # pandas' usual parser is off by a last digit now and then.
+    read = pd.read_csv(nodes[0], dtype={"cluster": str, "value": str}, float_precision="round_trip")
+    found = read.set_index(["cluster", "column", "figure"])
     assert found.loc[(str(old), "sick", "share"), "estimate"].item() == pytest.approx(0.75, abs=0.15)
     assert found.loc[(str(1 - old), "sick", "share"), "estimate"].item() == pytest.approx(0.0, abs=0.15)
     assert found.loc[(str(old), "age", "mean"), "estimate"].item() == pytest.approx(70, abs=6)
