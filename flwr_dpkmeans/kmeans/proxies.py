@@ -401,8 +401,7 @@ def unheard_rows(
     rows, rows_noise = histogram
     heard, theirs, n_there = beyond(weights), beyond(counts), beyond(np.ones(len(bins)))
     estimates = np.stack([np.cumsum(rows), theirs, n - (counts.sum() - theirs)])
-    own = noise**2 * np.maximum([n_there, len(bins) - n_there], 0.5)
-    precisions = 1.0 / np.vstack([np.cumsum(np.square(rows_noise)), own])
+    precisions = 1.0 / np.vstack([np.cumsum(rows_noise**2), noise**2 * np.maximum([n_there, len(bins) - n_there], 0.5)])
     total, least = np.average(estimates, 0, precisions), heard_among(N_DISTANCES) / np.sqrt(precisions.sum(axis=0))
     is_more = (total - heard > np.maximum(0.5 * total, least)) & (total < 0.5 * n) & (n_there > 0.0)
     place = max(np.flatnonzero(is_more).tolist(), default=-1)

@@ -118,6 +118,8 @@ def test_options_are_read_by_their_rules_and_stay_the_same_objects_where_they_fi
         (STANDARD | {"bounds": TWO, "standard_columns": ((1, 0.5),) * 2}, {"bounds": ONE}, "standard_columns follow"),
         (PROFILED, {"schema_digest": ""}, "profile_widths follow from a schema"),
         (PROFILED | {"profile_widths": (0, 1)}, {"profile_widths": (1,)}, "profile_widths follow from a schema"),
+        (PROFILED, {"profile_widths": "2,1,2"}, "profile_widths follow from a schema"),
+        (PROFILED, {"profile_widths": (2, 1, 2.0)}, "profile_widths follow from a schema"),
         (PROFILED | {"profile_widths": (0, 1)}, {"profile_widths": (0, 0)}, "profile_widths follow from a schema"),
         (PROFILED | {"profile_widths": (1, 0)}, {"profile_widths": (3, -1)}, "profile_widths follow from a schema"),
         (PROFILED | {"profile_widths": (1, 0, 1)}, {"profile_widths": (1, 0, 0)}, "profile_widths follow from"),
