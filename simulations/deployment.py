@@ -42,7 +42,7 @@ from simulations.flower_processes import (
     tail,
     wait_until,
 )
-from simulations.relay import HOST, Relay, Traffic, relayed
+from simulations.relay import Relay, Traffic, relayed
 
 __all__ = ["Credentials", "Deployment", "DeploymentError", "LogLine", "NodeConfig", "deployed", "settings_text"]
 
@@ -104,11 +104,6 @@ class Deployment:
     def nodes(self) -> tuple[subprocess.Popen[bytes], ...]:
         """Processes of the SuperNodes, in the order of their configurations."""
         return tuple(self._nodes)
-
-    @property
-    def superlink(self) -> str:
-        """Address that SuperNodes connect to."""
-        return f"{HOST}:{self._relay.port}"
 
     def run(
         self,

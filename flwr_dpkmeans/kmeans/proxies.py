@@ -390,7 +390,7 @@ def unheard_rows(
 
     `bins` are the proxies' by distance, `counts` with their `noise` what was released, `weights` what was made of them.
     Of all `n` rows those in a bin and beyond are estimated by the `histogram` and its noise, (N_DISTANCES,), by the
-    proxies there, and by what the others leave (``PROXY_LLOYD.md``, weights), and above what any bin's noise reaches.
+    proxies there, and by what the others leave; what noise makes in any bin is none (``PROXY_LLOYD.md``). On the grid.
     """
 
     def beyond(values: FloatArray) -> FloatArray:

@@ -300,9 +300,9 @@ class Settings(Options):
         if self.standard_columns and n_stated != len(self.bounds[0]):
             raise ConfigurationError("standard_columns follow from a schema, but there is none like it: give one.")
         widths, share = self.profile_widths, self.profile_share
-        sound = len(widths) > 1 and all(isinstance(n, int) and n >= (i > 1) for i, n in enumerate(widths))
-        sound &= bool(self.schema_digest) and 0.0 < share < 0.5
-        if (widths or share != 0.05) and not (sound and 0 < sum(widths) <= 65_536):
+        whole_ones = len(widths) > 1 and all(isinstance(n, int) for n in widths)
+        sound = whole_ones and min(widths) >= 0 and 0 not in widths[2:] and 0 < sum(widths) <= 65_536
+        if (widths or share != 0.05) and not (sound and 0.0 < share < 0.5 and self.schema_digest):
             raise ConfigurationError("profile_widths follow from a schema, but there is none like it: give one.")
         self.require_width(self.n_features)
         self._require_shares()
