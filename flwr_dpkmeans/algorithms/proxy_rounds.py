@@ -161,9 +161,8 @@ def location_round(setting: Setting) -> PlannedSum:
         mean_noise, square_noise = (setting.noise(block) / n for block in released.blocks)
         offset = numerics.shrunk_centre(released["row_sums"] * (clip / n), mean_noise * clip)
         square = float(released["row_squares"][0]) * clip**2 / n
-        # Of the square of the centre's distance, noise in the centre is a part, too.
-        noise = math.hypot(square_noise * clip**2, 2.0 * mean_noise * clip * math.sqrt(math.fsum(np.square(offset))))
-        variance = numerics.axis_variance(square, noise, offset, expected)
+        known = expected, (numerics.PRIOR_SPREAD * expected) ** 2
+        variance, _ = numerics.axis_variance(square, square_noise * clip**2, offset, mean_noise * clip, *known)
         # Above 0 where nearly all rows are clipped: their lengths are alike and say nothing of the spread.
         clipped = min((square / clip**2 - CLIPPED_SQUARE) / (1.0 - CLIPPED_SQUARE), 1.0)
         variance = max(variance, clipped * expected * LEAST_EXPECTED)
@@ -223,11 +222,8 @@ def look_round(setting: Setting, index: int) -> PlannedSum:
             beyond, beyond_own = numerics.binned_square(averages[first:], noise[first:], excess, n)
             if beyond > options.heard * beyond_own:
                 square, own = square + beyond, math.hypot(own, beyond_own)
-        found = (square - moved**2) / d
-        variance, trusted = numerics.by_precision(
-            found, (own / d) ** 2, spread**2 / d, _length(state, SPREAD_ERROR) ** 4
-        )
-        variance = min(max(variance, numerics.LEAST_PART * math.sqrt(trusted)), 1.0)
+        known = spread**2 / d, _length(state, SPREAD_ERROR) ** 4
+        variance, trusted = numerics.axis_variance(square, own, offset, error, *known)
         spread = math.sqrt(d * variance)
         looks = np.where(edges > (_SAME_PLACE * moved) ** 2, looks + 1.0, 0.0)
         return state.changed(

@@ -25,7 +25,7 @@ _LEAST_VARIANCE = 2.0**-28
 _MOST_VARIANCE = 1.0
 PRIOR_SPREAD = 0.75
 """Standard deviation of what is expected before anything is known, in its own size."""
-LEAST_PART = 0.3
+_LEAST_PART = 0.3
 """Part of its standard deviation that a variance is at least, as it is not below 0."""
 _FARTHEST_CENTRE = 0.95
 _LEAST_AXIS = 0.1
@@ -88,17 +88,20 @@ def signal_share(square: float, noise: float) -> float:
     return signal / (signal + noise**2) if signal > 0.0 else 0.0
 
 
-def axis_variance(noisy_square: float, noise: float, centre: FloatArray, prior: float = PRIOR_VARIANCE) -> float:
+def axis_variance(
+    noisy_square: float, noise: float, offset: FloatArray, error: float, prior: float, prior_variance: float
+) -> tuple[float, float]:
     """Variance along an axis, on average, from the noisy mean of |x|^2 with noise of standard deviation `noise`.
 
-    Averaged, by precision, with `prior`, what is expected before anything is known, to three quarters of itself; and
-    at least a part of its own standard deviation: else noise would put all clusters into one place.
+    `offset` is where x has its mean, with noise `error` on each entry. Averaged, by precision, with what was known
+    before; and at least a part of its own standard deviation: else noise would put all clusters into one place. Also
+    returns the square of that standard deviation.
     """
-    n_features = len(centre)
-    measured = (noisy_square - math.fsum(np.square(centre))) / n_features
-    own, trusted = (noise / n_features) ** 2, (PRIOR_SPREAD * prior) ** 2
-    averaged, left = by_precision(measured, own, prior, trusted)
-    return float(min(max(averaged, LEAST_PART * math.sqrt(left), _LEAST_VARIANCE), _MOST_VARIANCE))
+    squares = math.fsum(np.square(offset))
+    # Of the square of the centre's distance, noise in the centre is a part, too.
+    own = math.hypot(noise, 2.0 * error * math.sqrt(squares)) / len(offset)
+    averaged, left = by_precision((noisy_square - squares) / len(offset), own**2, prior, prior_variance)
+    return float(min(max(averaged, _LEAST_PART * math.sqrt(left), _LEAST_VARIANCE), _MOST_VARIANCE)), left
 
 
 def by_precision(first: float, first_variance: float, second: float, second_variance: float) -> tuple[float, float]:

@@ -98,8 +98,9 @@ def test_a_first_look_by_hand() -> None:
     offset = step * clip * gain
     assert found[CENTRE] == pytest.approx(offset, abs=2 / GRID)
     # The mean square is more exact than a histogram, whose own error is 15%.
-    measured, own = (square * clip**2 - offset @ offset) / 2, s / N * clip**2 / 2
-    prior = 0.2, 0.15
+    # Its noise, and that of the square of the centre's distance.
+    own = math.hypot(s / N * clip**2, 2.0 * error * math.hypot(*offset)) / 2
+    measured, prior = (square * clip**2 - offset @ offset) / 2, (0.2, 0.15)
     variance = (measured * prior[1] ** 2 + prior[0] * own**2) / (prior[1] ** 2 + own**2)
     assert found[SPREAD].item() == pytest.approx(math.sqrt(2 * variance), abs=2 / GRID)
     expected = min(clip, 1.5 * math.sqrt(2 * variance) + 2 * error * math.sqrt(2))

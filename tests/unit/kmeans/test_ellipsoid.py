@@ -50,16 +50,20 @@ def test_centre_is_the_middle_where_noise_explains_it_and_stays_in_the_box() -> 
 
 
 def test_axis_variance_by_hand() -> None:
-    centre = np.array([0.3, 0.4])
+    centre, known = np.array([0.3, 0.4]), (0.2, 0.15**2)
     # (0.45 - 0.25) / 2 without noise.
-    assert axis_variance(0.45, 0.0, centre) == pytest.approx(0.1)
+    assert axis_variance(0.45, 0.0, centre, 0.0, *known) == (pytest.approx(0.1), 0.0)
     # Noise of 2 * 0.15 on the square is 0.15 on an axis, as wide as the prior: the mean of 0.1 and 0.2.
-    assert axis_variance(0.45, 0.3, centre) == pytest.approx(0.15)
-    assert axis_variance(-5.0, 0.0, centre) == module._LEAST_VARIANCE < 1e-3
+    assert axis_variance(0.45, 0.3, centre, 0.0, *known) == pytest.approx((0.15, 0.15**2 / 2))
+    # Noise of 0.3 along a centre 0.5 away is twice 0.5 * 0.3 on the square of its distance: the same alone, and together
+    # with the square's own noise worth two thirds of the prior.
+    assert axis_variance(0.45, 0.0, centre, 0.3, *known) == pytest.approx((0.15, 0.15**2 / 2))
+    assert axis_variance(0.45, 0.3, centre, 0.3, *known) == pytest.approx(((0.1 + 2 * 0.2) / 3, 0.15**2 * 2 / 3))
+    assert axis_variance(-5.0, 0.0, centre, 0.0, *known)[0] == module._LEAST_VARIANCE < 1e-3
     # Known to 0.15 / sqrt(2) by both, it is not below 0.3 of that.
-    assert axis_variance(-5.0, 0.3, centre) == pytest.approx(0.3 * 0.15 / math.sqrt(2.0))
-    assert axis_variance(1e9, 0.0, centre) == 1.0
-    assert axis_variance(1e9, 1e30, centre) == pytest.approx(0.2)
+    assert axis_variance(-5.0, 0.3, centre, 0.0, *known)[0] == pytest.approx(0.3 * 0.15 / math.sqrt(2.0))
+    assert axis_variance(1e9, 0.0, centre, 0.0, *known)[0] == 1.0
+    assert axis_variance(1e9, 1e30, centre, 0.0, *known)[0] == pytest.approx(0.2)
 
 
 # -- the ellipsoid ------------------------------------------------------------------------------------------------
