@@ -274,6 +274,8 @@ def _first_proxies(setting: Setting, state: State, found: numerics.Ellipsoid) ->
     """Spread the first proxies over the ellipsoid, and half of them over the server's points if there are any."""
     plan, d, generator = setting.plan, setting.n_features, setting.generator(state, 0)
     centre, extent = state[CENTRE], min(_length(state, EXTENT), _FEW_BEYOND * found.spread)
+    if DISTANCES not in state.arrays:  # No look heard how far rows are.
+        state = state.changed(**{EXTENT: as_length(extent)})
     if plan.n_components is None:
         cover = extent if plan.cover_box else None
         samples = numerics.box_samples(centre, found.variances, found.axes, plan.n_proxies, generator, cover=cover)
@@ -340,10 +342,9 @@ def _beyond(setting: Setting, state: State, points: Array, times: float = 1.0) -
 
 
 def _likely_weights(setting: Setting, counts: Array, noise: float) -> Array:
-    options = setting.options
-    if not options.weighs_likely:
+    if not setting.options.weighs_likely:
         return np.maximum(counts, 0.0)
-    return numerics.likely_weights(counts, noise, setting.public.n_units, least=options.least_count)
+    return numerics.likely_weights(counts, noise, setting.public.n_units, least=setting.options.least_count)
 
 
 def _with_known_points(
@@ -368,7 +369,8 @@ def _with_known_points(
         both = _likely_weights(setting, both, math.sqrt(trusted) * noise)
     each = np.zeros(len(proxies))
     each[has_known] = round_to_grid(np.maximum(both, 0.0) / n_known[has_known])
-    elsewhere = _likely_weights(setting, counts[~has_known], noise)
+    others = state.changed(**{name: state[name][~has_known] for name in (PROXIES, PROXY_RADIUS)})
+    elsewhere = _heard_weights(setting, others, counts[~has_known], noise)
     points = np.concatenate([known + (moved - proxies)[labels], moved[~has_known]])
     return _inside(points, state), np.concatenate([each[labels], elsewhere])
 
@@ -380,8 +382,7 @@ def _without_proxies(setting: Setting, state: State, found: numerics.Ellipsoid) 
         points, n_init = state[SERVER_POINTS], setting.public.options.n_init
         centers, _ = weighted_kmeans(points, np.ones(len(points)), k, n_init=n_init, seed=seed_of(state))
         return _started(setting, state, truncate(centers))
-    centre = state[CENTRE]
-    samples = numerics.box_samples(centre, found.variances, found.axes, k, generator, cover=None)
+    samples = numerics.box_samples(state[CENTRE], found.variances, found.axes, k, generator, cover=None)
     return _started(setting, state, truncate(numerics.tessellation(samples, k, generator)))
 
 

@@ -322,6 +322,21 @@ def test_counts_are_trusted_as_far_as_noise_does_not_explain_them(
     assert far_less[:2].max() < 0.01 * each  # the slab's own part of a count that is below zero
 
 
+@pytest.mark.parametrize(("reach", "score", "heard"), [(0.25, 2.87, False), (0.25, 2.88, True), (0.5, 2.87, True)])
+def test_far_from_the_servers_points_a_proxy_must_be_heard_by_itself(
+    reach: float, score: float, heard: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As without points, twice as far as four spreads: 2.878 deviations; nearer, or with points, likely rows count."""
+    _, state, setting = server_pass(1, clustered=[], monkeypatch=monkeypatch)
+    noise, counts = 100.0, 100.0 * np.array([60.0, 40.0, score])
+    state = state.changed(**{EXTENT: np.array([reach])})
+    found = proxy_rounds._with_known_points(setting, state, PROXIES_AT, counts, noise)[1]
+    alone = likely_weights(counts[2:], noise, 10_000.0, least=2.0)
+    assert alone.item() > 0.0
+    assert found[-1] == (alone.item() if heard else 0.0)
+    assert found[:3].min() > 1900.0
+
+
 @pytest.mark.parametrize(("noise", "likely"), [(2400.0, True), (2500.0, True), (2600.0, False)])
 def test_posterior_means_weigh_where_an_average_proxy_is_told_from_none(
     noise: float, likely: bool, monkeypatch: pytest.MonkeyPatch

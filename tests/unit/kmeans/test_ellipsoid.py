@@ -55,8 +55,8 @@ def test_axis_variance_by_hand() -> None:
     assert axis_variance(0.45, 0.0, centre, 0.0, *known) == (pytest.approx(0.1), 0.0)
     # Noise of 2 * 0.15 on the square is 0.15 on an axis, as wide as the prior: the mean of 0.1 and 0.2.
     assert axis_variance(0.45, 0.3, centre, 0.0, *known) == pytest.approx((0.15, 0.15**2 / 2))
-    # Noise of 0.3 along a centre 0.5 away is twice 0.5 * 0.3 on the square of its distance: the same alone, and together
-    # with the square's own noise worth two thirds of the prior.
+    # Noise of 0.3 along a centre 0.5 away is twice 0.5 * 0.3 on the square of its distance: the same alone, and
+    # together with the square's own noise worth two thirds of the prior.
     assert axis_variance(0.45, 0.0, centre, 0.3, *known) == pytest.approx((0.15, 0.15**2 / 2))
     assert axis_variance(0.45, 0.3, centre, 0.3, *known) == pytest.approx(((0.1 + 2 * 0.2) / 3, 0.15**2 * 2 / 3))
     assert axis_variance(-5.0, 0.0, centre, 0.0, *known)[0] == module._LEAST_VARIANCE < 1e-3
