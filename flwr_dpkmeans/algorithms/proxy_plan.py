@@ -279,7 +279,6 @@ def derive_plan(public: Known, options: ProxyOptions) -> ProxyPlan:
     if n_refinements is None:
         n_refinements = min(options.refinements, options.most_rounds - options.looks - 1 - n_passes)
     zoom = public.n_units * math.sqrt(look_share(options) * options.location_share / d) / sigma
-    zooms = public.server is None and zoom >= options.least_zoom
     return ProxyPlan(
         n_proxies=n_proxies,
         n_passes=n_passes,
@@ -288,7 +287,7 @@ def derive_plan(public: Known, options: ProxyOptions) -> ProxyPlan:
         pass_share=options.seeding_share / max(1, n_passes),
         cover_box=n_components is None and n_proxies >= options.cover_from * d,
         widening=float(f"{widening:.12g}"),
-        n_looks=options.looks if zooms else 0,
+        n_looks=options.looks if zoom >= options.least_zoom else 0,
     )
 
 

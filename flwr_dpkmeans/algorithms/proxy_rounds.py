@@ -54,12 +54,10 @@ from flwr_dpkmeans.privacy.release import PrivacyUnit, ReleasedSum
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import Algorithm, Array, PrivateSum, State
 from flwr_dpkmeans.sums.settings import Options, whole
-from flwr_dpkmeans.sums.task import Known, ServerData
+from flwr_dpkmeans.sums.task import Known, ServerData, ServerFacts
 
-CLIPPED_SQUARE = 0.8
-"""Mean squared length, in squared clip bounds, from which on the prior supports the spread."""
-LEAST_EXPECTED = 0.25
-"""Part of the prior variance that the spread is then at least."""
+CLIPPED_SQUARE = 0.8  # mean squared length, in squared clip bounds, from which on rows are nearly all clipped
+LEAST_EXPECTED = 0.25  # part of the prior variance that the spread is then at least, by how nearly
 _JITTER = 0.5  # standard deviation of samples around a server point, in sides of a proxy's cell
 _SMALLEST_SHRINKING = 0.05
 _MOSTLY_CLIPPED = 0.9  # mean squared length, in squared clip bounds, from which on it says only that rows lie beyond
@@ -132,7 +130,7 @@ def build(public: Known, options: ProxyOptions = ProxyOptions()) -> Algorithm:  
 
     def initial_state(seed: int, server_points: Array | None = None, /) -> State:
         state = kmeans_task.seeded_state(np.zeros((setting.n_clusters, setting.n_features)), seed, server_points)
-        return state.changed(**before_looks(setting)) if looks else state
+        return state.changed(**before_looks(setting, public.server)) if looks else state
 
     return Algorithm("proxy_lloyd", private_sums(public, rounds), initial_state)
 
@@ -144,13 +142,9 @@ def _length(state: State, name: str) -> float:
 def location_round(setting: Setting) -> PlannedSum:
     """Release where the data lie and how far they spread."""
     parts = setting.parts("location", 1.0)
-    n, d, server = setting.public.n_units, setting.n_features, setting.public.server
-    # Rows are seen from the middle of the box, or from the mean of the server's points if there are any.
-    middle, clip, expected = np.zeros(d), setting.options.location_clip * math.sqrt(d), numerics.PRIOR_VARIANCE
-    if server is not None:
-        middle, clip = np.asarray(server.centre), min(server.data_radius, 2.0 * math.sqrt(d))
-        # The server's radius takes in nearly all of its points, so it stands for a larger variance than theirs.
-        expected = clip**2 / d
+    n, d = setting.public.n_units, setting.n_features
+    first = before_looks(setting, setting.public.server)
+    middle, clip, expected = first[CENTRE], float(first[CLIP][0]), float(first[SPREAD][0]) ** 2 / d
 
     @setting.summing(parts)
     def statistic(rows: Array, state: State) -> Sequence[Array]:
@@ -172,16 +166,21 @@ def location_round(setting: Setting) -> PlannedSum:
     return parts, PrivateSum("location", (), statistic, advance)
 
 
-def before_looks(setting: Setting) -> dict[str, Array]:
-    """What the first look goes on from: the middle of the box, the prior's spread, and no histogram."""
+def before_looks(setting: Setting, server: ServerFacts | None = None) -> dict[str, Array]:
+    """What the first look goes on from: the middle of the box or of the server's points, and no histogram."""
     d = setting.n_features
+    middle, clip, expected = np.zeros(d), setting.options.location_clip * math.sqrt(d), numerics.PRIOR_VARIANCE
+    if server is not None:
+        # The server's radius takes in nearly all of its points, so it stands for a larger variance than theirs.
+        middle, clip = np.asarray(server.centre), min(server.data_radius, setting.farthest)
+        expected = clip**2 / d
     return {
-        CENTRE: np.zeros(d),
-        CLIP: as_length(setting.options.location_clip * math.sqrt(d)),
-        SPREAD: as_length(math.sqrt(d * numerics.PRIOR_VARIANCE)),
+        CENTRE: truncate(middle),
+        CLIP: as_length(clip),
+        SPREAD: as_length(math.sqrt(d * expected)),
         EXTENT: as_length(setting.farthest),
         # The root of the standard deviation of the variance along an axis.
-        SPREAD_ERROR: as_length(math.sqrt(numerics.PRIOR_SPREAD * numerics.PRIOR_VARIANCE)),
+        SPREAD_ERROR: as_length(math.sqrt(numerics.PRIOR_SPREAD * expected)),
         # Average counts, of how many looks, and the noise of one.
         DISTANCES: np.zeros((3, numerics.N_DISTANCES)),
     }
@@ -202,6 +201,9 @@ def look_round(setting: Setting, index: int) -> PlannedSum:
     def advance(state: State, released: ReleasedSum) -> State:
         clip, spread = _length(state, CLIP), _length(state, SPREAD)
         mean_noise, square_noise, bin_noise = (setting.noise(block) for block in released.blocks)
+        if index == 1 and setting.public.server and released["row_squares"][0] > CLIPPED_SQUARE * n:
+            # The rows are elsewhere than the server's points, which say no more where to look.
+            return state.changed(**before_looks(setting))
         error = mean_noise * clip / n
         offset = numerics.shrunk_centre(released["row_sums"] * (clip / n), error)
         moved = math.sqrt(math.fsum(np.square(offset)))
@@ -274,8 +276,6 @@ def _first_proxies(setting: Setting, state: State, found: numerics.Ellipsoid) ->
     """Spread the first proxies over the ellipsoid, and half of them over the server's points if there are any."""
     plan, d, generator = setting.plan, setting.n_features, setting.generator(state, 0)
     centre, extent = state[CENTRE], min(_length(state, EXTENT), _FEW_BEYOND * found.spread)
-    if DISTANCES not in state.arrays:  # No look heard how far rows are.
-        state = state.changed(**{EXTENT: as_length(extent)})
     if plan.n_components is None:
         cover = extent if plan.cover_box else None
         samples = numerics.box_samples(centre, found.variances, found.axes, plan.n_proxies, generator, cover=cover)

@@ -27,22 +27,24 @@ from flwr_dpkmeans.algorithms.proxy_plan import (
     ProxyOptions,
     Setting,
     derive_plan,
+    options_for,
 )
 from flwr_dpkmeans.algorithms.proxy_rounds import before_looks, build, location_round, look_round
 from flwr_dpkmeans.kmeans.proxies import N_DISTANCES, Ellipsoid, distance_counts, squared_edges
 from flwr_dpkmeans.privacy.calibration import gaussian_noise_multiplier
 from flwr_dpkmeans.privacy.release import Block, NoiseShape, Norm, PrivacyUnit, Sensitivity, as_released
 from flwr_dpkmeans.sums.round import PrivateSum, State
+from flwr_dpkmeans.sums.task import ServerFacts
 
 Floats = NDArray[np.float64]
 GRID = 2.0**16
 N = 10_000
 
 
-def look(noise: float, d: int = 2) -> PrivateSum:
+def look(noise: float, d: int = 2, index: int = 1, server: ServerFacts | None = None) -> PrivateSum:
     """A look of 10,000 rows at one noise for all arrays."""
-    public = public_of(d, 3, N)
-    parts, planned = look_round(Setting(public, derive_plan(public, ProxyOptions()), ProxyOptions()), 1)
+    public = public_of(d, 3, N, server=server)
+    parts, planned = look_round(Setting(public, derive_plan(public, ProxyOptions()), ProxyOptions()), index)
     sensitivity = Sensitivity(Norm.L2, 1.0, PrivacyUnit.RECORD)
     return replace(
         planned,
@@ -68,13 +70,16 @@ def shares(place: int, count: float = N) -> Floats:
 
 
 def test_zoom_decides_between_three_looks_and_one_round() -> None:
-    """N sqrt(w) / (sigma sqrt(d)) with w = 0.05 * 0.8 / 3, against 5; a server's radius says it anyway."""
+    """N sqrt(w) / (sigma sqrt(d)) with w = 0.05 * 0.8 / 3, against 5; with a server's points 0.03 instead of 0.05."""
     sigma = gaussian_noise_multiplier(2.0, 1e-6)
     for d in (1, 4, 30):
         least = 5.0 * sigma * math.sqrt(d) / math.sqrt(0.05 * 0.8 / 3)
         numbers = [derive_plan(public_of(d, 2, n), ProxyOptions()).n_looks for n in (int(least), int(least) + 1)]
         assert numbers == [0, 3]
-    assert derive_plan(public_of(2, 2, 10**6, server=replace(SERVER, n_points=0)), ProxyOptions()).n_looks == 0
+        least *= math.sqrt(0.05 / 0.03)
+        for n, n_looks in ((int(least), 0), (int(least) + 1, 3)):
+            public = public_of(d, 2, n, server=replace(SERVER, centre=(0.0,) * d))
+            assert derive_plan(public, options_for(public, ProxyOptions())).n_looks == n_looks
 
 
 def test_what_a_look_sends() -> None:
@@ -113,6 +118,37 @@ def test_a_first_look_by_hand() -> None:
     # Bins that end within four steps of the centre are forgotten.
     far = squared_edges(2) > 16 * float(offset @ offset)
     assert found[DISTANCES][1].tolist() == far.astype(float).tolist()
+
+
+@pytest.mark.parametrize("radius", [0.5, 4.0])
+def test_the_first_look_is_where_the_servers_points_lie(radius: float) -> None:
+    """At their mean and radius, at most the box's diagonal; the variance is that radius squared over d."""
+    server = replace(SERVER, centre=(0.25, -0.5), data_radius=radius)
+    public = public_of(2, 3, N, server=server)
+    found = before_looks(Setting(public, derive_plan(public, ProxyOptions()), ProxyOptions()), server)
+    clip = min(radius, 2.0 * math.sqrt(2.0))
+    assert found[CENTRE].tolist() == [0.25, -0.5]
+    assert found[CLIP].item() == found[SPREAD].item() == pytest.approx(clip, abs=1 / GRID)
+    assert found[SPREAD_ERROR].item() ** 2 == pytest.approx(0.75 * clip**2 / 2, rel=1e-3)
+    assert not found[DISTANCES].any()
+
+
+@pytest.mark.parametrize(("part", "index", "anew"), [(0.81, 1, True), (0.79, 1, False), (0.81, 2, False)])
+def test_where_rows_are_elsewhere_than_the_servers_points_looks_begin_anew(part: float, index: int, anew: bool) -> None:
+    """Four fifths of the squared bound: nearly all rows are beyond what the points take in."""
+    server = replace(SERVER, centre=(0.25, -0.5), data_radius=0.125)
+    state = first_state(**{CENTRE: np.array([0.25, -0.5]), CLIP: np.array([0.125])})
+    found = after(look(1.0, index=index, server=server), state, np.zeros(2), part * N, shares(4))
+    if anew:
+        assert {name: array.tolist() for name, array in found.extras.items()} == {
+            name: array.tolist() for name, array in first_state().extras.items()
+        }
+    else:
+        assert found[CENTRE].tolist() == [0.25, -0.5]
+        assert found[DISTANCES][0].tolist() == shares(4).tolist()
+    # Without points of a server, they go on.
+    alone = after(look(1.0, index=index), state, np.zeros(2), part * N, shares(4))
+    assert alone[DISTANCES][0].tolist() == shares(4).tolist()
 
 
 def test_a_centre_does_not_follow_noise() -> None:
@@ -363,14 +399,23 @@ def test_the_first_proxies_lie_around_the_servers_points_too(given: bool, monkey
     assert bool(near.mean() > 0.02) is given
 
 
-@pytest.mark.parametrize("looked", [False, True])
-def test_where_no_look_heard_how_far_rows_are_four_spreads_are_taken_for_it(looked: bool) -> None:
-    public, options = public_of(2, 3, N), ProxyOptions()
-    setting = Setting(public, derive_plan(public, options), options)
-    state = first_state(**{EXTENT: np.array([0.5]), "seed": np.ones(1)})
-    state = state if looked else state.view(state.arrays.keys() - {DISTANCES})
-    found = proxy_rounds._first_proxies(setting, state, Ellipsoid(np.full(2, 2.0**-13), np.eye(2)))
-    assert found[EXTENT].item() == (0.5 if looked else 4.0 * 2.0**-6)
+def test_points_of_the_servers_that_mislead_cost_nothing_where_rows_can_be_looked_for() -> None:
+    """All in one place far from the rows: in bounds ten times too wide such runs cost 10 to 30 times the optimum."""
+    centers = np.array([[-0.7, -0.5], [0.6, -0.6], [0.1, 0.2], [-0.4, 0.7]])
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        rows = centers[rng.integers(0, 4, 3000)] + rng.normal(0, 0.1, (3000, 2))
+        model = FederatedKMeans(
+            4,
+            epsilon=1.0,
+            bounds=(-10.0, 10.0),
+            server_data=np.array([9.5, -9.5]) + rng.normal(0, 0.01, (50, 2)),
+            engine="direct",
+            noise="seeded",
+            random_state=seed,
+        ).fit(np.array_split(rows, 4))
+        squares = np.square(rows[:, None] - model.cluster_centers_).sum(axis=2).min(axis=1)
+        assert squares.mean() < 1.05 * 2 * 0.1**2
 
 
 @pytest.mark.parametrize("covered", [True, False])
