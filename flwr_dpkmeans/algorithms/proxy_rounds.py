@@ -201,7 +201,7 @@ def look_round(setting: Setting, index: int) -> PlannedSum:
     def advance(state: State, released: ReleasedSum) -> State:
         clip, spread = _length(state, CLIP), _length(state, SPREAD)
         mean_noise, square_noise, bin_noise = (setting.noise(block) for block in released.blocks)
-        if index == 1 and setting.public.server and released["row_squares"][0] > CLIPPED_SQUARE * n:
+        if index == 1 and setting.public.server is not None and released["row_squares"][0] > CLIPPED_SQUARE * n:
             # The rows are elsewhere than the server's points, which say no more where to look.
             return state.changed(**before_looks(setting))
         error = mean_noise * clip / n

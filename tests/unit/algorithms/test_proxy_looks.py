@@ -30,6 +30,7 @@ from flwr_dpkmeans.algorithms.proxy_plan import (
     options_for,
 )
 from flwr_dpkmeans.algorithms.proxy_rounds import before_looks, build, location_round, look_round
+from flwr_dpkmeans.kmeans.lloyd import cost_per_point
 from flwr_dpkmeans.kmeans.proxies import N_DISTANCES, Ellipsoid, distance_counts, squared_edges
 from flwr_dpkmeans.privacy.calibration import gaussian_noise_multiplier
 from flwr_dpkmeans.privacy.release import Block, NoiseShape, Norm, PrivacyUnit, Sensitivity, as_released
@@ -80,6 +81,8 @@ def test_zoom_decides_between_three_looks_and_one_round() -> None:
         for n, n_looks in ((int(least), 0), (int(least) + 1, 3)):
             public = public_of(d, 2, n, server=replace(SERVER, centre=(0.0,) * d))
             assert derive_plan(public, options_for(public, ProxyOptions())).n_looks == n_looks
+    # A server that gave clip bounds only says where to look first, too.
+    assert derive_plan(public_of(2, 2, 10**6, server=replace(SERVER, n_points=0)), ProxyOptions()).n_looks == 3
 
 
 def test_what_a_look_sends() -> None:
@@ -399,23 +402,34 @@ def test_the_first_proxies_lie_around_the_servers_points_too(given: bool, monkey
     assert bool(near.mean() > 0.02) is given
 
 
+FOUR = np.array([[-0.7, -0.5], [0.6, -0.6], [0.1, 0.2], [-0.4, 0.7]])
+
+
+def scattered(n: int, n_clusters: int, rng: np.random.Generator) -> Floats:
+    """Rows of the first of four clusters, whose optimum is a mean square of 2 * 0.1^2."""
+    return FOUR[rng.integers(0, n_clusters, n)] + rng.normal(0, 0.1, (n, 2))
+
+
+def require_all_four(rows: Floats, points: Floats, bound: float, epsilon: float, seed: int) -> None:
+    """A fit beside points of the server's, in bounds that are far too wide, loses no cluster."""
+    model = FederatedKMeans(
+        4,
+        epsilon=epsilon,
+        bounds=(-bound, bound),
+        server_data=points,
+        engine="direct",
+        noise="seeded",
+        random_state=seed,
+    ).fit(np.array_split(rows, 4))
+    assert cost_per_point(rows, model.cluster_centers_) < 1.05 * 2 * 0.1**2
+
+
 def test_points_of_the_servers_that_mislead_cost_nothing_where_rows_can_be_looked_for() -> None:
     """All in one place far from the rows: in bounds ten times too wide such runs cost 10 to 30 times the optimum."""
-    centers = np.array([[-0.7, -0.5], [0.6, -0.6], [0.1, 0.2], [-0.4, 0.7]])
     for seed in range(4):
         rng = np.random.default_rng(seed)
-        rows = centers[rng.integers(0, 4, 3000)] + rng.normal(0, 0.1, (3000, 2))
-        model = FederatedKMeans(
-            4,
-            epsilon=1.0,
-            bounds=(-10.0, 10.0),
-            server_data=np.array([9.5, -9.5]) + rng.normal(0, 0.01, (50, 2)),
-            engine="direct",
-            noise="seeded",
-            random_state=seed,
-        ).fit(np.array_split(rows, 4))
-        squares = np.square(rows[:, None] - model.cluster_centers_).sum(axis=2).min(axis=1)
-        assert squares.mean() < 1.05 * 2 * 0.1**2
+        rows = scattered(3000, 4, rng)
+        require_all_four(rows, np.array([9.5, -9.5]) + rng.normal(0, 0.01, (50, 2)), 10.0, 1.0, seed)
 
 
 @pytest.mark.parametrize("covered", [True, False])
@@ -424,19 +438,7 @@ def test_beside_server_points_wide_bounds_lose_no_cluster(covered: bool) -> None
 
     Also where the server's points know of two of the four clusters only.
     """
-    centers = np.array([[-0.7, -0.5], [0.6, -0.6], [0.1, 0.2], [-0.4, 0.7]])
     for seed in range(4):
         rng = np.random.default_rng(seed)
-        rows, points = (centers[rng.integers(0, n, size)] for n, size in ((4, 2850), (4 if covered else 2, 150)))
-        rows, points = (values + rng.normal(0, 0.1, values.shape) for values in (rows, points))
-        model = FederatedKMeans(
-            4,
-            epsilon=10.0,
-            bounds=(-100.0, 100.0),
-            server_data=points,
-            engine="direct",
-            noise="seeded",
-            random_state=seed,
-        ).fit(np.array_split(rows, 4))
-        squares = np.square(rows[:, None] - model.cluster_centers_).sum(axis=2).min(axis=1)
-        assert squares.mean() < 1.05 * 2 * 0.1**2
+        rows, points = scattered(2850, 4, rng), scattered(150, 4 if covered else 2, rng)
+        require_all_four(rows, points, 100.0, 10.0, seed)
