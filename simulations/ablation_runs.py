@@ -70,30 +70,31 @@ VARIANTS: Mapping[str, Variant] = MappingProxyType(
         # alpha * sqrt(d) where the ellipsoid's spread is the prior's, sqrt(d * 0.2).
         "paper radius": Variant(
             "FastLloyd's radius, fixed",
-            ProxyOptions(cluster_clip=0.8 / math.sqrt(PRIOR_VARIANCE), residual_share=_NOTHING, most_widening=1.0),
+            ProxyOptions(cluster_clip=0.8 / math.sqrt(PRIOR_VARIANCE), residual_share=_NOTHING, audible_noise=0.0),
         ),
-        "no proxies": Variant("the start is spread over the ellipsoid", ProxyOptions(worth_seeding=math.inf)),
+        "no proxies": Variant(
+            "the start is spread over the ellipsoid", ProxyOptions(rows_per_proxy=math.inf, few_proxies=0.0)
+        ),
         "no looks": Variant("one location round at a fixed clip bound", ProxyOptions(least_zoom=math.inf)),
         "no few proxies": Variant("no proxies where each has few rows", ProxyOptions(few_proxies=0.0)),
-        "no cover": Variant("proxies over the ellipsoid only", ProxyOptions(cover_from=10**6)),
+        "no cover": Variant(
+            "proxies over the ellipsoid only, and no second pass of narrow tables",
+            ProxyOptions(proxies_per_column=math.inf),
+        ),
         "no far proxies": Variant("no proxies beyond the rows that are heard", ProxyOptions(far_share=0.0)),
         "none unheard": Variant("rows that no proxy hears have no weight", ProxyOptions(unheard_times=0.0)),
         "noisy weights": Variant("proxies are weighed by their noisy counts", ProxyOptions(weighs_likely=False)),
-        "no shrinkage": Variant(
-            "steps are nearly noisy quotients", ProxyOptions(first_least_tau=4.0, least_tau_falls=1.0)
-        ),
+        "no shrinkage": Variant("steps are nearly noisy quotients", ProxyOptions(least_tau=1.0)),
         "proxies as points": Variant("rows lie on few proxies, not around", ProxyOptions(most_scattered_features=0)),
         "counts alone": Variant("noisy counts need not add up to all rows", ProxyOptions(adds_up=False)),
         "counts apart": Variant("noisy counts are not pulled toward their mean", ProxyOptions(pulls=False)),
         "empty clusters stay": Variant("no cluster is split by a centroid without rows", ProxyOptions(splits=False)),
         "no ellipsoid": Variant(
             "centre, spread and axes are the prior's",
-            ProxyOptions(
-                location_share=_NOTHING, squares_share=_NOTHING, covariance_share=_NOTHING, least_zoom=math.inf
-            ),
+            ProxyOptions(location_share=_NOTHING, squares_share=_NOTHING, least_zoom=math.inf),
             ("row_sums", "row_squares", "unit_outer_product"),
         ),
-        "not widened": Variant("radii do not grow where noise is next to nothing", ProxyOptions(most_widening=1.0)),
+        "not widened": Variant("radii do not grow where noise is next to nothing", ProxyOptions(audible_noise=0.0)),
         "T = 2": Variant("two refinements", ProxyOptions(refinements=2)),
         "one pass": Variant("one pass over proxies", ProxyOptions(subspace_passes=1), wide_only=True),
         "4 axes": Variant("proxies live on at most 4 axes", ProxyOptions(most_components=4), wide_only=True),

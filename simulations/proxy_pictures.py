@@ -164,7 +164,7 @@ def _ellipsoid(step: Played) -> Ellipsoid:
     """The ellipsoid that followed from a released outer product."""
     before, (block,) = step.before.extras, step.blocks
     spread, d = float(before[SPREAD][0]), len(before[CENTRE])
-    unit = (ProxyOptions().covariance_clip * spread) ** 2 / _ROWS
+    unit = (ProxyOptions().clip * spread) ** 2 / _ROWS
     matrix = symmetric_from_triangle(step.released[block.name], d) * unit
     return ellipsoid_of(matrix, block.noise_scale * unit, spread**2 / d)
 

@@ -91,7 +91,7 @@ ROUNDS: Mapping[str, tuple[Summed, ...]] = MappingProxyType(
             Summed(
                 "unit_outer_product",
                 lambda run: (triangle_size(run.n_features),),
-                lambda options, _: options.covariance_share,
+                lambda options, _: options.location_share,
                 "S12: one row's difference from the released centre, divided by the radius and clipped to length 1, "
                 "adds a matrix of Frobenius norm at most 1, plus one grid step of rounding in each entry (ProxyLloyd)",
                 "mean outer product over its rows",
@@ -158,50 +158,36 @@ ROUNDS: Mapping[str, tuple[Summed, ...]] = MappingProxyType(
 class ProxyOptions:
     """The constants, whose reasons stand in ``PROXY_LLOYD.md``; `simulations.ablation` changes one at a time."""
 
-    location_share: float = 0.05  # of the squared-GDP budget, for the mean; and for the mean squared length
-    squares_share: float = 0.01
+    location_share: float = 0.05  # of the squared-GDP budget, for the mean; and as much for the outer product
+    squares_share: float = 0.01  # for the mean squared length
     looks: int = 3
     least_zoom: float = 5.0  # how far in the first look must be able to see to have any (`derive_plan`)
     distances_share: float = 0.25  # for a look's histogram of distances, beside its two others
     heard: float = 3.0  # counts of a bin of distances are heard from so many deviations on
-    next_clip: float = 1.5  # clip bound of the next look in spreads, and two errors of the centre
-    covariance_share: float = 0.05
+    look_clip: float = 1.5  # clip bound of a look, in spreads as far as known
+    clip: float = 1.2  # clip bounds of centred rows, in spreads, and of proxies, in sides of a cell, spread * k'^(-1/r)
     seeding_share: float = 0.35  # for all passes over proxies together
     proxy_counts_share: float = 0.6  # of a pass, for counts
     counts_share: float = 0.1  # of a refinement, for counts; and for residuals' mean square: 0 keeps the radius
     residual_share: float = 0.03
     rows_per_proxy: float = 3.5  # in standard deviations of the noise on a count
-    few_proxies: float = 2.5  # up to so many proxies per cluster may have so few rows instead
-    least_rows_per_proxy: float = 2.5
-    most_proxies: int = 1000  # k' is at most min(most, max(least_most, per_cluster * k))
-    least_most_proxies: int = 200
+    few_proxies: float = 2.5  # up to so many proxies per cluster may have so few rows that they are just heard instead
+    most_proxies: int = 200  # or as many as there may be per cluster, where these are more
     proxies_per_cluster: int = 8
-    worth_seeding: float = 1.3  # with fewer proxies per cluster, or fewer than two more, refinements get the rest
-    cover_from: int = 8  # proxies per column from which on some are spread over all of the box that rows may be in
+    proxies_per_column: float = 12.5  # from which on they are spread over all of the box too, and better heard twice
     most_direct_features: int = 8  # up to here proxies are spread over the box itself
-    second_pass: float = 0.0625  # of the most, per column (at least 4), from which on proxies are better heard twice
     most_components: int = 12  # directions of the private covariance that the proxies of wider tables live in
     subspace_passes: int = 3
-    server_location_share: float = 0.03  # as above with server points, which say where to look first
-    server_seeding_share: float = 0.12
-    server_passes: int = 2
-    refinements: int = 5  # T, and the largest number of rounds in all, with three looks
-    most_rounds: int = 11
-    location_clip: float = 0.6  # part of the box's half diagonal that rows are clipped at
-    covariance_clip: float = 1.2  # in root mean square lengths of a centred row
-    proxy_clip: float = 1.2  # in sides of a proxy's cell, spread * k'^(-1/r)
+    refinements: int = 5  # T; one less for each pass beyond the second
     cluster_clip: float = 0.8  # in sides of a cluster's cell, spread * k^(-1/d)
     residual_prior_variance: float = 0.06  # of the mean square around what the radius was chosen for, in squared radii
-    pass_shrinking: float = 0.8  # radius of a pass over that of the one before
+    pass_shrinking: float = 0.8  # radius of a pass over that of the one before; and how widely its proxies lie around
     most_scattered_features: int = 5  # up to here rows of few proxies are spread over their cells; 0: they lie on them
-    split_width: float = 0.75  # deviation of new proxies around an old one, in radii along all axes together
-    least_count: float = 2.0  # of a proxy that has rows, or of all proxies, in deviations of their noise
+    least_count: float = 2.0  # of a proxy that has rows, or of all proxies, in deviations of their noise: few are heard
     unsure_noise: float = 0.1  # on a count, in average clusters: from here on proxies may be believed in falsely
     far_share: float = 0.2  # part of the proxies beyond the farthest rows heard, where these do not fill the box
-    first_least_tau: float = 0.25  # smallest variance of a step in the first refinement, and its factor to the next
-    least_tau_falls: float = 0.0625
+    least_tau: float = 0.25  # smallest variance of a first step; in refinement t, its power 2 t - 1
     audible_noise: float = 0.02  # on a centroid, in radii: what it falls short of this widens them
-    most_widening: float = 3.0
     clips: bool = True  # residuals beyond the radius; False drops them, as FastLloyd does
     weighs_likely: bool = True  # proxies by posterior means of their counts; False: by noisy counts above 0
     unheard_times: float = 3.0  # the weight of rows heard far away, but at no proxy, in the next pass; 0: no weight
@@ -221,20 +207,12 @@ def client_bounds(config: Run) -> dict[str, float]:
 
 
 def options_for(public: Known, options: ProxyOptions) -> ProxyOptions:
-    """Put the values for runs with server points in place, where there are any."""
+    """The options as they are, or beside points of a server without the rule for few proxies, if there are enough."""
     if public.server is None or public.server.n_points == 0:
         return options
-    found = replace(
-        options,
-        location_share=options.server_location_share,
-        seeding_share=options.server_seeding_share,
-        subspace_passes=options.server_passes,
-        few_proxies=0.0,
-    )
-    if _proxies(public, found)[1] >= _least_proxies(public, found):
-        return found
-    # The points may miss clusters: proxies that show these are worth what they cost without points.
-    return replace(found, seeding_share=options.seeding_share, few_proxies=options.few_proxies)
+    found = replace(options, few_proxies=0.0)
+    # The points may miss clusters, which only proxies show.
+    return found if _proxies(public, found)[1] >= _least_proxies(public) else options
 
 
 @dataclass(frozen=True)
@@ -261,10 +239,10 @@ def derive_plan(public: Known, options: ProxyOptions) -> ProxyPlan:
     config, d, k = public.config, public.n_features, public.config.n_clusters
     n_components = None if d <= options.most_direct_features else min(d, options.most_components, max(2, k - 1))
     n_passes, n_proxies = _proxies(public, options)
-    if n_proxies < _least_proxies(public, options):
+    if n_proxies < _least_proxies(public):
         if config.choose_n_clusters:
             raise PlanError(
-                f"n_clusters='auto' needs more than {options.worth_seeding * k:.0f} proxies to look for up to {k} "
+                f"n_clusters='auto' needs at least {_least_proxies(public)} proxies to look for up to {k} "
                 f"clusters, but the budget allows {n_proxies}: give n_clusters, or raise epsilon or lower max_clusters."
             )
         n_passes = n_proxies = 0
@@ -274,10 +252,10 @@ def derive_plan(public: Known, options: ProxyOptions) -> ProxyPlan:
         before += one.share(options, 1.0)
     before += options.seeding_share if n_passes else 0.0
     noise = bounds.get("residual_sums", 1.0) * sigma * math.sqrt(d) * k / (public.n_units * math.sqrt(1.0 - before))
-    widening = min(max(1.0, (options.audible_noise / noise) ** (1.0 / 3.0)), options.most_widening)
+    widening = max(1.0, (options.audible_noise / noise) ** (1.0 / 3.0))
     n_refinements = public.options.max_iter
     if n_refinements is None:
-        n_refinements = min(options.refinements, options.most_rounds - options.looks - 1 - n_passes)
+        n_refinements = options.refinements - max(0, n_passes - 2)
     zoom = public.n_units * math.sqrt(look_share(options) * options.location_share / d) / sigma
     return ProxyPlan(
         n_proxies=n_proxies,
@@ -285,7 +263,7 @@ def derive_plan(public: Known, options: ProxyOptions) -> ProxyPlan:
         n_components=n_components,
         refinement_shares=((1.0 - before) / max(1, n_refinements),) * n_refinements,
         pass_share=options.seeding_share / max(1, n_passes),
-        cover_box=n_components is None and n_proxies >= options.cover_from * d,
+        cover_box=n_components is None and n_proxies >= options.proxies_per_column * d,
         widening=float(f"{widening:.12g}"),
         n_looks=options.looks if zoom >= options.least_zoom else 0,
     )
@@ -309,7 +287,7 @@ def _bounds(public: Known) -> dict[str, float]:
 def _proxies(public: Known, options: ProxyOptions) -> tuple[int, int]:
     """Releases over proxies, if there are any, and as many of these as have enough rows each to be told from none."""
     k, noise = public.config.n_clusters, _noise_multiplier(public)
-    most = min(options.most_proxies, int(max(options.least_most_proxies, options.proxies_per_cluster * k)))
+    most = max(options.most_proxies, options.proxies_per_cluster * k)
 
     def heard(n_passes: int, rows: float) -> float:
         """As many as have so many rows each, in deviations of a count's noise in each of some passes."""
@@ -320,16 +298,15 @@ def _proxies(public: Known, options: ProxyOptions) -> tuple[int, int]:
     if public.n_features <= options.most_direct_features:
         # A second pass was not measured at client level, or beside points of the server's own.
         is_plain = public.server is None and public.config.settings.unit is PrivacyUnit.RECORD
-        least = options.second_pass * max(4, public.n_features) * most
+        least = options.proxies_per_column * max(4, public.n_features) * most / options.most_proxies
         n_passes = 2 if is_plain and heard(2, options.rows_per_proxy) >= least else 1
-    few = min(options.few_proxies * k, most, heard(n_passes, options.least_rows_per_proxy))
+    few = min(options.few_proxies * k, most, heard(n_passes, options.least_count))
     return n_passes, max(int(min(heard(n_passes, options.rows_per_proxy), most)), int(few))
 
 
-def _least_proxies(public: Known, options: ProxyOptions) -> float:
+def _least_proxies(public: Known) -> int:
     """Fewer are too few to cluster."""
-    k = public.config.n_clusters
-    return float(max(options.worth_seeding * k, k + 2))
+    return int(public.config.n_clusters) + 2
 
 
 CENTRE, CLIP, DISTANCES, EXTENT = "centre", "clip", "distances", "extent"

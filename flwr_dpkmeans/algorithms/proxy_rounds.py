@@ -169,7 +169,8 @@ def location_round(setting: Setting) -> PlannedSum:
 def before_looks(setting: Setting, server: ServerFacts | None = None) -> dict[str, Array]:
     """What the first look goes on from: the middle of the box or of the server's points, and no histogram."""
     d = setting.n_features
-    middle, clip, expected = np.zeros(d), setting.options.location_clip * math.sqrt(d), numerics.PRIOR_VARIANCE
+    middle, expected = np.zeros(d), numerics.PRIOR_VARIANCE
+    clip = setting.options.look_clip * math.sqrt(d * expected)
     if server is not None:
         # The server's radius takes in nearly all of its points, so it stands for a larger variance than theirs.
         middle, clip = np.asarray(server.centre), min(server.data_radius, setting.farthest)
@@ -231,7 +232,7 @@ def look_round(setting: Setting, index: int) -> PlannedSum:
         return state.changed(
             **{
                 CENTRE: truncate(state[CENTRE] + offset),
-                CLIP: as_length(min(clip, options.next_clip * spread + 2.0 * error * math.sqrt(d))),
+                CLIP: as_length(min(clip, options.look_clip * spread + 2.0 * error * math.sqrt(d))),
                 SPREAD: as_length(spread),
                 EXTENT: as_length(min(math.sqrt(float(edges[first])) + moved, setting.farthest)),
                 SPREAD_ERROR: as_length(trusted**0.25),
@@ -246,7 +247,7 @@ def look_round(setting: Setting, index: int) -> PlannedSum:
 def covariance_round(setting: Setting) -> PlannedSum:
     """Release the data's shape, and spread the first proxies (or centroids) over it."""
     parts = setting.parts("covariance")
-    d, n, factor = setting.n_features, setting.public.n_units, setting.options.covariance_clip
+    d, n, factor = setting.n_features, setting.public.n_units, setting.options.clip
 
     def unrounded(points: Array, state: State) -> Sequence[Array]:
         centre, clip = state[CENTRE], factor * _length(state, SPREAD)
@@ -296,7 +297,7 @@ def _first_proxies(setting: Setting, state: State, found: numerics.Ellipsoid) ->
     sides = (np.minimum(centre + extent, 1.0) - np.maximum(centre - extent, -1.0)) / 2.0
     n_far = int(setting.options.far_share * (1.0 - math.prod(sides.tolist())) * plan.n_proxies) if plan.cover_box else 0
     proxies = numerics.tessellation(_inside(samples, state), plan.n_proxies - n_far, generator)
-    radii = np.full(plan.n_proxies, float(as_length(setting.options.proxy_clip * side)[0]))
+    radii = np.full(plan.n_proxies, float(as_length(setting.options.clip * side)[0]))
     if n_far:
         # Rows too few to be heard at their distance may still be heard at their place; cells are wide there.
         far = numerics.far_samples(centre, extent, plan.n_proxies, generator)
@@ -324,7 +325,7 @@ def _heard_weights(setting: Setting, state: State, counts: Array, noise: float) 
     apart = _beyond(setting, state, proxies)
     # With one pass, a small cluster may be heard by one proxy.
     if setting.plan.n_passes > 1:
-        apart = apart | numerics.are_lone(proxies, counts / noise, state[PROXY_RADIUS])
+        apart = apart | numerics.are_lone(proxies, counts / noise, state[PROXY_RADIUS], setting.options.heard)
     for part in (apart, ~apart):
         weights[part] = _likely_weights(setting, counts[part], noise)
     if setting.plan.n_passes == 1:
@@ -409,7 +410,7 @@ def proxy_round(setting: Setting, index: int) -> PlannedSum:
             sums_noise=sums_noise * radius,
             counts_noise=counts_noise,
             axis_variance=_length(state, SUBSPACE_SPREAD if AXES in state.arrays else SPREAD) ** 2 / width,
-            least_tau=options.first_least_tau,
+            least_tau=options.least_tau,
             radius=radius,
         )
         # In its own radii a step is as likely far away, where cells are wide, as it is among the rows.
@@ -428,7 +429,7 @@ def proxy_round(setting: Setting, index: int) -> PlannedSum:
         if is_last and not _is_coarse(setting, state, weights):
             return _clustered(setting, state, moved, weights)
         radii = radii[nearest_centroids(moved, proxies)[0]] if len(moved) != len(proxies) else radii
-        generator, widths = setting.generator(state, index), options.split_width * radii / math.sqrt(width)
+        generator, widths = setting.generator(state, index), options.pass_shrinking * radii / math.sqrt(width)
         if is_last:
             # A cell with more rows than an average cluster has is a cluster, and narrower the more there are.
             usual = n / setting.n_clusters
@@ -534,7 +535,7 @@ def refinement_round(setting: Setting, index: int) -> PlannedSum:
             sums_noise=sums_noise * radii,
             counts_noise=noise_left,
             axis_variance=_length(state, SPREAD) ** 2 / d,
-            least_tau=options.first_least_tau * options.least_tau_falls ** (index - 1),
+            least_tau=options.least_tau ** (2 * index - 1),
             radius=radii,
             total=total,
         )

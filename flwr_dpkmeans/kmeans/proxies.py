@@ -48,7 +48,6 @@ BIN_ERROR = 0.15
 """Relative standard deviation of a mean square that a histogram of such bins tells."""
 _FARTHEST_SCORE = 30.0
 _HEARD_FALSELY = 0.002
-_STANDS_OUT = 3.0
 _NEIGHBOUR = 2.5
 """Radii within which a neighbour lies."""
 _SCORE_STEP = 0.125
@@ -467,15 +466,15 @@ def heard_among(n: int) -> float:
     return exceeded_among(n, _HEARD_FALSELY) if n else 0.0
 
 
-def are_lone(proxies: FloatArray, scores: FloatArray, radii: FloatArray) -> npt.NDArray[np.bool_]:
+def are_lone(proxies: FloatArray, scores: FloatArray, radii: FloatArray, threshold: float) -> npt.NDArray[np.bool_]:
     """Which proxies (n, c), on the grid, have no neighbour whose count stands out: noise has none, and rows mostly do.
 
-    `scores`, (n,), are noisy counts in standard deviations of their noise; neighbours of a proxy lie within 2.5 of its
-    `radii`, (n,), where its cell and those beside it end.
+    `scores`, (n,), are noisy counts in standard deviations of their noise, and stand out above the threshold;
+    neighbours of a proxy lie within 2.5 of its `radii`, (n,), where its cell and those beside it end.
     """
     from scipy.spatial.distance import cdist
 
-    standing, lone = np.flatnonzero(scores > _STANDS_OUT), np.ones(len(proxies), dtype=np.bool_)
+    standing, lone = np.flatnonzero(scores > threshold), np.ones(len(proxies), dtype=np.bool_)
     for rows in lloyd.row_blocks(len(proxies), len(proxies)):
         squares = cdist(proxies[rows], proxies[standing], "sqeuclidean")
         beside = squares <= (_NEIGHBOUR * radii[rows, None]) ** 2
