@@ -309,7 +309,7 @@ def _first_proxies(setting: Setting, state: State, found: numerics.Ellipsoid) ->
         # Deviations along the axes of the space that proxies live in, above these.
         axes = found.axes if plan.n_components is None else np.eye(width)
         state = state.changed(**{SHAPE: np.vstack([as_length(np.sqrt(found.variances[:width])), axes])})
-    return state.changed(**{PROXIES: proxies, PROXY_RADIUS: radii})
+    return state.changed(**{PROXIES: proxies, PROXY_RADIUS: radii, EXTENT: as_length(extent)})
 
 
 def _at_known_points(proxies: Array, state: State) -> Array:
@@ -336,7 +336,7 @@ def _heard_weights(setting: Setting, state: State, counts: Array, noise: float) 
 
 
 def _beyond(setting: Setting, state: State, points: Array, times: float = 1.0) -> NDArray[np.bool_]:
-    """Which points are so many times as far from the centre, along a column, as the farthest rows that a look heard."""
+    """Which points are so many times as far from the centre, along a column, as where proxies lie densely."""
     if setting.in_subspace:
         return np.zeros(len(points), dtype=np.bool_)
     return np.asarray(np.abs(points - state[CENTRE]).max(axis=1) > times * _length(state, EXTENT))
@@ -441,7 +441,9 @@ def proxy_round(setting: Setting, index: int) -> PlannedSum:
         whole = _beyond(setting, state, moved)
         samples = numerics.samples_around(moved, weights, widths, generator, within, whole)
         redrawn = _at_known_points(numerics.tessellation(_inside(samples, state), n_proxies, generator), state)
-        closer = round_to_grid(options.pass_shrinking * radii[nearest_centroids(redrawn, moved)[0]])
+        # Noise may have moved one of a wide cell far away to where rows are.
+        radii = np.where(_beyond(setting, state, redrawn), radii[nearest_centroids(redrawn, moved)[0]], radii.min())
+        closer = round_to_grid(options.pass_shrinking * radii)
         return state.changed(**{PROXIES: redrawn, PROXY_RADIUS: np.maximum(closer, as_length(0.0))})
 
     reads = (CENTRE, AXES, PROXIES, PROXY_RADIUS) if setting.in_subspace else (PROXIES, PROXY_RADIUS)

@@ -113,18 +113,24 @@ def test_rows_beyond_the_radius_are_clipped_or_dropped_as_the_option_says(clips:
     assert counts.item() == (2.0 if clips else 1.0)
 
 
-def test_the_next_pass_looks_where_rows_are_at_the_new_radius(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Samples have 4/5 of a radius along all axes together, only around proxies whose count is above the noise."""
+@pytest.mark.parametrize(("extent", "radii"), [(0.4, [0.4, 0.6]), (0.51, [0.4, 0.4])])
+def test_the_next_pass_looks_where_rows_are_at_the_new_radius(
+    extent: float, radii: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Samples have 4/5 of a radius along all axes together, only around proxies whose count is above the noise.
+
+    Only far away radii are those of wide cells.
+    """
     proxies = np.array([[-0.5, -0.5], [0.5, 0.5]])
     step, state, setting = quiet_pass(2, 1, proxies, n_passes=2, radius=0.4)
-    state = state.changed(**{PROXY_RADIUS: np.array([0.4, 0.6])})
+    state = state.changed(**{PROXY_RADIUS: np.array([0.4, 0.6]), EXTENT: np.array([extent])})
     asked: list[tuple[Floats, Floats, Floats, Ellipsoid]] = []
 
     def samples_around(
         moved: Floats, weights: Floats, widths: Floats, generator: np.random.Generator, within: Ellipsoid, whole: Any
     ) -> Floats:
         del generator
-        assert not whole.any()
+        assert whole.all() == whole.any() == (extent < 0.5)
         asked.append((moved, weights, widths, within))
         return np.concatenate([moved, moved])
 
@@ -139,7 +145,7 @@ def test_the_next_pass_looks_where_rows_are_at_the_new_radius(monkeypatch: pytes
     # Each new proxy has as much of the radius of the one whose cell it lies in.
     owners = nearest_centroids(after.extras[PROXIES], moved)[0]
     assert sorted(owners) == [0, 1]
-    assert after.extras[PROXY_RADIUS] == pytest.approx(0.8 * np.array([0.4, 0.6])[owners], abs=1.0 / GRID)
+    assert after.extras[PROXY_RADIUS] == pytest.approx(0.8 * np.array(radii)[owners], abs=1.0 / GRID)
 
 
 def test_a_proxy_with_a_wider_cell_moves_farther_by_its_own_radius() -> None:
@@ -558,6 +564,7 @@ def test_cells_are_as_large_as_what_the_first_proxies_are_spread_over(
     # 1.2 sides of a cell, of which 25 fill a square.
     # Beyond a cube of half width 0.1 or 0.2 there is nearly all of the box: 5 of 25 proxies, rounded down.
     n_far = 4 if cover and min(extent, 4.0 * spread) < 1.0 else 0
+    assert found.extras[EXTENT].item() == pytest.approx(min(extent, 4.0 * spread), abs=1.0 / GRID)
     radii = found.extras[PROXY_RADIUS]
     assert radii[: n_proxies - n_far] == pytest.approx(1.2 * reach / 5.0, abs=1e-4)
     # Far away cells are wide: four fill the rest of the box.

@@ -408,8 +408,8 @@ def scattered(n: int, n_clusters: int, rng: np.random.Generator) -> Floats:
     return FOUR[rng.integers(0, n_clusters, n)] + rng.normal(0, 0.1, (n, 2))
 
 
-def require_all_four(rows: Floats, points: Floats, bound: float, epsilon: float, seed: int) -> None:
-    """A fit beside points of the server's, in bounds that are far too wide, loses no cluster."""
+def require_all_four(rows: Floats, points: Floats | None, bound: float, epsilon: float, seed: int) -> None:
+    """A fit in bounds that are far too wide loses no cluster."""
     model = FederatedKMeans(
         4,
         epsilon=epsilon,
@@ -440,3 +440,9 @@ def test_beside_server_points_wide_bounds_lose_no_cluster(covered: bool) -> None
         rng = np.random.default_rng(seed)
         rows, points = scattered(2850, 4, rng), scattered(150, 4 if covered else 2, rng)
         require_all_four(rows, points, 100.0, 10.0, seed)
+
+
+@pytest.mark.parametrize(("epsilon", "seed"), [(0.5, 18), (1.0, 21)])
+def test_wide_cells_far_away_take_no_centroid_with_them(epsilon: float, seed: int) -> None:
+    """They cost 15 and 4 times the optimum: noise in the farthest bin, and a wide radius of a proxy amid the rows."""
+    require_all_four(scattered(3000, 4, np.random.default_rng(seed)), None, 30.0, epsilon, seed)

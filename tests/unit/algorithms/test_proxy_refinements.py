@@ -223,7 +223,7 @@ def test_a_proxy_that_moves_into_anothers_cell_keeps_its_own_radius(monkeypatch:
 
     monkeypatch.setattr(proxy_rounds.numerics, "samples_around", around)
     step = with_noise(proxy_round(setting_of(2, 2, n_proxies=2, n_passes=2), 1), 2.0 / GRID)
-    state = state_of(2, **{PROXIES: [[-0.25, 0.0], [0.25, 0.0]], PROXY_RADIUS: [0.5, 0.125]})
+    state = state_of(2, **{PROXIES: [[-0.25, 0.0], [0.25, 0.0]], PROXY_RADIUS: [0.5, 0.125], EXTENT: [0.1]})
     found = after(step, state, [[900.0, 0.0], [0.0, 0.9 * 1000.0]], [1000.0, 1000.0]).extras
     assert asked[0] == pytest.approx(0.8 * np.array([0.5, 0.125]) / math.sqrt(2.0))
     assert np.array(sorted(found[PROXIES].tolist())) == pytest.approx(np.array([[0.2, 0.0], [0.25, 0.1125]]), abs=1e-3)
