@@ -170,8 +170,8 @@ class ProxyOptions:
     proxy_counts_share: float = 0.6  # of a pass, for counts
     counts_share: float = 0.1  # of a refinement, for counts; and for residuals' mean square: 0 keeps the radius
     residual_share: float = 0.03
-    rows_per_proxy: float = 3.5  # in standard deviations of the noise on a count
-    few_proxies: float = 2.5  # up to so many proxies per cluster may have so few rows that they are just heard instead
+    rows_per_proxy: float = 3.5  # on average, in standard deviations of the noise on a count
+    few_proxies: float = 2.5  # up to so many per cluster may have `least_count` instead
     most_proxies: int = 200  # or as many as there may be per cluster, where these are more
     proxies_per_cluster: int = 8
     proxies_per_column: float = 12.5  # from which on they are spread over all of the box too, and better heard twice
@@ -183,7 +183,7 @@ class ProxyOptions:
     residual_prior_variance: float = 0.06  # of the mean square around what the radius was chosen for, in squared radii
     pass_shrinking: float = 0.8  # radius of a pass over that of the one before; and how widely its proxies lie around
     most_scattered_features: int = 5  # up to here rows of few proxies are spread over their cells; 0: they lie on them
-    least_count: float = 2.0  # of a proxy that has rows, or of all proxies, in deviations of their noise: few are heard
+    least_count: float = 2.0  # of a proxy that has rows, or of all proxies, in deviations of their noise
     unsure_noise: float = 0.1  # on a count, in average clusters: from here on proxies may be believed in falsely
     far_share: float = 0.2  # part of the proxies beyond the farthest rows heard, where these do not fill the box
     least_tau: float = 0.25  # smallest variance of a first step; in refinement t, its power 2 t - 1
