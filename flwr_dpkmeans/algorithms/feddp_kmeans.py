@@ -438,7 +438,8 @@ def clustered(
     if not config.choose_n_clusters:
         return round_to_grid(weighted_kmeans(points, weights, k, n_init=n_init, seed=seed)[0]), {}
     costs, found = cost_curve(points, weights, k, n_init=n_init, seed=seed)
-    return round_to_grid(found[elbow(costs, n_features=n_features) - 1]), {COST_CURVE: round_to_grid(costs)}
+    chosen = elbow(costs, n_features=n_features, n_points=int(np.count_nonzero(weights)))
+    return round_to_grid(found[chosen - 1]), {COST_CURVE: round_to_grid(costs)}
 
 
 def _without_noise_weights(weights: Array, threshold: float) -> Array:

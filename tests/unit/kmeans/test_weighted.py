@@ -345,3 +345,10 @@ def test_less_than_a_fifth_below_pieces_of_one_cluster_is_one_cluster(fall: floa
 def test_pieces_cost_more_in_more_columns(n_features: int, found: int) -> None:
     # Least of log costs plus 2 / d log k: 0, -0.16 and -0.52, where the curve of 10 columns bends at 2.
     assert elbow([1.0, 0.6, 0.5, 0.45], n_features=n_features) == found
+
+
+@pytest.mark.parametrize(("n_points", "found"), [(math.inf, 19), (60.0, 1)])
+def test_few_points_run_out_of_cost_before_their_clusters_do(n_points: float, found: int) -> None:
+    """Sixty pieces of sixty points cost nothing, so that 19 are by 0.36 below 1 / 19: no cluster, nor is a tenth."""
+    costs = [(1.0 / k - 1.0 / 60.0) * (0.9 if k == 19 else 1.0) for k in range(1, 21)]
+    assert elbow(costs, n_features=2, n_points=n_points) == found
