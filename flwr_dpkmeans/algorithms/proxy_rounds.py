@@ -169,19 +169,19 @@ def location_round(setting: Setting) -> PlannedSum:
 def before_looks(setting: Setting, server: ServerFacts | None = None) -> dict[str, Array]:
     """What the first look goes on from: the middle of the box or of the server's points, and no histogram."""
     d = setting.n_features
-    middle, expected = np.zeros(d), numerics.PRIOR_VARIANCE
-    clip = setting.options.look_clip * math.sqrt(d * expected)
+    middle, spread = np.zeros(d), math.sqrt(d * numerics.PRIOR_VARIANCE)
+    clip = setting.options.look_clip * spread
     if server is not None:
         # The server's radius takes in nearly all of its points, so it stands for a larger variance than theirs.
         middle, clip = np.asarray(server.centre), min(server.data_radius, setting.farthest)
-        expected = clip**2 / d
+        spread = clip
     return {
         CENTRE: truncate(middle),
         CLIP: as_length(clip),
-        SPREAD: as_length(math.sqrt(d * expected)),
+        SPREAD: as_length(spread),
         EXTENT: as_length(setting.farthest),
         # The root of the standard deviation of the variance along an axis.
-        SPREAD_ERROR: as_length(math.sqrt(numerics.PRIOR_SPREAD * expected)),
+        SPREAD_ERROR: as_length(spread * math.sqrt(numerics.PRIOR_SPREAD / d)),
         # Average counts, of how many looks, and the noise of one.
         DISTANCES: np.zeros((3, numerics.N_DISTANCES)),
     }

@@ -161,6 +161,8 @@ DEPLOYED_POLL_SECONDS = 0.25
 _JOINING_POLL_SECONDS = 0.5
 _SETTLED_SECONDS = 3.0
 _REMIND_SECONDS = 30.0
+TURN_FILE = "flwr-dpkmeans.turn"
+"""In the SuperLink's Flower home: whose run it is holds its lock."""
 
 
 def is_simulated_server() -> bool:
@@ -183,7 +185,7 @@ def turn(grid: Grid, *, concurrent: bool) -> Iterator[None]:
     if concurrent or not is_deployed(grid):
         yield
         return
-    with (get_flwr_home() / "flwr-dpkmeans.turn").open("a") as file:
+    with (get_flwr_home() / TURN_FILE).open("a") as file:
         start, told = time.monotonic(), -math.inf
         while not lock(file.fileno(), wait=False):
             if (now := time.monotonic()) - told >= _REMIND_SECONDS:

@@ -27,6 +27,7 @@ from flwr_dpkmeans import FederatedKMeans
 from flwr_dpkmeans.data.bundled import load_bundled
 from flwr_dpkmeans.data.partition import partition_indices
 from flwr_dpkmeans.flower.client_app import HOME_FOLDER
+from flwr_dpkmeans.flower.exchange import TURN_FILE
 from flwr_dpkmeans.flower.progress import Outcome, read_progress, runs_below
 from flwr_dpkmeans.flower.server_app import strategy_from_run_config
 from flwr_dpkmeans.node.ledger import Past, lock
@@ -195,18 +196,19 @@ class Played:
             assert_strangers_are_turned_away(deployment, folder, Site(folder / "node-0", data).node_config)
             stolen.result()
         self.ports = ports_of(folder)
-        turn = flower_home(folder / "superlink") / "flwr-dpkmeans.turn"
-        # Nobody's turn before both ask for theirs: the first may be over before the second has started.
-        with ThreadPoolExecutor() as pool, turn.open("a") as file:
-            assert lock(file.fileno(), wait=False)
-            first = pool.submit(RUN, deployment, settings, **options)
-            # Flower installs an app in place: a second run of the same second may find half of it, and end.
-            while not (first.done() or runs_below(folder / "superlink" / HOME_FOLDER)):
-                time.sleep(0.1)
-            second = pool.submit(RUN, deployment, f"{settings} delta=0.006")
-            while not (first.done() or second.done() or n_that_opened(turn, folder / "superlink") == 2):
-                time.sleep(0.1)
-            file.close()
+        superlink = folder / "superlink"
+        turn = flower_home(superlink) / TURN_FILE
+        with ThreadPoolExecutor() as pool:
+            # Nobody's turn before both ask for theirs: the first may be over before the second has started.
+            with turn.open("a") as file:
+                assert lock(file.fileno(), wait=False)
+                first = pool.submit(RUN, deployment, settings, **options)
+                # Flower installs an app in place: a second run of the same second may find half of it, and end.
+                while not (first.done() or runs_below(superlink / HOME_FOLDER)):
+                    time.sleep(0.1)
+                second = pool.submit(RUN, deployment, f"{settings} delta=0.006")
+                while not (first.done() or second.done() or n_that_opened(turn, superlink) == 2):
+                    time.sleep(0.1)
             self.lines = {"said": first.result(), "refused": second.result()}
         self.listed, self.runs = deployment.listed(), deployment.runs()
         return self.lines["said"]
