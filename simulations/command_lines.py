@@ -120,7 +120,7 @@ _NODE: Actions = {
         {
             "name": {"help": "in the invitation"},
             "--invitation": {"type": Path, "required": True, "help": "invitation.toml, as it goes around"},
-            "--data": {"required": True, "help": "the rows: a file, a database's URL, or ray:///PATH"},
+            "--data": {"required": True, "help": "the rows: a file, a database's URL, or ray:///PATH, dask:///PATH"},
             "--query": {"default": "", "help": "what the database is asked for (SQL)"},
             "--columns": {"default": "", "help": "clustered ones, such as age,height; left out: all that hold numbers"},
             "--schema": {"type": Path, "help": "in place of columns: the schema that all parties share"},

@@ -113,11 +113,7 @@ class FedDPKMeansOptions(ChooseKOptions):
         False, "halve server points that few rows are near to, over and over, before they are weighed (Algorithm 4)"
     )
     least_weight: float | None = real(
-        None,
-        1e-9,
-        1.0,
-        "0.1",
-        "w_min, the smallest cluster's part of the rows, which these two need as public knowledge",
+        None, 1e-9, 1.0, "0.1", "w_min, the smallest cluster's part of the rows, publicly known: these two need it"
     )
     deviation: float | None = real(
         None, 0.0, math.inf, "0.5", "sigma_max, largest of a cluster in any direction, which Lemma 17 needs as well"

@@ -24,7 +24,7 @@ from flwr_dpkmeans.errors import ConfigurationError, PlanError, ProtocolError, c
 from flwr_dpkmeans.kmeans import ranges
 from flwr_dpkmeans.kmeans.lloyd import is_on_grid, sum_over_blocks
 from flwr_dpkmeans.privacy.release import Block, NoiseShape, Norm, PrivacyUnit, ReleasedSum, Sensitivity
-from flwr_dpkmeans.privacy.report import CLOSING_ROUNDS, counts_rows
+from flwr_dpkmeans.privacy.report import CLOSING_ROUNDS, counts_rows, told
 from flwr_dpkmeans.sums.draft import whole_multiplier
 from flwr_dpkmeans.sums.plan import COUNT, Plan, PlannedRound
 from flwr_dpkmeans.sums.round import Algorithm, Array, PrivateSum, State
@@ -322,9 +322,7 @@ class KMeansTask(Task):
             or {len(box[0]), len(box[1])} != {n_features}
             or len(config.settings.bounds[0]) not in (1, n_features)
         ):
-            raise PlanError(
-                f"the plan's box has {len(box[0])} features, but the tables have {n_features}: stop the run."
-            )
+            raise PlanError(f"the plan's box has {len(box[0])} features, but tables have {n_features}: stop the run.")
         domain = _domain(config, n_features)
         for feature, (least, low, high, most) in enumerate(zip(domain[0], *box, domain[1], strict=True)):
             if config.settings.standard_columns:
@@ -433,6 +431,12 @@ class KMeansTask(Task):
             f"{units / self.n_clusters:.3g} {'rows' if of_rows else 'clients'} that a cluster has on average: the "
             "result is mostly noise; raise epsilon, add data or choose fewer clusters.",
         )
+
+    def doubts(self, plan: Plan, state: State, names: Sequence[str]) -> tuple[str, ...]:
+        """Say so where an evaluation's cost is within two deviations of its noise of 0."""
+        found = state.arrays.get(measure.CLIPPED_COST)
+        clear = found is None or found.item() >= 2.0 * plan.released_std(plan.rounds[-1], plan.rounds[-1].blocks[0])
+        return () if clear else (told("blurred", what="cost of the evaluation"),)
 
 
 def _counts_std(plan: Plan) -> tuple[float, bool]:

@@ -134,9 +134,7 @@ def validate_labels(
     except ValueError:
         array = np.empty((n_rows, 0))  # entries of different lengths
     if array.shape != (n_rows,):
-        raise DataError(
-            f"labels have shape {array.shape}, but the table has {n_rows} rows: give one label for each row."
-        )
+        raise DataError(f"labels have shape {array.shape}, but the table has {n_rows} rows: give one for each row.")
     if array.dtype.kind not in "iufb" or not np.array_equal(np.rint(array), array):
         raise DataError(
             "labels must be whole numbers, but some are not: code the classes as 0, 1, 2 and so on, the same way on "

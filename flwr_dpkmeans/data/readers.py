@@ -637,12 +637,9 @@ def _require_text(located: Path) -> None:
             )
 
 
-ON_RAY = "ray://"
-
-
 def is_clustered(source: object) -> bool:
-    """Whether a source is a table of the Ray cluster that this machine has joined, as ``ray:///shared/rows``."""
-    return str(source).startswith(ON_RAY)
+    """Whether a source is a table of the Ray or Dask cluster of this machine, as ``ray:///shared/rows``."""
+    return str(source).startswith(("ray://", "dask://"))
 
 
 def source_name(path: str | Path) -> str:

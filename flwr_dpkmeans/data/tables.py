@@ -349,9 +349,7 @@ def _csv_blocks(
             told = f"left out {n_others} lines that do not have {len(names)} cells, as the header has"
             say_once(logging.WARNING, f"{source_name(path)}: {told}; a cell may hold no line break.")
     except OSError as error:
-        raise DataError(
-            f"the table {str(path)!r} cannot be read ({type(error).__name__}): check its rights."
-        ) from error
+        raise DataError(f"the table {str(path)!r} is unreadable ({type(error).__name__}): check its rights.") from error
 
 
 def _csv_columns(

@@ -44,7 +44,7 @@ from flwr_dpkmeans.data.tables import Layout, Table, load_stated, parse_header
 from flwr_dpkmeans.errors import ConfigurationError, DataError, DPKMeansError, LocalMisuseError, ProtocolError
 from flwr_dpkmeans.flower.exchange import RECORD, content_of, log_size, packet_of, recall, remember
 from flwr_dpkmeans.flower.kmeans_client import DESCRIBE, STATISTIC, KMeansClient, held_by
-from flwr_dpkmeans.flower.ray_cluster import ClusterClient, summed_elsewhere
+from flwr_dpkmeans.flower.row_cluster import ClusterClient, summed_elsewhere
 from flwr_dpkmeans.log import LogOptions, Place, event, placed, placed_logger, printable, show_logs, where_raised
 from flwr_dpkmeans.node.guard import NodeGuard, NodeSettings, failed
 from flwr_dpkmeans.node.guard import logger as node_logger

@@ -172,9 +172,7 @@ def _in_box(plan: Plan, points: Array) -> Array:
 def fit_in_one_place(config: Run, parts: Sequence[Array]) -> InOnePlace:
     """Run a baseline that needs all rows, (n_i, d) for each party, together."""
     if config.settings.profile_widths:
-        raise ConfigurationError(
-            f"the schema asks for a profile, but {config.algorithm!r} has none: leave it out of it."
-        )
+        raise ConfigurationError(f"the schema asks for a profile, but {config.algorithm!r} has none: leave it out.")
     try:
         fit = IN_ONE_PLACE[config.algorithm]
     except (KeyError, ModuleNotFoundError) as error:
@@ -311,9 +309,7 @@ class Tables:
         codes, parties = pd.factorize(given)
         if len(parties) < 2 or codes.min() < 0:
             told = f"{len(parties)} parties" + " and leaves rows without one" * bool(codes.min(initial=0) < 0)
-            raise DataError(
-                f"groups names {told}, but there must be at least 2 and each row needs one: name all of them."
-            )
+            raise DataError(f"groups names {told}, but there must be at least 2 and each row needs one: name them all.")
         each = [replace(e, left_out_by=e.left_out_by[codes == code]) for code in range(len(parties)) for e in encoded]
         cautions = _cautions([f"party {party!r}" for party in parties], each)
         codes = codes[encoded[0].rows] if encoded else codes

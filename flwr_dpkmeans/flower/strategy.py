@@ -291,9 +291,7 @@ class PrivateKMeans(Strategy):
             One sentence; before the key phase nothing has been sent.
         """
         if initial_arrays is not None and len(initial_arrays):
-            raise ConfigurationError(
-                "initial_arrays were given, but every algorithm makes its own start: leave them out."
-            )
+            raise ConfigurationError("initial_arrays are given, but every algorithm has its own start: leave them out.")
         if evaluate_fn is not None and not trust_model(self.config.trust).server_has_result():
             raise ConfigurationError(
                 f"evaluate_fn was given, but under trust {self.config.trust!r} the server has no centroids to "

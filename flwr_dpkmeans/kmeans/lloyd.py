@@ -201,9 +201,7 @@ def absolute_statistics(points: npt.ArrayLike, centroids: npt.ArrayLike) -> tupl
     return _summed(points, np.asarray(centroids, dtype=np.float64), None)
 
 
-def _summed(
-    points: npt.ArrayLike, centroids: FloatArray, largest_square: float | None
-) -> tuple[FloatArray, FloatArray]:
+def _summed(points: npt.ArrayLike, centroids: FloatArray, max_square: float | None) -> tuple[FloatArray, FloatArray]:
     """Sum the kept points of every block; a dropped point goes to an extra row, which is cut off."""
     table: Any = points if hasattr(points, "shape") else np.asarray(points)
     n_rows = len(centroids) + 1
@@ -213,9 +211,9 @@ def _summed(
         for rows in blocks:
             block = table[rows]
             labels, squares = nearest_centroids(block, centroids)
-            if largest_square is not None:
+            if max_square is not None:
                 # Negated, so that a distance that is not a number drops its point as well.
-                labels[~(squares <= largest_square)] = len(centroids)
+                labels[~(squares <= max_square)] = len(centroids)
             add_by_label(sums, block, labels)
             counts += np.bincount(labels, minlength=n_rows)
         return [sums, counts]

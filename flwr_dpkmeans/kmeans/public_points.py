@@ -67,12 +67,10 @@ def sphere_packing(
         centroids = _packed(n_clusters, n_features, radius, generator, method)
     if method is PackingMethod.HALVE or radius in (0.0, largest):
         return centroids
-    return _bisected(centroids, radius, generator, method)
+    return _bisect(centroids, radius, generator, method)
 
 
-def _bisected(
-    centroids: FloatArray, radius: float, generator: np.random.Generator, method: PackingMethod
-) -> FloatArray:
+def _bisect(centroids: FloatArray, radius: float, generator: np.random.Generator, method: PackingMethod) -> FloatArray:
     """Search between a feasible radius and its infeasible double."""
     n_clusters, n_features = centroids.shape
     feasible, infeasible = radius, 2.0 * radius

@@ -197,9 +197,7 @@ class MemoryLedger:
     def _refuse(self, entry: LedgerEntry, admit: Admit | None) -> None:
         conflict = self._conflict(entry)
         if conflict is not None:
-            raise ProtocolError(
-                f"{conflict}, but a release must fit its run: ask for a new attempt or start a new run."
-            )
+            raise ProtocolError(f"{conflict}, but a release must fit its run: ask for a new attempt or a new run.")
         if admit is not None:
             admit(self.past(entry.data_id, entry.unit, excluding_run=entry.run_id))
 

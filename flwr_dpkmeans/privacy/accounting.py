@@ -125,9 +125,7 @@ def add_up(events: Sequence[Event]) -> Totals:
                 )
     mu = math.hypot(*[1.0 / m for m in multipliers], *[1.0 / event.noise_multiplier for event in sampled])
     if not (math.isfinite(mu) and math.isfinite(sum(pure))):
-        raise LocalMisuseError(
-            "the noise multipliers are too small for a finite epsilon: give multipliers above 1e-100."
-        )
+        raise LocalMisuseError("the noise multipliers are too small for a finite epsilon: give some above 1e-100.")
     closeness = joint_closeness(event.closeness for event in events)
     return Totals(mu, closeness, tuple(sorted(pure)), tuple(sampled), tuple(multipliers), exact)
 

@@ -150,9 +150,7 @@ class Party(ABC):
         asked = request.asked
         if self.phase is not Phase.ADMITTED or asked != (self.round_index, self.attempt):
             # Against a second vector under the same masks: the difference of both would be readable.
-            raise ProtocolError(
-                f"round {asked[0]}, attempt {asked[1]} is not open for an answer: admit the request first."
-            )
+            raise ProtocolError(f"round {asked[0]}, attempt {asked[1]} is not open for an answer: admit it first.")
         if blinded and not self.authored:
             # Against a sum that the server reads although it knows the noise.
             raise ProtocolError("the round is blinded, but the run has no key authors: check the plan's trust model.")
@@ -610,9 +608,7 @@ class RetrySession(Session):
     def _require_parts(self, node_id: int, reply: messages.SumReply) -> None:
         """A tag, once a key is shared; a key author, and nobody else, seals its key for everybody else."""
         if len(reply.tag) not in (0, TAG_BYTES):
-            raise ProtocolError(
-                f"node {node_id} sent a tag of {len(reply.tag)} bytes instead of {TAG_BYTES}: discarded."
-            )
+            raise ProtocolError(f"node {node_id} sent a tag of {len(reply.tag)} bytes, not {TAG_BYTES}: discarded.")
         due: list[int] = []
         if self._first and node_id in self.authors():
             due = [other for other in self.roster.node_ids if other != node_id]

@@ -176,9 +176,7 @@ class Recover(Party):
         """Raise unless the nodes are in order, with this client, enough, and part of those before."""
         if any(a >= b for a, b in pairwise(nodes)) or any(node not in before for node in nodes):
             # Against a client whose key was given away, and who now masks with it again.
-            raise ProtocolError(
-                f"the {what} has a node twice, out of order, or one that had left before: stop the run."
-            )
+            raise ProtocolError(f"the {what} has a node twice, out of order, or one that had left: stop the run.")
         if self.node_id not in nodes:
             # Against a client that helps to open its own pairwise key.
             raise ProtocolError(f"node {self.node_id} is not in the {what}: it was given up and is not to answer.")

@@ -436,13 +436,9 @@ class Client:
         """Put the plan in force that came along, if one did; `released` is the round that was released with it."""
         if blob is None:
             if released == 0:
-                raise ProtocolError(
-                    "the last preliminary sum was released, but no final plan came with it: stop the run."
-                )
+                raise ProtocolError("the last preliminary sum was released, but no final plan came: stop the run.")
             if memory.plan.settings.private_bounds and memory.plan.n_features is None:
-                raise ProtocolError(
-                    "the plan has no histograms yet, and none with the tables' width came: stop the run."
-                )
+                raise ProtocolError("the plan has no histograms yet, and none of the tables' width came: stop the run.")
             return memory
         plan, digest = load_plan(blob), plan_digest(blob)
         begun = released is not None or bool(memory.attempts)

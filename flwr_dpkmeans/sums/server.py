@@ -232,9 +232,7 @@ class Server:
             )
         for node, reply in agreed.items():
             if reply.plan_digest != self._plan_in_force:
-                raise ProtocolError(
-                    f"node {node} agreed to another plan than the one that was sent: stop and check it."
-                )
+                raise ProtocolError(f"node {node} agreed to another plan than the one sent: stop and check it.")
         agreed_plan = self.plan
         self._take_schema(agreed)
         signed = {node: reply.credential for node, reply in agreed.items()}

@@ -35,7 +35,7 @@ from flwr_dpkmeans.data.readers import is_clustered
 from flwr_dpkmeans.data.schema import MOST_OUTSIDE, Schema
 from flwr_dpkmeans.data.tables import Layout, Table, load_stated, look_by_schema
 from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError, PeerError, listed
-from flwr_dpkmeans.flower.ray_cluster import ClusterClient, summed_elsewhere
+from flwr_dpkmeans.flower.row_cluster import ClusterClient, summed_elsewhere
 from flwr_dpkmeans.flower.server_app import run_keys, strategy_from_run_config
 from flwr_dpkmeans.log import LogOptions
 from flwr_dpkmeans.node.guard import NodeGuard, NodeSettings, unfinished_sentence
@@ -400,7 +400,7 @@ class NodeCheck:
 
     @cached_property
     def cluster(self) -> ClusterClient | None:
-        """The Ray cluster that has the rows, if one does."""
+        """The cluster that has the rows, if one does."""
         path = self.options.data_path
         return ClusterClient(path, self.load) if is_clustered(path) else None
 
@@ -427,7 +427,7 @@ class NodeCheck:
         """Never wrong: what rows say must not decide whether a node takes part, and no number of them is told."""
         names, header, query = self.options.columns, self.options.header, self.options.query
         if is_clustered(self.options.data_path):
-            return "not looked at: a Ray cluster has the rows"
+            return "not looked at: a cluster has the rows"
         pairs = self.rules.allowed_bounds or ()
         stated = zip(names, pairs * (len(names) if len(pairs) == 1 else 1), strict=False)
         columns = {name: {"kind": "number", "bounds": pair} for name, pair in stated}

@@ -101,8 +101,8 @@ class NodeOptions(SettingsFile):
     home: LocalPath
     """Private folder of the user who runs the apps (mode 700): guarded programs, unpacked apps, ``alerts.log``."""
     data_path: Annotated[str, AfterValidator(_source)]
-    """The rows: a file, a folder of .parquet files, the URL of a database (SQLAlchemy), or ray:///PATH: its Ray cluster
-    reads Parquet there."""
+    """The rows: a file, a folder of .parquet files, the URL of a database (SQLAlchemy), or ray:///PATH or dask:///PATH:
+    its cluster reads Parquet there."""
     policy: LocalPath
     """What this node allows (TOML)."""
     ledger: LocalPath

@@ -106,7 +106,7 @@ def _settings(given: argparse.Namespace, invitation: Invitation) -> dict[str, An
     if given.columns:
         return settings | {"columns": [name.strip() for name in given.columns.split(",")]}
     if is_clustered(given.data):
-        raise ConfigurationError("nothing says which columns of a Ray cluster's table are clustered: add --columns.")
+        raise ConfigurationError("nothing says which columns of a cluster's table are clustered: add --columns.")
     table = open_table(given.data, query=given.query)
     # Without names of its own a table has made-up ones, which must be those of all of its columns.
     held = [one.name for one in table.columns if not table.named or np.isfinite(one.numbers()).any()]

@@ -266,7 +266,7 @@ def test_another_box_than_the_released_one_is_refused(kind: str) -> None:
         requests = server.request(1)
         final = load_plan(bytes(fields_of(requests[VICTIM])["plan"]))
         server.require_refused(changed(requests[VICTIM], plan=dump_plan(change(final))), word)
-        server.require_refused(changed(requests[VICTIM], plan=None), "no final plan came with it")
+        server.require_refused(changed(requests[VICTIM], plan=None), "no final plan came")
         server.complete(requests)
         go_on(server, 2)
 

@@ -286,7 +286,7 @@ def refusals(federation: Federation) -> list[str]:
         (lambda node, survivors: tuple(s for s in survivors if s != node), "was given up"),
         (lambda node, survivors: (node,), "at least 7 of 9 are needed"),
         (lambda node, survivors: tuple(sorted({node, *survivors[:5]})), "at least 7 of 9 are needed"),
-        (lambda node, survivors: (*survivors, 99), "one that had left before"),
+        (lambda node, survivors: (*survivors, 99), "one that had left"),
         (lambda node, survivors: survivors[::-1], "out of order"),
         (lambda node, survivors: (*survivors[:-1], survivors[-2]), "out of order|twice"),
     ],

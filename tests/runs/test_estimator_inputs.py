@@ -49,7 +49,7 @@ def test_a_wrong_max_clusters_is_called_by_its_name(most: Any) -> None:
 
 
 def test_labels_of_different_lengths_are_refused_in_one_sentence() -> None:
-    with pytest.raises(DataError, match=r"^y\[0\]: labels .*one label for each row.$"):
+    with pytest.raises(DataError, match=r"^y\[0\]: labels .*give one for each row.$"):
         fit(y=[[[1], [1, 2]], [0] * 40], evaluation="private", n_classes=2)
 
 

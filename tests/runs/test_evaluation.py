@@ -32,6 +32,7 @@ from flwr_dpkmeans.privacy.accounting import compose_epsilon
 from flwr_dpkmeans.results.writer import METRICS_FILE, ClusterChoice, RunResult, result_files, write_folder
 from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.plan import Plan
+from flwr_dpkmeans.sums.statement import build_report
 from simulations.planner import PlanningRequest
 from simulations.planner.forecast import centroid_noise, deployment_of
 
@@ -65,6 +66,24 @@ def found(
     result = read_evaluation(plan, cluster_state(np.zeros((k, 2)), np.zeros(k), (), extras), n_clients)
     assert result is not None
     return result
+
+
+@pytest.mark.parametrize(("deviations", "n_told"), [(1.9, 1), (2.1, 0), (-3.0, 1)])
+def test_a_cost_that_is_not_told_from_noise_is_warned_of(deviations: float, n_told: int) -> None:
+    plan = plan_of()
+    noise = {block.name: block.noise_scale for block in plan.rounds[-1].blocks}
+    extras = {CLIPPED_COST: np.array([deviations * noise[CLIPPED_COST]])}
+    state = cluster_state(np.zeros((3, 2)), np.full(3, 1e6), (), extras)
+    told = [one for one in build_report(plan, [(1, 1)], state=state).warnings if "cost of the evaluation" in one]
+    assert len(told) == n_told
+    none = plan_of(**NO_EVALUATION)
+    assert none.task.doubts(none, cluster_state(np.zeros((3, 2)), np.zeros(3)), ()) == ()
+
+
+def test_an_exact_cost_of_nothing_is_no_noise() -> None:
+    plan = plan_of(evaluation="exact", evaluation_radius=None)
+    state = cluster_state(np.zeros((3, 2)), np.full(3, 1e6), (), {CLIPPED_COST: np.zeros(1)})
+    assert plan.task.doubts(plan, state, ()) == ()
 
 
 # -- post-processing ----------------------------------------------------------------------------------------------

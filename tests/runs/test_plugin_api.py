@@ -228,7 +228,7 @@ def test_initial_arrays_are_refused(small: InProcessGrid, monkeypatch: pytest.Mo
     with small.running():
         for trust in ("oblivious", "central"):
             with pytest.raises(
-                ConfigurationError, match="initial_arrays were given, but every algorithm makes its own start"
+                ConfigurationError, match="initial_arrays are given, but every algorithm has its own start"
             ):
                 FastLloyd(3, bounds=(0, 10), n_examples=200, trust=trust).start(
                     small, initial_arrays=ArrayRecord([np.zeros((3, 2))])

@@ -180,7 +180,7 @@ def test_histograms_wait_for_the_width() -> None:
 @pytest.mark.parametrize(
     ("box", "sentence"),
     [
-        (((-2.0,), (2.0,)), "has 1 features, but the tables have 2"),
+        (((-2.0,), (2.0,)), "has 1 features, but tables have 2"),
         (((-2.0, 0.0), (2.0, 0.0)), r"\[0, 0\] for feature 1"),
         (((-2.0, 0.0), (2.0, 101.0)), r"\[0, 101\] for feature 1, but it must lie in the public domain \[-100, 100\]"),
         (((math.nan, 0.0), (2.0, 1.0)), "for feature 0"),

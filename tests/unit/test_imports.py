@@ -61,9 +61,12 @@ def imports_in(path: Path) -> list[str]:
     return list(imports_of(path.read_text(), module_name(path), is_package=path.name == "__init__.py"))
 
 
-WHEN_ASKED = (("estimator", "simulations.planner"), ("flower.ray_cluster", "ray"))
+WHEN_ASKED = (
+    ("estimator", "simulations.planner"),
+    *(("flower.row_cluster", engine) for engine in ("ray", "dask", "distributed")),
+)
 """Looked up only when a forecast or a page is asked for: before and around a federation, not in it; or when a node says
-that a Ray cluster has its rows."""
+that a cluster has its rows."""
 
 
 def foreign(name: str, imported: list[str]) -> list[str]:
@@ -72,7 +75,7 @@ def foreign(name: str, imported: list[str]) -> list[str]:
     for module in imported:
         top = module.split(".")[0]
         asked = any(name == f"{PACKAGE}.{one}" and module.startswith(other) for one, other in WHEN_ASKED)
-        if top in ("simulations", "tests", "support", "hydra", "omegaconf", "ray") and not asked:
+        if top in ("simulations", "tests", "support", "hydra", "omegaconf", "ray", "dask", "distributed") and not asked:
             found.append(f"{name} imports {module}")
         if top == "matplotlib" and name not in (f"{PACKAGE}.results.picture",):
             found.append(f"{name} imports {module}")

@@ -138,7 +138,7 @@ REFUSED: dict[str, tuple[Phase, Callable[[SumRequest], dict[str, object]], str]]
     "first: a small cohort": (Phase.SHARED, lambda r: {"cohort": r.cohort[:6]}, "at least 7 of 8"),
     "first: nobody": (Phase.SHARED, lambda r: {"cohort": ()}, "not in the cohort"),
     "first: alone": (Phase.SHARED, lambda r: {"cohort": (10,)}, "has 1 clients, but at least 7"),
-    "first: a stranger": (Phase.SHARED, lambda r: {"cohort": (*r.cohort, 99)}, "one that had left before"),
+    "first: a stranger": (Phase.SHARED, lambda r: {"cohort": (*r.cohort, 99)}, "one that had left"),
     "first: twice": (Phase.SHARED, lambda r: {"cohort": (*r.cohort, 17)}, "a node twice, out of order"),
     "first: out of order": (Phase.SHARED, lambda r: {"cohort": r.cohort[::-1]}, "a node twice, out of order"),
     "first: no boxes": (Phase.SHARED, lambda r: {"boxes": {}}, "7 and 2 were due"),
@@ -234,7 +234,7 @@ def test_a_bad_request_is_refused(case: str) -> None:
         ((10,), "has 1 clients"),
         (EVERYBODY[:6], "at least 7 of 8"),
         (EVERYBODY[1:], "node 10 is not in the survivors"),
-        ((*EVERYBODY, 99), "one that had left before"),
+        ((*EVERYBODY, 99), "one that had left"),
         (EVERYBODY[::-1], "out of order"),
         ((*EVERYBODY, 17), "a node twice"),
     ],
@@ -269,14 +269,14 @@ def test_a_cohort_comes_from_the_survivors_and_the_cohort_before() -> None:
     request = SumRequest(2, 0, release=federation.release, cohort=left)
     # One that was mute may come back, one whose vector was lost may not.
     assert handled(state, replace(request, cohort=state.survivors)).phase is Phase.MASKED
-    refused(state, replace(request, cohort=tuple(range(10, 20))), "one that had left before")
+    refused(state, replace(request, cohort=tuple(range(10, 20))), "one that had left")
     masked = handled(state, request)
     refused(masked, SumRequest(2, 1, cohort=state.survivors), "not smaller")
     federation = made(11, max_silent=3)
     federation.round(1, silent=[12], mute=[13])
     fewer = without(range(10, 21), [12, 14, 15])
     request = SumRequest(2, 0, release=federation.release, cohort=without(range(10, 21), [12, 13]))
-    refused(handled(federation.states[10], request), SumRequest(2, 1, cohort=fewer), "one that had left before")
+    refused(handled(federation.states[10], request), SumRequest(2, 1, cohort=fewer), "one that had left")
 
 
 # The exchange of key shares.

@@ -360,7 +360,7 @@ def test_a_box_has_one_range_for_each_feature(box: Any) -> None:
     config.task.require_box(config, ((-1.0,) * 2, (1.0,) * 2), 2)
     config.task.require_box(config, None, None)
     for n_features in (2, None):
-        with pytest.raises(PlanError, match="features, but the tables have"):
+        with pytest.raises(PlanError, match="features, but tables have"):
             config.task.require_box(config, box, n_features)
 
 

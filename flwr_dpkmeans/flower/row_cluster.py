@@ -1,4 +1,4 @@
-"""Rows on several machines of one party: a Ray cluster makes the statistic of each block where it reads the block.
+"""Rows on several machines of one party: its Ray or Dask cluster makes the statistic of each block where it is read.
 
 The node stays one client: masks, noise, ledger and identity are its own. The cluster's workers send it sums on the
 grid, which add up exactly, so that its vector has the same bits as if it held all rows itself. That takes a statistic
@@ -11,7 +11,8 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -20,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from flwr_dpkmeans import __version__
-from flwr_dpkmeans.data.readers import ON_RAY, parquet_schemas
+from flwr_dpkmeans.data.readers import parquet_schemas
 from flwr_dpkmeans.data.tables import Table
 from flwr_dpkmeans.errors import ConfigurationError, DataError, DPKMeansError
 from flwr_dpkmeans.flower.kmeans_client import STATISTIC, KMeansClient, Scalar, held_by, logger, plan_of
@@ -37,27 +38,32 @@ _RETRIES = 5
 """How often a block is summed elsewhere whose worker has died; Ray would do so for ever."""
 Load = Callable[[Any], Table]
 """Makes a table of an Arrow table, in whatever process a block is read."""
+Item = dict[str, Any]
+OfBlock = Callable[[Any], Item]
+Summed = Callable[[list[Item], OfBlock], Iterable[Item]]
 
 
 def summed_elsewhere(policy: ClientPolicy) -> ClientPolicy:
     """The policy of a node whose rows are summed block by block: a plan at client level is refused before it costs."""
     if policy.allowed_units and PrivacyUnit.RECORD.value not in policy.allowed_units:
         raise ConfigurationError(
-            f"allowed-units is {policy.allowed_units}, but a Ray cluster sums rows at record level only: allow "
+            f"allowed-units is {policy.allowed_units}, but a cluster sums rows at record level only: allow "
             "'record', or give the rows as one file."
         )
     return replace(policy, allowed_units=(PrivacyUnit.RECORD.value,))
 
 
 class ClusterClient(KMeansClient):
-    """A client whose rows a Ray cluster reads: a Parquet file or folder at the same path on all of its machines."""
+    """A client whose rows a Ray or Dask cluster reads: Parquet, a file or folder at one path on all of its machines."""
 
     def __init__(self, source: str, load: Load, output_dir: Path | None = None) -> None:
-        self._path, self._load = source.removeprefix(ON_RAY), load
+        kind, self._path = source.split("://", 1)
+        engine = self._engine = _ENGINES[kind]
+        self._load = load
         if not Path(self._path).is_absolute():
             raise DataError(
-                "the table on a Ray cluster has no absolute path: give 'ray:///shared/rows', and the cluster's address "
-                "by RAY_ADDRESS, as it has no place in a node's configuration."
+                f"the table on a {engine.name} cluster has no absolute path: give '{kind}:///shared/rows', and "
+                f"where the cluster is by {engine.variable}, as it has no place in a node's configuration."
             )
         self._files = list[Path]()
         # What is said of the columns, and what they lack, is the same with any rows and without.
@@ -73,7 +79,7 @@ class ClusterClient(KMeansClient):
         step = None if plan.discovers(index) else build_algorithm(plan).rounds[index - 1]
         if plan.settings.unit is not PrivacyUnit.RECORD or not (step is None or step.in_blocks):
             raise ConfigurationError(
-                f"round {index} of the plan is no sum over blocks of rows, which is all that a Ray cluster sums: plan "
+                f"round {index} of the plan is no sum over blocks of rows, which is all that a cluster sums: plan "
                 "at record level with a statistic that takes blocks, or give the rows as one file."
             )
         total = self._summed(partial(_statistic, parameters=parameters, config=config | {"unrounded": True}))
@@ -83,13 +89,13 @@ class ClusterClient(KMeansClient):
         return self._summed(partial(KMeansClient.outside, config=config))
 
     def _profile(self, model: Model) -> Any:
-        logger.info("no local profile is written of rows in a Ray cluster")
+        logger.info("no local profile is written of rows on a cluster")
 
     def count(self) -> int:
         """How many rows are clustered: for this client's own eyes."""
         return int(self._summed(lambda client: np.array([float(len(client._points))]))[0])
 
-    def _looked_at(self, _: Any) -> Any:
+    def _looked_at(self, _: Summed) -> Any:
         """A table without rows; this machine finds the files where all others do."""
         schemas = parquet_schemas(Path(self._path))
         self._files = list(schemas)
@@ -99,50 +105,92 @@ class ClusterClient(KMeansClient):
         """What ``work(client)`` finds for a client of each block, added up; exact on the grid."""
         of_block, started = partial(_of_block, load=self._load, work=work, version=__version__), time.monotonic()
 
-        def added(data: Any) -> Array:
+        def added(summed: Summed) -> Array:
             import pyarrow.parquet as pq
 
             numbers = {str(file): range(pq.read_metadata(file).num_row_groups) for file in self._files}
             groups = [{"file": file, "group": group} for file, own in numbers.items() for group in own]
             total: Array = np.zeros((2, 1))  # whole numbers, and what is behind the point, with its last digits
-            answers: Iterable[Any] = [of_block(self._empty)]
-            if groups:
-                blocks = data.from_items(groups).flat_map(_of_group, fn_args=[of_block], max_retries=_RETRIES)
-                answers = chain(answers, blocks.iter_rows())
-            for answer in answers:
+            for answer in chain([of_block(self._empty)], summed(groups, of_block) if groups else ()):
                 if answer["failed"]:
-                    raise DataError(f"a block of the table on a Ray cluster cannot be summed: {answer['failed']}")
+                    name = self._engine.name
+                    raise DataError(f"a block of the table on a {name} cluster cannot be summed: {answer['failed']}")
                 total = total + np.divmod(np.frombuffer(answer["found"]), 1.0)
             return np.asarray(total.sum(axis=0))
 
         n_rows, *_ = total = self._on_cluster(added)
-        logger.info("%d rows on a Ray cluster, %.3g a second", n_rows, n_rows / (time.monotonic() - started))
+        seconds = time.monotonic() - started
+        logger.info("%d rows on a %s cluster, %.3g a second", n_rows, self._engine.name, n_rows / seconds)
         return np.asarray(total[1:])
 
-    def _on_cluster(self, work: Callable[[Any], Any]) -> Any:
-        """What ``work(dataset)`` returns; no sentence has an address, or what Ray says of a row."""
-        problem = "Ray is not there: pip install 'flwr[simulation]'"
+    def _on_cluster(self, work: Callable[[Summed], Any]) -> Any:
+        """What ``work`` returns; no sentence has an address, or what the engine says of a row."""
+        engine = self._engine
+        problem = f"{engine.name} is not there: pip install '{engine.package}'"
         try:
-            import ray
-            from ray import data
-
-            if not ray.is_initialized():
-                ray.init("auto", logging_level=logging.ERROR, log_to_driver=False)
-            data.DataContext.get_current().enable_progress_bars = False
-            return work(data)
+            with engine.joined() as summed:
+                return work(summed)
         except DPKMeansError:
             raise
         except ImportError:
             pass
         except ConnectionError:
-            problem = "this machine has joined none: 'ray start --address=HEAD:6379' there, or set RAY_ADDRESS"
+            problem = f"this machine has joined none: '{engine.start}' there, or set {engine.variable}"
         except Exception as error:
             problem = f"summing it fails ({where_raised(error)}): it must be Parquet, at the same path on all machines"
             problem += f", whose workers have room for {_BLOCK_ROWS} rows"
-        raise DataError(f"the table is on a Ray cluster, but {problem}.")
+        raise DataError(f"the table is on a {engine.name} cluster, but {problem}.")
 
 
-def _of_group(group: dict[str, Any], of_block: Callable[[Any], dict[str, Any]]) -> Iterator[dict[str, Any]]:
+@contextmanager
+def _ray() -> Iterator[Summed]:
+    import ray
+    from ray import data
+
+    if not ray.is_initialized():
+        ray.init("auto", logging_level=logging.ERROR, log_to_driver=False)
+    data.DataContext.get_current().enable_progress_bars = False
+    yield (
+        lambda groups, of_block: (
+            data.from_items(groups).flat_map(_of_group, fn_args=[of_block], max_retries=_RETRIES).iter_rows()
+        )
+    )
+
+
+@contextmanager
+def _dask() -> Iterator[Summed]:
+    from dask import config
+    from distributed import Client, as_completed
+
+    def summed(groups: list[Item], of_block: OfBlock) -> Iterable[Item]:
+        given = client.map(lambda group: [*_of_group(group, of_block)], groups, retries=_RETRIES, pure=False)
+        return chain.from_iterable(answers for _, answers in as_completed(given, client.loop, with_results=True))
+
+    try:
+        client = Client(config.get("scheduler-address", "localhost:8786"), set_as_default=False)
+    except OSError:
+        raise ConnectionError from None
+    with client:
+        yield summed
+
+
+@dataclass(frozen=True)
+class _Engine:
+    name: str
+    package: str
+    start: str
+    variable: str
+    joined: Callable[[], AbstractContextManager[Summed]]
+    """What sums the blocks of groups of rows on the cluster that is this machine's, or that the variable names."""
+
+
+_ENGINES = {
+    "ray": _Engine("Ray", "flwr[simulation]", "ray start --address=HEAD:6379", "RAY_ADDRESS", _ray),
+    "dask": _Engine("Dask", "distributed", "dask scheduler", "DASK_SCHEDULER_ADDRESS", _dask),
+}
+
+
+def _of_group(group: Item, of_block: OfBlock) -> Iterator[Item]:
     """On a worker: read one group of rows; Ray's own blocks join files, by types into which a cell may not fit."""
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -152,7 +200,7 @@ def _of_group(group: dict[str, Any], of_block: Callable[[Any], dict[str, Any]]) 
             yield of_block(pa.Table.from_batches([batch]))
 
 
-def _of_block(block: Any, load: Load, work: Callable[[KMeansClient], Array], version: str) -> dict[str, Any]:
+def _of_block(block: Any, load: Load, work: Callable[[KMeansClient], Array], version: str) -> Item:
     """On a worker: the number of rows and what a client of them finds, or why there is nothing, without a cell."""
     found, failed = np.zeros(0), ""
     if version != __version__:

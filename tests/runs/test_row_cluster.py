@@ -1,4 +1,4 @@
-"""Rows on a Ray cluster: the same bits as in one process, and one sentence for what goes wrong."""
+"""Rows on a Ray or Dask cluster: the same bits as in one process, and one sentence for what goes wrong."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import nullcontext
+from dataclasses import replace
 from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import numpy as np
 import pandas as pd
@@ -24,10 +26,10 @@ from support.golden_runs import FILE, RUNS, Run, digest_of, name_of
 from flwr_dpkmeans import federate
 from flwr_dpkmeans.data.tables import Layout, load_stated
 from flwr_dpkmeans.errors import ConfigurationError, DataError
-from flwr_dpkmeans.flower import engines
+from flwr_dpkmeans.flower import engines, row_cluster
 from flwr_dpkmeans.flower.client_app import load_client, node_settings
 from flwr_dpkmeans.flower.kmeans_client import STATISTIC, KMeansClient
-from flwr_dpkmeans.flower.ray_cluster import ClusterClient
+from flwr_dpkmeans.flower.row_cluster import ClusterClient
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.task import ServerFacts
@@ -36,21 +38,9 @@ from flwr_dpkmeans.sums.wire import dump_plan
 BY_RECORD = [run for run in RUNS if run[0][2] == "record" and run[1] == "inprocess"]
 
 
-@dataclass(frozen=True)
-class Items:
-    """Ray Data as far as a client asks it: each item is worked on in turn."""
-
-    items: tuple[Any, ...] = ()
-
-    def from_items(self, items: Iterable[Any]) -> Items:
-        return Items(tuple(items))
-
-    def flat_map(self, work: Callable[..., Iterable[Any]], *, fn_args: Sequence[Any], max_retries: int) -> Items:
-        assert 0 < max_retries < 10  # Ray's own default sums a block for ever whose workers die of it
-        return Items(tuple(answer for item in self.items for answer in work(item, *fn_args)))
-
-    def iter_rows(self) -> Iterator[Any]:
-        yield from self.items
+def summed_here(groups: Iterable[Any], of_block: Callable[[Any], Any]) -> Iterator[Any]:
+    """A cluster as far as a client asks it: each group of rows is worked on in turn."""
+    return (answer for group in groups for answer in row_cluster._of_group(group, of_block))
 
 
 @pytest.fixture
@@ -71,7 +61,8 @@ def elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         return made
 
     monkeypatch.setattr(engines, "KMeansClient", client)
-    monkeypatch.setattr(ClusterClient, "_on_cluster", lambda self, work: work(Items()))
+    here = replace(row_cluster._ENGINES["ray"], joined=lambda: nullcontext(summed_here))
+    monkeypatch.setitem(row_cluster._ENGINES, "ray", here)
 
 
 @pytest.mark.usefixtures("elsewhere")
@@ -156,7 +147,7 @@ def test_the_policy_of_a_node_with_a_cluster_allows_record_level_only(tmp_path: 
         if allowed:
             assert node_settings(given).policy.allowed_units == allowed
         else:
-            with pytest.raises(ConfigurationError, match=r"^allowed-units is \('client',\), but a Ray cluster sums"):
+            with pytest.raises(ConfigurationError, match=r"^allowed-units is \('client',\), but a cluster sums"):
                 node_settings(given)
 
 
@@ -164,12 +155,43 @@ def test_no_cluster_and_no_ray_are_one_sentence_each(monkeypatch: pytest.MonkeyP
     pytest.importorskip("ray")
     monkeypatch.setenv("RAY_TMPDIR", "/nowhere")  # where a cluster of this machine would have left its address
     monkeypatch.setattr("ray.init", lambda *_, **__: (_ for _ in ()).throw(ConnectionError("at 10.1.2.3:6379")))
-    with pytest.raises(DataError, match="this machine has joined none") as caught:
+    with pytest.raises(DataError, match=r"this machine has joined none: 'ray start .* RAY_ADDRESS") as caught:
         load_client(context(columns="a"))
     assert "10.1.2.3" not in str(caught.value)
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(DataError, match="Ray is not there: pip install"):
         load_client(context(columns="a"))
+
+
+def test_no_dask_cluster_and_no_dask_are_one_sentence_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = context(columns="a", **{"data-path": "dask:///shared/rows"})
+    monkeypatch.setattr("distributed.Client", lambda *_, **__: (_ for _ in ()).throw(OSError("at 10.1.2.3:8786")))
+    with pytest.raises(DataError, match=r"Dask cluster, but this machine .* or set DASK_SCHEDULER_ADDRESS") as caught:
+        load_client(given)
+    assert "10.1.2.3" not in str(caught.value)
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    with pytest.raises(DataError, match="Dask is not there: pip install 'distributed'"):
+        load_client(given)
+
+
+def test_a_block_whose_workers_die_of_it_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Ray would go on for ever.
+    ray, data, asked = MagicMock(), MagicMock(), MagicMock()
+    for name, module in (("ray", ray), ("ray.data", data), ("distributed", asked), ("dask", MagicMock())):
+        monkeypatch.setitem(sys.modules, name, module)
+    ray.data, asked.as_completed = data, lambda given, loop, with_results: ()
+    for kind in ("ray", "dask"):
+        with row_cluster._ENGINES[kind].joined() as summed:
+            summed([{"file": "a", "group": 0}], MagicMock())
+    assert data.from_items.return_value.flat_map.call_args.kwargs["max_retries"] == 5
+    assert asked.Client.return_value.map.call_args.kwargs["retries"] == 5
+    asked.Client.return_value.__exit__.assert_called_once()
+
+
+@pytest.mark.parametrize(("kind", "variable"), [("ray", "RAY_ADDRESS"), ("dask", "DASK_SCHEDULER_ADDRESS")])
+def test_a_path_that_each_machine_would_begin_elsewhere_is_refused(kind: str, variable: str) -> None:
+    with pytest.raises(DataError, match=rf"give '{kind}:///shared/rows', and where the cluster is by {variable}"):
+        ClusterClient(f"{kind}://rows", partial(load_stated, layout=Layout(), schema=None))
 
 
 SCHEMA = """
@@ -184,41 +206,58 @@ import json, logging, os, sys
 from functools import partial
 from pathlib import Path
 import numpy as np
-import ray
-from ray.cluster_utils import Cluster
 from flwr_dpkmeans.data.schema import Schema
 from flwr_dpkmeans.data.tables import Layout, load_stated
-from flwr_dpkmeans.flower import ray_cluster
+from flwr_dpkmeans.flower import row_cluster
 
-folder = Path(sys.argv[1])
-cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
-cluster.add_node(num_cpus=1)
+kind, folder = sys.argv[1], Path(sys.argv[2])
+if kind == "ray":
+    import ray
+    from ray.cluster_utils import Cluster
+
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    cluster.add_node(num_cpus=1)
+    address = os.environ["RAY_ADDRESS"] = cluster.address
+    machines = lambda: len(ray.nodes())
+else:
+    import dask
+    from distributed import LocalCluster
+
+    how = {"processes": False, "protocol": "tcp://"}  # pickled as between machines, without two starts more
+    cluster = LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None, **how)
+    address = cluster.scheduler_address
+    dask.config.set({"scheduler-address": address})
+    machines = lambda: len(cluster.scheduler_info["workers"])
 try:
-    os.environ["RAY_ADDRESS"] = cluster.address
     logging.basicConfig(level=logging.INFO, stream=sys.stdout)
-    ray_cluster._BLOCK_ROWS = 100
+    row_cluster._BLOCK_ROWS = 100
     load = partial(load_stated, layout=Layout(label_column="class"), schema=Schema.load(folder / "schema.toml"))
-    client = ray_cluster.ClusterClient(f"ray://{folder / 'rows'}", load)
+    client = row_cluster.ClusterClient(f"{kind}://{folder / 'rows'}", load)
     whole = load(folder / "rows").points
     grid = lambda points: np.rint(2.0**16 * np.asarray(points)).sum(axis=0)
     same = np.array_equal(client._summed(lambda one: grid(np.hstack([one._points, one.beside]))), grid(whole))
     described = client.fit([], {"task": "describe"})[2]["n_features"]
-    print("FOUND", json.dumps([same, client.count(), len(whole), len(ray.nodes()), described]))
+    print("FOUND", json.dumps([same, client.count(), len(whole), machines(), described]))
     for work in (lambda one: 1 / 0, lambda one: one.outside({}), lambda one: load("/nowhere")):
         try:
             client._summed(work)
         except Exception as error:
             print("FAILED", type(error).__name__, error)
-    print("ADDRESS", cluster.address)
+    print("ADDRESS", address)
 finally:
-    ray.shutdown()
-    cluster.shutdown()
+    if kind == "ray":
+        ray.shutdown()
+        cluster.shutdown()
+    else:
+        cluster.close()
 """
 
 
-@pytest.mark.ray
-def test_two_machines_of_a_cluster_sum_what_one_process_does(tmp_path: Path) -> None:
-    pytest.importorskip("ray.data")
+@pytest.mark.parametrize(
+    ("kind", "needed"), [pytest.param("ray", "ray.data", marks=pytest.mark.ray), ("dask", "distributed")]
+)
+def test_two_machines_of_a_cluster_sum_what_one_process_does(kind: str, needed: str, tmp_path: Path) -> None:
+    pytest.importorskip(needed)
     rng, n = np.random.default_rng(1), 700
     frame = pd.DataFrame({"a": rng.normal(size=n), "b": rng.normal(size=n), "kind": rng.choice(["x", "y", "?"], n)})
     frame["class"] = np.arange(n) % 3
@@ -235,7 +274,7 @@ def test_two_machines_of_a_cluster_sum_what_one_process_does(tmp_path: Path) -> 
     environment |= {"PYTHONPATH": os.pathsep.join(sys.path), "RAY_USAGE_STATS_ENABLED": "0", "RAY_TMPDIR": "/tmp"}
     environment["RAY_raylet_start_wait_time_s"] = "300"  # a busy machine takes minutes
     run = subprocess.run(
-        [sys.executable, "-c", ON_TWO_MACHINES, tmp_path],
+        [sys.executable, "-c", ON_TWO_MACHINES, kind, tmp_path],
         capture_output=True,
         text=True,
         timeout=600,
@@ -251,6 +290,7 @@ def test_two_machines_of_a_cluster_sum_what_one_process_does(tmp_path: Path) -> 
     assert described == 4
     failed = [line for line in lines if line.startswith("FAILED")]
     assert len(failed) == 3
-    assert all(line.startswith("FAILED DataError a block of the table on a Ray cluster cannot be") for line in failed)
+    told = f"FAILED DataError a block of the table on a {kind.capitalize()} cluster cannot be summed: "
+    assert all(line.startswith(told) for line in failed)
     (address,) = (line.removeprefix("ADDRESS ") for line in lines if line.startswith("ADDRESS"))
     assert not any(address in line for line in failed)
