@@ -156,14 +156,16 @@ class SeededNoise(NoiseSource):
     The Gaussians are close to discrete Gaussians in distribution but not exact.
     """
 
-    def __init__(self, generator: np.random.Generator) -> None:
-        self._generator = generator
+    def __init__(self, generator: np.random.Generator | int) -> None:
+        self._seed = generator
 
     def _draw(self, family: str, scale: float, size: int) -> _Integers:
+        # From a seed it is made now, which takes longer than much of what clients do that add no noise.
+        generator = self._seed = np.random.default_rng(self._seed)
         if family == "gaussian":
-            return np.rint(self._generator.normal(0.0, scale, size)).astype(np.int64)
+            return np.rint(generator.normal(0.0, scale, size)).astype(np.int64)
         success = -np.expm1(-1.0 / scale)
-        return self._generator.geometric(success, size) - self._generator.geometric(success, size)
+        return generator.geometric(success, size) - generator.geometric(success, size)
 
 
 def noise_source(kind: NoiseKind, seed: int | None = None) -> NoiseSource:
@@ -174,7 +176,7 @@ def noise_source(kind: NoiseKind, seed: int | None = None) -> NoiseSource:
     if not isinstance(kind, NoiseKind):
         raise invalid("kind", kind, "a NoiseKind", "give NoiseKind.SECURE or NoiseKind.SEEDED")
     if kind is NoiseKind.SEEDED:
-        return SeededNoise(np.random.default_rng(require_whole("seed", seed, 0, "give a seed such as 0")))
+        return SeededNoise(require_whole("seed", seed, 0, "give a seed such as 0"))
     if seed is not None:
         raise LocalMisuseError(
             f"seed is {seed!r}, but secure noise cannot have one: leave the seed out, or choose NoiseKind.SEEDED."

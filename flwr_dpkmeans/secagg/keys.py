@@ -58,12 +58,12 @@ def encode(values: NDArray[np.float64], fraction_bits: int = FRACTION_BITS) -> F
     """Put grid values into the ring, exactly."""
     scaled = np.ravel(values) * float(2**fraction_bits)
     integers = np.rint(scaled)
-    if not bool(np.all(np.abs(scaled) <= 2.0**53)):
+    if not (np.abs(scaled) <= 2.0**53).all():
         raise LocalMisuseError(
             f"a statistic has an entry outside +-2^{53 - fraction_bits} (or not finite), which float64 cannot hold "
             "exactly on the grid: use fewer rows per client."
         )
-    if not bool(np.all(integers == scaled)):
+    if not (integers == scaled).all():
         raise LocalMisuseError(
             f"a statistic has entries between two grid points of 2^-{fraction_bits}: round each row's contribution "
             "toward zero on the grid before summing."
