@@ -223,8 +223,10 @@ else:
     import dask
     from distributed import LocalCluster
 
-    how = {"processes": False, "protocol": "tcp://"}  # pickled as between machines, without two starts more
-    cluster = LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None, **how)
+    loopback = "127.0.0.1:0"
+    how = {"host": "127.0.0.1", "dashboard_address": loopback, "worker_dashboard_address": loopback}
+    how |= {"processes": False, "protocol": "tcp://"}  # pickled as between machines, without two starts more
+    cluster = LocalCluster(n_workers=2, threads_per_worker=1, **how)
     address = cluster.scheduler_address
     dask.config.set({"scheduler-address": address})
     machines = lambda: len(cluster.scheduler_info["workers"])
@@ -237,7 +239,7 @@ try:
     grid = lambda points: np.rint(2.0**16 * np.asarray(points)).sum(axis=0)
     both = lambda one: np.append(len(one._points), grid(np.hstack([one._points, one.beside])))
     counted, *found = client._summed(both)
-    same = np.array_equal(found, grid(whole)) and (kind == "ray" or client.count() == counted)
+    same = np.array_equal(found, grid(whole)) and bool(kind == "ray" or client.count() == counted)
     described = client.fit([], {"task": "describe"})[2]["n_features"]
     print("FOUND", json.dumps([same, int(counted), len(whole), machines(), described]))
     # Each question to Ray Data takes seconds.
