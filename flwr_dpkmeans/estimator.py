@@ -26,6 +26,7 @@ from flwr_dpkmeans.algorithms.kmeans_task import DEFAULT_MAX_CLUSTERS, KMeansTas
 from flwr_dpkmeans.algorithms.measure import COST_CURVE
 from flwr_dpkmeans.algorithms.naive_bayes import Columns, NaiveBayes, NaiveBayesOptions
 from flwr_dpkmeans.algorithms.server_points import is_private, squared_unit
+from flwr_dpkmeans.data import points as data_points
 from flwr_dpkmeans.data.points import Bounds, column_labels, frame_columns, require_same_labels, validate_columns
 from flwr_dpkmeans.data.schema import Encoded, schema_of
 from flwr_dpkmeans.errors import ConfigurationError, DataError, PrivacyWarning
@@ -218,6 +219,7 @@ class _PrivateClustering(
         given["bounds"] = model.schema or by_name or (model.bounds.lower, model.bounds.upper)
         fitted = cls(len(model.scaled), epsilon=model.privacy.epsilon_requested, **given)
         fitted._adopt(RunResult(model, model.privacy))
+        fitted._columns = tuple(range(fitted.n_features_in_))  # where they have no names
         return fitted
 
     @property
@@ -235,20 +237,8 @@ class _PrivateClustering(
         """Rows as the clustering saw them (clipped, scaled, on the grid), and what a schema made of the table."""
         check_is_fitted(self)
         encoded = None if self.schema_ is None else self.schema_.clustered.encode(X)
-        rows = self._ordered(X) if encoded is None else encoded.points
+        rows = _ordered(self, X) if encoded is None else encoded.points
         return round_to_grid(Bounds(*self.bounds_).scale(rows)), encoded
-
-    def _ordered(self, X: Any) -> Array:
-        """Rows with the fitted columns: a data frame's are put in order by name."""
-        fitted = tuple(getattr(self, "feature_names_in_", ()))
-        if bool(frame_columns(X)) != bool(fitted):
-            # scikit-learn's own sentences.
-            has, was = ("does not have valid", "with") if fitted else ("has", "without")
-            told = f"X {has} feature names, but {type(self).__name__} was fitted {was} feature names"
-            warnings.warn(told, UserWarning, stacklevel=4)
-        if not fitted:
-            require_same_labels("X has the columns", column_labels(X), "the fit", getattr(self, "_columns", ()))
-        return _of_width(self, validate_columns(X, fitted))
 
     def _given(self) -> dict[str, Any]:
         """What the constructor was given for the run, by flat names."""
@@ -277,7 +267,8 @@ class _PrivateClustering(
             raise ConfigurationError(
                 f"n_examples is {declared!r}, but it must be a number or 'private': give 1000, or leave it out."
             )
-        given = {**given, "n_examples": tables.total if takes_total else declared}
+        counted = tables.total if algorithm in NOT_FEDERATED else tables.n_examples
+        given = {**given, "n_examples": counted if takes_total else declared}
         config, points = tables.run(given, self.server_data)
         require_supported(config, has_server_data=has_server_data)
         return config, points
@@ -430,8 +421,8 @@ class FederatedKMeans(_PrivateClustering):
         messages, for thousands of clients.
     n_examples : int, "private" or PrivateCount, optional
         Public number of rows; None: the total of the parts, listed in the report as declared public. With private
-        bounds nothing is taken as public unless it is given: None then stands for ``"private"``, a private count, as
-        ``PrivateCount(share=0.02)``.
+        bounds, and where a schema drops rows, it is public only if given: None then stands for ``"private"``, a
+        private count, as ``PrivateCount(share=0.02)``.
     evaluation : "private", "exact", Evaluation or ExactEvaluation, optional
         ``"private"``: one more round measures the result, with a share of the same budget, as
         ``Evaluation(share=0.05, n_classes=0, radius=None)``; ``"exact"``: the same without noise, after which the run
@@ -644,6 +635,19 @@ def _name_columns(model: BaseEstimator, names: tuple[str, ...]) -> None:
         del model.feature_names_in_
 
 
+def _ordered(model: Any, X: Any) -> Array:
+    """Rows with the fitted columns: a data frame's are put in order by name."""
+    fitted = tuple(getattr(model, "feature_names_in_", ()))
+    if bool(frame_columns(X)) != bool(fitted):
+        # scikit-learn's own sentences.
+        has, was = ("does not have valid", "with") if fitted else ("has", "without")
+        told = f"X {has} feature names, but {type(model).__name__} was fitted {was} feature names"
+        warnings.warn(told, UserWarning, stacklevel=4)
+    if not fitted:
+        require_same_labels("X has the columns", column_labels(X), "the fit", model._columns)
+    return _of_width(model, validate_columns(X, fitted))
+
+
 def _of_width(model: Any, points: Array) -> Array:
     """Points as they are, if they have as many columns as a fit had."""
     if points.shape[1] != model.n_features_in_:
@@ -731,7 +735,7 @@ class FederatedNaiveBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     engine : str
         ``"inprocess"`` or ``"direct"``.
     n_examples : int or "private", optional
-        Public number of rows; None: the total of the parts.
+        Public number of rows; None: the total of the parts, or a private count where a schema drops rows.
 
     Attributes
     ----------
@@ -775,8 +779,9 @@ class FederatedNaiveBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise DataError("y is None, but naive Bayes learns from labels: pass one array for each party.")
         own = ("engine", "n_examples", "epsilon", "delta", "trust", "noise", "random_state")
         run: dict[str, Any] = {name: getattr(self, name) for name in own}
+        self.schema_, X = schema_of(self.bounds), list(X) if isinstance(X, Iterator) else X
+        self._columns = () if self.schema_ else Tables.of(X, "parts").columns
         if coded:
-            X = list(X) if isinstance(X, Iterator) else X
             tables = Tables.of(X, "parts").parts
             for table in tables if tables[0].shape[1] == len(coded) else ():
                 Columns(tuple(coded)).require_codes(table)
@@ -806,7 +811,11 @@ class FederatedNaiveBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _log_joint(self, X: ArrayLike) -> Array:
         """Each class's weight for each row, in the box of the bounds, where rows beyond them are clipped."""
         check_is_fitted(self, "classes_")
-        points = _of_width(self, validate_columns(X, self._found.columns))
+        encoded = None if self.schema_ is None else self.schema_.clustered.encode(X)
+        points = _ordered(self, X) if encoded is None else encoded.points
+        if encoded is not None and len(points) < encoded.n_rows:
+            n_left = encoded.n_rows - len(points)
+            raise DataError(f"{n_left} of {encoded.n_rows} rows lack what the schema needs: fill it in, or drop them.")
         task = self._found.plan.task
         assert isinstance(task, NaiveBayes)
         task.columns(points.shape[1]).require_codes(points)
@@ -819,6 +828,7 @@ class FederatedNaiveBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         lacking = self.bounds is None and not all(categories)
         if not any(categories) or lacking or not isinstance(self.bounds, tuple | list | np.ndarray | None):
             return self.bounds
-        lower, upper = (0.0, 1.0) if self.bounds is None else self.bounds
         n = np.asarray(categories)
-        return np.where(n > 0, 0.0, lower).tolist(), np.where(n > 0, n - 1.0, upper).tolist()
+        given = data_points.read_ranges((0.0, 1.0) if self.bounds is None else self.bounds)
+        ranges = Bounds(given.lower, given.upper).for_features(len(n))
+        return np.where(n > 0, 0.0, ranges.lower).tolist(), np.where(n > 0, n - 1.0, ranges.upper).tolist()

@@ -217,12 +217,10 @@ def admits_moved(state: State, facts: ServerFacts, n_features: int) -> bool:
 # -- Algorithm 4 --------------------------------------------------------------------------------------------------
 
 
-def simplify_rounds(
-    known: Known, facts: ServerFacts, total: float, weighed: PrivateSum
-) -> list[noise_budget.PlannedSum]:
+def simplify_rounds(known: Known, facts: ServerFacts, total: float, later: PrivateSum) -> list[noise_budget.PlannedSum]:
     """Histograms over a set that shrinks: who stands for enough rows is frozen, of the others half is kept.
 
-    Clients count as in the round after them, `weighed`, which weighs what is left.
+    Clients count as in the round after them, `later`, which weighs what is left.
     """
     k, least = known.config.n_clusters, least_rows(known.config)
     n_steps = simplify_steps(known.config, facts.n_points)
@@ -239,7 +237,7 @@ def simplify_rounds(
             kept[np.argsort(-weights, kind="stable")[: k if kept.sum() < k else 0]] = True
             return state.changed(**{PROJECTED_POINTS: table[kept], FROZEN: frozen[kept].astype(np.float64)})
 
-        return _histogram(known, facts, share), replace(weighed, name=f"simplify-{index}", advance=advance)
+        return _histogram(known, facts, share), replace(later, name=f"simplify-{index}", advance=advance)
 
     shares = noise_budget.shared((1.0,) * n_steps, total, known.options.noise_kind)
     return [one_round(index, share) for index, share in enumerate(shares, start=1)]

@@ -203,9 +203,7 @@ class KMeansTask(Task):
         """Each cluster needs one."""
         k = self.n_clusters
         if self.choose_n_clusters:
-            return (
-                f"'auto' tries up to {k} clusters, which need as many rows: give Auto({max(1, k // 2)}), or add data."
-            )
+            return f"'auto' tries up to {k} clusters, which need as many rows: give Auto({max(1, k // 2)}), or more."
         return f"{k} clusters need at least as many rows: choose fewer clusters or add data."
 
     evaluation = staticmethod(measure.evaluation_blocks)
@@ -266,9 +264,7 @@ class KMeansTask(Task):
             if name in moments:
                 return moments[name]
             if found.box is None:
-                raise ProtocolError(
-                    "the ranges were asked for before the magnitudes: stop the run and check the server."
-                )
+                raise ProtocolError("ranges were asked for before magnitudes: stop the run and check the server.")
             return ranges.range_histogram(rows, found.box)
 
         def summed(part: slice) -> Sequence[Array]:
@@ -305,7 +301,7 @@ class KMeansTask(Task):
                 unclear = tuple(sorted(coarse.unheard + coarse.zero))
                 found = replace(found, box=coarse.ranges, unclear=unclear)
             elif found.box is not None:
-                found = replace(found, box=ranges.find_ranges(released[block.name], found.box, std))
+                found = replace(found, box=ranges.find_ranges(released[block.name], found.box, std, domain))
         return found
 
     def require_box(self, config: Run, box: Box | None, n_features: int | None) -> None:
@@ -436,7 +432,7 @@ class KMeansTask(Task):
         """Say so where an evaluation's cost is within two deviations of its noise of 0."""
         found = state.arrays.get(measure.CLIPPED_COST)
         clear = found is None or found.item() >= 2.0 * plan.released_std(plan.rounds[-1], plan.rounds[-1].blocks[0])
-        return () if clear else (told("blurred", what="cost of the evaluation"),)
+        return () if clear else (told("blurred_cost", unit=plan.settings.unit.value),)
 
 
 def _counts_std(plan: Plan) -> tuple[float, bool]:

@@ -37,6 +37,7 @@ RHO = 0.225
 SULLOYD_CONSTANT = 500.0
 BOX_BOUND = 1.0
 """B: data live in [-B, B]^d."""
+_Split = Callable[[float, int], tuple[float, float]]
 
 
 @dataclass(frozen=True)
@@ -66,11 +67,7 @@ class _Packed(KMeansTask):
         return int(min(max(math.floor(estimate), MIN_ITERATIONS), MAX_ITERATIONS))
 
     def calibrated(
-        self,
-        known: Known,
-        estimate: Callable[[float], float],
-        split: Callable[[float, int], tuple[float, float]],
-        bound: float,
+        self, known: Known, estimate: Callable[[float], float], split: _Split, bound: float
     ) -> tuple[float, int]:
         """The least multiplier sigma of all iterations' Gaussian noise together, and their number T.
 

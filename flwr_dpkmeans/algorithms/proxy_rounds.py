@@ -348,9 +348,7 @@ def _likely_weights(setting: Setting, counts: Array, noise: float) -> Array:
     return numerics.likely_weights(counts, noise, setting.public.n_units, least=setting.options.least_count)
 
 
-def _with_known_points(
-    setting: Setting, state: State, moved: Array, counts: Array, noise: float
-) -> tuple[Array, Array]:
+def _with_known_points(setting: Setting, state: State, moved: Array, counts: Array, std: float) -> tuple[Array, Array]:
     """Points to cluster and their weights: the server's own in the place of proxies that have some.
 
     A proxy's noisy count is averaged by precision with the number of rows that the server's points stand for, which is
@@ -363,15 +361,15 @@ def _with_known_points(
     has_known = n_known > 0
     expected = n_known[has_known] * (setting.public.n_units / len(known))
     more = counts[has_known] - expected
-    trusted = numerics.signal_share(math.fsum(np.square(more)) / len(more), noise)
+    trusted = numerics.signal_share(math.fsum(np.square(more)) / len(more), std)
     both = expected + trusted * more
     # Points that are unlike the rows may stand for none, where an average proxy's rows are to be told from none.
-    if trusted > 0.0 and expected.mean() >= setting.options.least_count * noise:
-        both = _likely_weights(setting, both, math.sqrt(trusted) * noise)
+    if trusted > 0.0 and expected.mean() >= setting.options.least_count * std:
+        both = _likely_weights(setting, both, math.sqrt(trusted) * std)
     each = np.zeros(len(proxies))
     each[has_known] = round_to_grid(np.maximum(both, 0.0) / n_known[has_known])
     others = state.changed(**{name: state[name][~has_known] for name in (PROXIES, PROXY_RADIUS)})
-    elsewhere = _heard_weights(setting, others, counts[~has_known], noise)
+    elsewhere = _heard_weights(setting, others, counts[~has_known], std)
     points = np.concatenate([known + (moved - proxies)[labels], moved[~has_known]])
     return _inside(points, state), np.concatenate([each[labels], elsewhere])
 

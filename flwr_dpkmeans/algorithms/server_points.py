@@ -178,8 +178,7 @@ def hold_points(config: Run, points: Array) -> HeldPoints:
     width = points.shape[1]
     if config.settings.n_features not in (None, width):
         raise ConfigurationError(
-            f"the server's table has {width} features, but the run has {config.settings.n_features}: use the same "
-            "columns."
+            f"the server's table has {width} features, but the run has {config.settings.n_features}: use the same."
         )
     bounds = Bounds(*config.settings.bounds).for_features(width)
     outside = ((points < bounds.lower) | (points > bounds.upper)).mean(axis=0)
@@ -218,8 +217,7 @@ def resolve_bounds(
     table = None if server_data is None else load_server_table(server_data, schema=schema)
     if domain is not None and not is_private(bounds):
         raise ConfigurationError(
-            f"bounds_domain is {domain!r}, but bounds are not 'private': leave one of the two out, or give "
-            "bounds='private'."
+            f"bounds_domain is {domain!r}, but bounds are not 'private': leave one out, or give bounds='private'."
         )
     if schema is not None and names and tuple(names) != schema.feature_names:
         raise ConfigurationError("columns are named beside a schema, which names them itself: leave them out.")

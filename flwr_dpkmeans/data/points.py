@@ -180,10 +180,7 @@ def as_array(points: object) -> NDArray[Any]:
         return np.asarray(points)
     except ValueError:
         pass
-    raise DataError(
-        "the points have rows of different lengths, but each row must have the same features: "
-        "give an array of shape (n, d)."
-    )
+    raise DataError("the points have rows of different lengths, but each must have the same features: give (n, d).")
 
 
 def _as_real(array: NDArray[Any], labels: Sequence[object]) -> NDArray[Any]:
@@ -208,9 +205,7 @@ def _as_real(array: NDArray[Any], labels: Sequence[object]) -> NDArray[Any]:
         return array.astype(np.float64)
     except OverflowError:
         pass
-    raise DataError(
-        "the points have an integer beyond the range of float64, but every value must be finite: rescale it."
-    )
+    raise DataError("the points have an integer beyond float64's range, but every value must be finite: rescale it.")
 
 
 @dataclass(frozen=True)

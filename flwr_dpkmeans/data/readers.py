@@ -615,7 +615,7 @@ def table_blocks(
         if located.suffix.lower() == ".csv" and header is not False:
             _require_text(located)
     blocks = reader(located)
-    while (block := _in_one_sentence(located, partial(next, blocks, None))) is not None:
+    while (block := in_one_sentence(located, partial(next, blocks, None))) is not None:
         yield block
 
 
@@ -649,7 +649,7 @@ def source_name(path: str | Path) -> str:
     return "database" if "://" in str(path) else str(Path(path).expanduser().absolute())
 
 
-def _in_one_sentence(located: Path, step: Callable[[], ReaderT]) -> ReaderT:
+def in_one_sentence(located: Path, step: Callable[[], ReaderT]) -> ReaderT:
     """The outcome of a step of reading; what goes wrong becomes a `DataError`."""
     try:
         return step()

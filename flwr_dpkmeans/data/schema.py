@@ -328,9 +328,7 @@ class Schema(_Stated):
             return cls(**_read_toml(path))
         except (OSError, ValueError) as error:
             said = f"cannot be read ({error.strerror}): correct its path." if isinstance(error, OSError) else str(error)
-            raise ConfigurationError(
-                f"the schema {path}: {said}{'' if said[-1:] == '.' else ': correct it.'}"
-            ) from error
+            raise ConfigurationError(f"the schema {path}: {said}{'' if said[-1:] == '.' else ': mend it.'}") from error
 
     def to_dict(self) -> dict[str, Any]:
         """What a file says, in plain values of JSON and TOML; ``Schema(**said)`` reads it."""
@@ -460,6 +458,8 @@ class Schema(_Stated):
         outside of [0, 1], and it is shown at the nearer end.
         """
         table, shown, place = np.atleast_2d(np.asarray(centroids, dtype=float)), dict[str, list[Any]](), 0
+        if table.shape[1] != (d := len(self.clustered.feature_names)):
+            raise DataError(f"the centroids have {table.shape[1]} columns, but the schema {d}: give those of a fit.")
         for column in self.clustered.columns:
             own = table[:, place : place + len(column.features)]
             place += len(column.features)

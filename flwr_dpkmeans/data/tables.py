@@ -143,9 +143,7 @@ def _numeric(
     if text:
         say_once(logging.WARNING, f"{raw.path}: left out {', '.join(map(repr, text))}, which hold no numbers.")
     if len(text) == len(kept):
-        raise DataError(
-            f"{raw} has 0 numeric columns, but clustering needs at least 1: encode the text columns as numbers."
-        )
+        raise DataError(f"{raw} has 0 numeric columns, but clustering needs at least 1: encode text as numbers.")
     return [column for column in kept if column.values is not None]
 
 
@@ -209,7 +207,7 @@ def load_declared(path: str | Path, layout: Layout, store: Store = Store()) -> T
     ...     load_declared(file, Layout.of("age,height")).points.tolist()
     [[31.0, 170.0]]
     """
-    reader = partial(_csv_blocks, layout=layout, numbers={*layout.columns, layout.label_column})
+    reader = partial(_from_csv, layout=layout, numbers={*layout.columns, layout.label_column})
     bad = dict[str, None]()
 
     def read() -> Iterator[Table]:
@@ -287,7 +285,7 @@ def look_by_schema(source: str | Path, schema: Schema, layout: Layout = Layout()
 def _by_schema(source: str | Path, schema: Schema, layout: Layout, texts: Collection[str]) -> Iterator[RawTable]:
     """The columns of a schema, and that of the labels; `texts` are read as they are written."""
     numbers = {one.name for one in schema.columns} | {layout.label_column}
-    reader = partial(_csv_blocks, layout=layout, numbers=numbers, texts=texts)
+    reader = partial(_from_csv, layout=layout, numbers=numbers, texts=texts)
     for raw in table_blocks(source, layout.header, layout.query, reader):
         if layout.columns and raw.named and layout.header:
             raise DataError(f"columns are named beside a schema, which names those of {raw} itself: leave them out.")
@@ -324,9 +322,7 @@ def _renamed(raw: RawTable, names: Sequence[str]) -> RawTable:
     return replace(raw, columns=tuple(renamed), named=True)
 
 
-def _csv_blocks(
-    path: Path, layout: Layout, numbers: Collection[str], texts: Collection[str] = ()
-) -> Iterator[RawTable]:
+def _from_csv(path: Path, layout: Layout, numbers: Collection[str], texts: Collection[str] = ()) -> Iterator[RawTable]:
     """Read some columns of a .csv file, line by line: a quote or a bad byte spoils its own line only.
 
     Numbers are read as such, texts as they are written; of other columns there is the name alone. A line with another

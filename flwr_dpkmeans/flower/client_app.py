@@ -158,6 +158,8 @@ def node_settings(context: Context) -> NodeSettings:
         policy = ClientPolicy.from_toml(path, base=policy)
     if is_clustered(config.get("data-path", "")):
         policy = summed_elsewhere(policy)
+        if not config.get("data-id"):  # Against a new budget for rows that had one as a file, or by another scheme.
+            raise ConfigurationError("rows on a cluster need data-id, their name in the ledger: keep the one they had.")
     data_id = str(config.get("data-id") or config.get("data-path") or "default")
     ledger = Path(str(config.get("ledger") or _default_ledger(context, data_id))).expanduser()
     identity = Identity.load(Path(str(config["identity"])).expanduser()) if config.get("identity") else None
@@ -317,11 +319,9 @@ class Wrapped:
             self._hand_on(memory, report())
             return True
         except Exception as error:
-            told = where_raised(error, verbose=node_logger.isEnabledFor(logging.DEBUG))
-            told = printable(error) if isinstance(error, DPKMeansError) else told
-            node_logger.error(
-                "the result is not written: %s", told, extra=event("unwritten", kind=type(error).__name__)
-            )
+            why = where_raised(error, verbose=node_logger.isEnabledFor(logging.DEBUG))
+            why = printable(error) if isinstance(error, DPKMeansError) else why
+            node_logger.error("the result is not written: %s", why, extra=event("unwritten", kind=type(error).__name__))
             return False
 
     def _hand_on(self, memory: Memory, report: PrivacyReport) -> None:
@@ -533,10 +533,10 @@ def load_client(context: Context) -> KMeansClient:
         layout = Layout.of(*(node.get(key, "") for key in ("columns", "label-column", "header", "query")))
         source, schema = str(node["data-path"]), node.get("schema")
         agreed = None if not schema else Schema.load(schema)
-        if is_clustered(source):
-            return ClusterClient(source, partial(load_stated, layout=layout, schema=agreed), result_folder(context))
         store = cache_of(context, layout)
         _say_if_changed(context, store)
+        if is_clustered(source):
+            return ClusterClient(source, partial(load_stated, layout=layout, schema=agreed), result_folder(context))
         table = load_stated(source, layout, agreed, store)
         whole = partial(whole_frame, source, layout.header, layout.columns, layout.query)
     elif simulated and source == MIXTURE:
@@ -561,7 +561,8 @@ def cache_of(context: Context, layout: Layout) -> Store:
     file's name, and each run has its own.
     """
     config, store = context.node_config, _kept_by(context)
-    source = Path(str(config["data-path"])).expanduser()
+    given = str(config["data-path"])
+    source = Path(given.partition("://")[2] if is_clustered(given) else given).expanduser()
     files = [source, Path(str(config.get("schema") or source)), *sorted(source.glob("*.parquet"))]
     states = [(str(file.absolute()), (now := file.stat()).st_size, now.st_mtime_ns) for file in files if file.exists()]
     said = [str(source), repr(layout), *map(repr, states)]

@@ -28,10 +28,10 @@ from flwr.supercore.task_identity import TaskIdentity
 from numpy.typing import ArrayLike, NDArray
 
 from flwr_dpkmeans.algorithms.measure import EvaluationResult, read_evaluation
-from flwr_dpkmeans.algorithms.server_points import in_box, is_private, plan_bounds, resolve_bounds
+from flwr_dpkmeans.algorithms.server_points import PRIVATE, in_box, is_private, plan_bounds, resolve_bounds
 from flwr_dpkmeans.data import points as data_points
 from flwr_dpkmeans.data.points import Bounds, column_labels, frame_columns, require_same_labels, validate_points
-from flwr_dpkmeans.data.schema import MOST_OUTSIDE, Encoded, Schema, schema_of
+from flwr_dpkmeans.data.schema import MOST_OUTSIDE, Encoded, Missing, Schema, schema_of
 from flwr_dpkmeans.errors import ConfigurationError, DataError, PrivacyWarning, require_whole
 from flwr_dpkmeans.flower.client_app import SecureAggregation, client_app
 from flwr_dpkmeans.flower.kmeans_client import KMeansClient
@@ -204,7 +204,7 @@ class Made(Sequence[Array]):
 
     load: Callable[[int], ArrayLike]
     n_clients: int
-    names: tuple[str, ...]
+    labels: tuple[object, ...]
     """Of the first one's columns."""
 
     def __len__(self) -> int:
@@ -213,7 +213,7 @@ class Made(Sequence[Array]):
     def __getitem__(self, place: Any) -> Any:
         if not 0 <= place < self.n_clients:
             raise IndexError(place)
-        if frame_columns(table := self.load(place)) != self.names:
+        if tuple(column_labels(table := self.load(place))) != self.labels:
             raise DataError(f"clients({place}) has other columns than clients(0): give all the same, in one order.")
         return _of_party("clients", str(place), validate_points, table)
 
@@ -292,8 +292,8 @@ class Tables:
                 "leave out X, y, groups and a schema, or clients."
             )
         wanted = require_whole("n_clients", n_clients, 2, "give the number of clients that clients makes tables for")
-        names = frame_columns(load(0))
-        return cls(Made(load, wanted, names), names, True, ())
+        labels = tuple(column_labels(first := load(0)))
+        return cls(Made(load, wanted, labels), frame_columns(first), True, (), columns=labels)
 
     @classmethod
     def _grouped(cls, X: Any, groups: Any, argument: str, schema: Schema | None) -> Tables:
@@ -303,9 +303,7 @@ class Tables:
         points, names, encoded = _one_table(X, schema)
         given, n_rows = np.asarray(groups, dtype=object), encoded[0].n_rows if encoded else len(points)
         if given.shape != (n_rows,):
-            raise DataError(
-                f"groups has shape {given.shape}, but {argument} has {n_rows} rows: give one party for each row."
-            )
+            raise DataError(f"groups has shape {given.shape}, but {argument} has {n_rows} rows: give one for each row.")
         codes, parties = pd.factorize(given)
         if len(parties) < 2 or codes.min() < 0:
             told = f"{len(parties)} parties" + " and leaves rows without one" * bool(codes.min(initial=0) < 0)
@@ -322,6 +320,12 @@ class Tables:
     def total(self) -> int:
         """Rows of all parties together, those included that a schema leaves out: how many these are is private."""
         return sum([one.n_rows for one in self.encoded]) or sum(map(len, self.parts))
+
+    @property
+    def n_examples(self) -> int | str:
+        """The `total`, or that those are to be counted which a schema does not leave out."""
+        columns = [column for one in self.encoded[:1] for column in one.schema.columns]
+        return PRIVATE if any(column.missing is Missing.DROP for column in columns) else self.total
 
     def local_cautions(self, run: Run, delta: float, box: Box, width: int) -> tuple[str, ...]:
         """What the rows say against a result over them: for whoever holds all of them, who calls this."""
@@ -495,7 +499,7 @@ def federate(
             f"{what}, but this task does not find them by itself: give a public (lower, upper) pair, such as "
             "(0, 100), or a bounds file."
         )
-    rows = tables.total if n_examples is None else n_examples
+    rows = tables.n_examples if n_examples is None else n_examples
     run, _ = tables.run({**_options_of(task), **options, "bounds": schema or bounds, "n_examples": rows})
     n_classes = run.task.n_classes(run.settings)
     if (labels is None) != (n_classes == 0):

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import CancelledError
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -21,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from flwr_dpkmeans import __version__
-from flwr_dpkmeans.data.readers import parquet_schemas
+from flwr_dpkmeans.data.readers import in_one_sentence, parquet_schemas
 from flwr_dpkmeans.data.tables import Table
 from flwr_dpkmeans.errors import ConfigurationError, DataError, DPKMeansError
 from flwr_dpkmeans.flower.kmeans_client import STATISTIC, KMeansClient, Scalar, held_by, logger, plan_of
@@ -34,8 +35,8 @@ from flwr_dpkmeans.sums.draft import build_algorithm
 from flwr_dpkmeans.sums.round import Array
 
 _BLOCK_ROWS = 1 << 17
-_RETRIES = 5
-"""How often a block is summed elsewhere whose worker has died; Ray would do so for ever."""
+_RETRIES = 5  # of a block whose worker has died, with which Ray would go on for ever; Dask's scheduler has its own
+_LOOK_AGAIN = 10.0  # seconds without an answer of Dask's, after which it may be that nobody works
 Load = Callable[[Any], Table]
 """Makes a table of an Arrow table, in whatever process a block is read."""
 Item = dict[str, Any]
@@ -65,15 +66,16 @@ class ClusterClient(KMeansClient):
                 f"the table on a {engine.name} cluster has no absolute path: give '{kind}:///shared/rows', and "
                 f"where the cluster is by {engine.variable}, as it has no place in a node's configuration."
             )
-        self._files = list[Path]()
-        # What is said of the columns, and what they lack, is the same with any rows and without.
-        self._empty: Any = self._on_cluster(self._looked_at)
+        # What is said of the columns, and what they lack, is the same with any rows and without. The files are here,
+        # too: a cluster that is gone by then keeps nobody from a result.
+        self._files, self._empty = in_one_sentence(Path(self._path), self._looked_at)
         self.table = load(self._empty)
         super().__init__(output_dir=output_dir, **held_by(self.table))
 
     def fit(self, parameters: list[Array], config: dict[str, Scalar]) -> tuple[list[Array], int, dict[str, Scalar]]:
         """As `KMeansClient.fit`, with a statistic's arrays as one vector."""
         if config.get("task") != STATISTIC:
+            self._on_cluster(lambda _: None)  # before a run begins that it could not answer
             return super().fit(parameters, config)
         plan, index = plan_of(config), int(config["round"])
         step = None if plan.discovers(index) else build_algorithm(plan).rounds[index - 1]
@@ -86,7 +88,11 @@ class ClusterClient(KMeansClient):
         return [round_to_grid(total) if step is not None and step.unrounded else total], 0, {}
 
     def outside(self, config: dict[str, Scalar]) -> Array:
-        return self._summed(partial(KMeansClient.outside, config=config))
+        try:
+            return self._summed(partial(KMeansClient.outside, config=config))
+        except DataError as error:  # The result is paid for: what its own rows say against it is less than it.
+            logger.warning("the own rows are not held against the result: %s", error)
+            return np.zeros(1 + self._points.shape[1])
 
     def _profile(self, model: Model) -> Any:
         logger.info("no local profile is written of rows on a cluster")
@@ -95,11 +101,10 @@ class ClusterClient(KMeansClient):
         """How many rows are clustered: for this client's own eyes."""
         return int(self._summed(lambda client: np.array([float(len(client._points))]))[0])
 
-    def _looked_at(self, _: Summed) -> Any:
-        """A table without rows; this machine finds the files where all others do."""
+    def _looked_at(self) -> tuple[list[Path], Any]:
+        """The files, and a table without rows."""
         schemas = parquet_schemas(Path(self._path))
-        self._files = list(schemas)
-        return next(iter(schemas.values())).empty_table()
+        return list(schemas), next(iter(schemas.values())).empty_table()
 
     def _summed(self, work: Callable[[KMeansClient], Array]) -> Array:
         """What ``work(client)`` finds for a client of each block, added up; exact on the grid."""
@@ -134,8 +139,8 @@ class ClusterClient(KMeansClient):
             raise
         except ImportError:
             pass
-        except ConnectionError:
-            problem = f"this machine has joined none: '{engine.start}' there, or set {engine.variable}"
+        except (ConnectionError, CancelledError):
+            problem = f"none answers: '{engine.start}', or set {engine.variable}"
         except Exception as error:
             problem = f"summing it fails ({where_raised(error)}): it must be Parquet, at the same path on all machines"
             problem += f", whose workers have room for {_BLOCK_ROWS} rows"
@@ -160,17 +165,32 @@ def _ray() -> Iterator[Summed]:
 @contextmanager
 def _dask() -> Iterator[Summed]:
     from dask import config
-    from distributed import Client, as_completed
+    from distributed import Client, wait
 
-    def summed(groups: list[Item], of_block: OfBlock) -> Iterable[Item]:
-        given = client.map(lambda group: [*_of_group(group, of_block)], groups, retries=_RETRIES, pure=False)
-        return chain.from_iterable(answers for _, answers in as_completed(given, client.loop, with_results=True))
+    def summed(groups: list[Item], of_block: OfBlock) -> Iterator[Item]:
+        # A worker that cannot import this module would drop out for ever, without a word.
+        found = client.run(lambda: __import__("flwr_dpkmeans.flower.row_cluster").__version__, on_error="return")
+        if any(version != __version__ for version in found.values()):
+            raise DataError(f"a worker of the Dask cluster lacks flwr-dpkmeans {__version__}, the node's: install it.")
+        due = client.map(lambda group: [*_of_group(group, of_block)], groups, pure=False)
+        while due:
+            if not client.scheduler_info()["workers"]:
+                raise DataError("the Dask cluster has no worker (left): start some by 'dask worker', and run again.")
+            try:
+                done, due = wait(due, _LOOK_AGAIN, "FIRST_COMPLETED")
+            except TimeoutError:
+                continue
+            for future in done:
+                yield from future.result()
 
+    # There is no address by default: whoever answers there can run code in this process.
+    if not isinstance(address := config.get("scheduler-address", None), str) or not address:
+        raise ConnectionError
     try:
-        client = Client(config.get("scheduler-address", "localhost:8786"), set_as_default=False)
-    except OSError:
+        client = Client(address, set_as_default=False)
+    except Exception:
         raise ConnectionError from None
-    with client:
+    with client, client.as_current():
         yield summed
 
 

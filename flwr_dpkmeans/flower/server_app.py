@@ -81,22 +81,20 @@ def report_result(strategy: PrivateKMeans, result: KMeansResult, folder: Path, r
     report = result.privacy or strategy.run.report
     server, plan, clusters = folder / "server", strategy.run.plan, strategy.run.clusters
     if clusters is None:
-        _log_lines(report)
+        _logged(report)
         paths = write_report(server, report)
     else:
         if getattr(plan.task, "choose_n_clusters", False):
             logger.info("k = %d was chosen, of at most %d", len(clusters.centroids), strategy.config.n_clusters)
         names = plan.config.feature_names
-        paths = write_result(
-            server, plan, clusters, report, names, schema, show=_log_lines, evaluation=result.evaluation
-        )
+        paths = write_result(server, plan, clusters, report, names, schema, show=_logged, evaluation=result.evaluation)
     pages = {node: folder / f"client-{node}" / PAGE_FILE for node in result.node_ids}
     shown = {node: page.is_file() and page.absolute() for node, page in pages.items()}
     shown = {node: page for node, page in shown.items() if page or not first_only}
     say("log_files.j2", paths=paths, pages=shown, confirmed=result.confirmed)
 
 
-def _log_lines(text: object) -> None:
+def _logged(text: object) -> None:
     for line in str(text).splitlines():
         logger.info("%s", line)
 

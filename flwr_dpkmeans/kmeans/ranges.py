@@ -47,6 +47,9 @@ BULK_DEVIATIONS = 5.5
 """Deviations of the noise that the bulk of a column must stand out by; otherwise its coarse range is kept."""
 TAIL_DEVIATIONS = 2.5
 """Likewise what is beside the bulk: noise alone widens a range at most to the coarse one, and that costs little."""
+BEYOND_DEVIATIONS = 1.5
+MOST_BEYOND = 0.02
+"""Beyond a range: above both it is twice as wide there, which costs less than a cluster that is cut off."""
 MOST_OUTSIDE = 0.25
 """The coarse range is kept where so many times as many rows as inside of the narrower one may lie outside of it."""
 _MOST_STEPS = 2.0**46
@@ -96,12 +99,11 @@ def magnitude_histogram(points: Array, domain: Ranges) -> Array:
 
 
 def range_histogram(points: Array, coarse: Ranges) -> Array:
-    """Count each column's values in equal bins of its released coarse range, (d, N_BINS); those outside are in none."""
+    """Count each column's values in equal bins of its released coarse range, (d, N_BINS); those outside at its ends."""
     counts = np.zeros((points.shape[1], N_BINS))
     for column, (low, high) in enumerate(zip(*coarse, strict=True)):
         for rows in row_blocks(len(points), 1):
-            values = points[rows, column]
-            values = values[(values >= low) & (values <= high)]
+            values = np.clip(points[rows, column], low, high)
             places = np.floor((values - low) / (high - low) * N_BINS).astype(np.int64)
             counts[column] += np.bincount(np.clip(places, 0, N_BINS - 1), minlength=N_BINS)
     return counts
@@ -116,19 +118,17 @@ def one_vote(counts: Array) -> Array:
     return clip_vector(counts, math.sqrt(len(counts)))
 
 
-def find_coarse_ranges(
-    released: Array, domain: Ranges, noise_std: float, n_examples: int | None = None
-) -> CoarseRanges:
+def find_coarse_ranges(released: Array, domain: Ranges, noise_std: float, n_rows: int | None = None) -> CoarseRanges:
     """Read each column's order of magnitude off its noisy magnitude histogram, given the Gaussian noise's deviation.
 
     Ranges are twice as wide as what was heard, but inside the domain. A column that does not stand out by itself is
     looked for where the columns together are fullest; else it has the whole domain: its own fullest bin may be noise.
-    Where `n_examples` is known, nothing is heard in windows so wide that all rows together would hardly stand out.
+    Where `n_rows` is known, nothing is heard in windows so wide that all rows together would hardly stand out.
     """
     threshold = noise_threshold(len(released), noise_std)
     widest = N_MAGNITUDES
-    if n_examples is not None:
-        widest = int(min(widest, (n_examples / max(threshold - LUCKY_DEVIATIONS * noise_std, 1e-9)) ** 2))
+    if n_rows is not None:
+        widest = int(min(widest, (n_rows / max(threshold - LUCKY_DEVIATIONS * noise_std, 1e-9)) ** 2))
     counts, columns = as_integers(released), list(_columns_of(domain))
     # Bins outside of the domain hold noise alone.
     for column, (_, _, _, first, last) in enumerate(columns):
@@ -154,13 +154,19 @@ def find_coarse_ranges(
     return CoarseRanges((tuple(lower), tuple(upper)), tuple(unheard), tuple(zero))
 
 
-def find_ranges(released: Array, coarse: Ranges, noise_std: float) -> Ranges:
+def find_ranges(released: Array, coarse: Ranges, noise_std: float, domain: Ranges) -> Ranges:
     """Move in on each column's values, and a bin farther on both sides, where its noisy histogram shows nearly all.
 
-    A column that does not stand out keeps its coarse range.
+    A column that does not stand out keeps its coarse range. Where values seem to lie beyond an end, such as a cluster
+    around 0 of whose magnitudes none was heard, the range is twice as wide on that side, and safe rather than tight.
     """
     lower, upper = [], []
-    for counts, low, high in zip(as_integers(released), *coarse, strict=True):
+    for counts, low, high, first, last in zip(as_integers(released), *coarse, *domain, strict=True):
+        below, above = counts[[0, -1]] > max(BEYOND_DEVIATIONS * noise_std * GRID, MOST_BEYOND * float(counts.sum()))
+        if (below and low > first) or (above and high < last):
+            lower.append(max(first, 2.0 * low - high) if below else low)
+            upper.append(min(last, 2.0 * high - low) if above else high)
+            continue
         found = bulk_and_tails(counts, noise_std)
         if found is not None and _holds_most(counts, found, noise_std):
             start = low + (high - low) * (max(found[0] - 1, 0) / N_BINS)

@@ -74,13 +74,7 @@ def _divide(residuals: FloatArray, radius: float | FloatArray, scratch: FloatArr
 
 
 def residual_sums(
-    points: FloatArray,
-    labels: LabelArray,
-    centers: FloatArray,
-    radius: float | FloatArray,
-    n: int,
-    *,
-    drop: bool = False,
+    rows: FloatArray, labels: LabelArray, centers: FloatArray, radius: float | FloatArray, n: int, *, drop: bool = False
 ) -> ResidualSums:
     """Sum the clipped residuals of points on the grid, count them and sum their squares, cluster by cluster.
 
@@ -88,20 +82,20 @@ def residual_sums(
     counts as the last: an error would depend on the rows. There is one radius, or one for each center. `drop` leaves
     rows beyond the radius out of all three sums, as FastLloyd does, instead of pulling them back.
     """
-    n_features = points.shape[1]
+    n_features = rows.shape[1]
     if not 1 <= len(centers) <= n:
         raise DataError(f"there are {len(centers)} centers, but there must be from 1 to {n}: give as many as planned.")
     sums, counts, squares = np.zeros((n, n_features)), np.zeros(n), np.zeros(n)
     if isinstance(radius, np.ndarray) and (radius == radius[0]).all():
         radius = float(radius[0])
     # Written again by each block: fresh pages cost as much as a step.
-    height = min(len(points), lloyd.block_length(4 * n_features))
+    height = min(len(rows), lloyd.block_length(4 * n_features))
     all_steps, all_scratch = np.empty((height, n_features)), np.empty((height, n_features))
-    for rows in row_blocks(len(points), 4 * n_features):
-        own = np.minimum(labels[rows], len(centers) - 1)
+    for part in row_blocks(len(rows), 4 * n_features):
+        own = np.minimum(labels[part], len(centers) - 1)
         steps, scratch = all_steps[: len(own)], all_scratch[: len(own)]
         np.take(centers, own, axis=0, out=steps, mode="clip")
-        np.subtract(points[rows], steps, out=steps)
+        np.subtract(rows[part], steps, out=steps)
         bound = radius[own] if isinstance(radius, np.ndarray) else radius
         lengths = _divide(steps, bound, scratch)
         if drop:

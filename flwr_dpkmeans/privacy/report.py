@@ -144,9 +144,7 @@ class PrivacyReport:
     def from_dict(cls, values: dict[str, Any]) -> PrivacyReport:
         """Undo `to_dict`."""
         exact = {"epsilon_so_far": math.inf}
-        lines = [
-            ReleaseLine(**(line | exact if line["epsilon_so_far"] is None else line)) for line in values["releases"]
-        ]
+        lines = [ReleaseLine(**(one | exact if one["epsilon_so_far"] is None else one)) for one in values["releases"]]
         provenance = values.get("provenance")
         origin = None if provenance is None else Provenance.from_dict(provenance)
         return cls(**_restored(values) | {"releases": tuple(lines), "provenance": origin})

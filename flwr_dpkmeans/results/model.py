@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from pydantic import TypeAdapter
 
 from flwr_dpkmeans.algorithms.cluster_profile import Figure
-from flwr_dpkmeans.data.points import Bounds, as_array, frame_columns, require_names
+from flwr_dpkmeans.data.points import Bounds, as_array, column_labels, frame_columns, require_names, require_same_labels
 from flwr_dpkmeans.data.readers import RawTable, frame_table, locate_file
 from flwr_dpkmeans.data.schema import Kind, Schema
 from flwr_dpkmeans.errors import DataError, LocalMisuseError, column_names
@@ -204,6 +204,9 @@ class Model:
             named = bool(frame_columns(X))
             if not named and (cells := as_array(X)).ndim != 2:
                 raise DataError(f"the table has {cells.ndim} dimensions, but it must have 2: rows and columns.")
+            if not (named or self.feature_names):
+                whose = range(self.scaled.shape[1])
+                require_same_labels("the table has the columns", column_labels(X), "the model", whose)
             raw = replace(frame_table(X if named else pd.DataFrame(cells)), named=named)
         columns = raw.one_each(self.feature_names, "the model") if raw.named and self.feature_names else raw.columns
         if len(columns) != (d := self.scaled.shape[1]):

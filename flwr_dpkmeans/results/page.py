@@ -110,12 +110,10 @@ def registry_record(report: PrivacyReport, result: RunResult | None = None) -> b
 
 def _told(report: PrivacyReport, result: RunResult | None) -> dict[str, Any]:
     kinds = [line.noise for line in report.releases]
-    noises = ", ".join(
-        f"{kinds.count(k)} {'exact' if k == 'none' else f'with {k} noise'}" for k in dict.fromkeys(kinds)
-    )
+    noise = ", ".join(f"{kinds.count(k)} {'exact' if k == 'none' else f'with {k} noise'}" for k in dict.fromkeys(kinds))
     own = {"secure": "exact discrete samplers, Laplace by OpenDP", "opendp": "OpenDP's discrete samplers"}
     source = own.get(report.noise, f"a {report.noise} generator")
-    mechanism = f"{len(kinds)} arrays of sums: {noises}" + (f"; noise from {source}." if {*kinds} - {"none"} else ".")
+    mechanism = f"{len(kinds)} arrays of sums: {noise}" + (f"; noise from {source}." if {*kinds} - {"none"} else ".")
     model, trust = result and result.model, TRUST_MODELS.get(report.trust)
     return {"report": report, "origin": report.provenance, "model": model, "trust": trust, "mechanism": mechanism}
 

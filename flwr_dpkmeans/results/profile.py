@@ -24,9 +24,7 @@ def profile(table: Any, labels: NDArray[np.int64], n_clusters: int) -> Any:
     import pandas as pd
 
     words = {place: _words(table.iloc[:, place]) for place in range(table.shape[1])}
-    numbers = pd.DataFrame(
-        {place: pd.to_numeric(cells, errors="coerce") for place, cells in words.items()}, dtype=float
-    )
+    numbers = pd.DataFrame({place: pd.to_numeric(own, errors="coerce") for place, own in words.items()}, dtype=float)
     texts = [place for place, cells in words.items() if (numbers[place].isna() & cells.notna()).any()]
     numbers[texts] = np.nan
     described, total = [], max(1, int((labels >= 0).sum()))

@@ -485,9 +485,7 @@ def check_budget(plan: Plan, charged: float) -> None:
     is_private = release.ExactRelease not in map(type, plan.events())
     if is_private and plan.epsilon > settings.epsilon * (1.0 + _TOLERANCE):
         cost, budget = told_apart(plan.epsilon, settings.epsilon)
-        raise BudgetError(
-            f"the plan costs epsilon {cost}, but the budget is {budget}: raise epsilon or use fewer rounds."
-        )
+        raise BudgetError(f"the plan costs epsilon {cost}, but the budget is {budget}: raise it or use fewer rounds.")
     retries = f"when all {settings.max_retries} retries are used"
     if settings.max_epsilon is not None and plan.epsilon_worst_case > settings.max_epsilon * (1.0 + _TOLERANCE):
         cost, most = told_apart(plan.epsilon_worst_case, settings.max_epsilon)

@@ -367,9 +367,7 @@ class Server:
         widths = {reply.n_features for reply in agreed.values()}
         if len(widths) > 1:
             listed = ", ".join(f"node {node}: {agreed[node].n_features}" for node in sorted(agreed))
-            raise RefusalError(
-                f"the clients' tables have different numbers of features ({listed}): use the same columns."
-            )
+            raise RefusalError(f"the clients' tables have different numbers of features ({listed}): use the same.")
         columns = {node: reply.columns for node, reply in agreed.items()}
         names = _common_columns(columns, allow_unnamed=self.plan.settings.allow_unnamed)
         if not names:

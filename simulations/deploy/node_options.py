@@ -157,8 +157,8 @@ class NodeOptions(SettingsFile):
         if self.insecure and (self.key or self.root_certificates):
             raise ValueError("insecure is true beside key or root-certificates: leave it out")
         is_database = "://" in self.data_path and not is_clustered(self.data_path)
-        if is_database != bool(self.query) or (is_database and not self.data_id):
-            raise ValueError("a database needs query, and data-id as its name in the ledger; a file has no query")
+        if is_database != bool(self.query) or ("://" in self.data_path and not self.data_id):
+            raise ValueError("a database needs query, and it or a cluster data-id, its name in the ledger; others none")
         if is_database and re.search("(?i):[^/@]+@|(password|pwd)=", self.data_path):
             raise ValueError("data-path holds a password, which `ps` shows to all users here: see PGPASSFILE")
         return self

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from numpy.typing import NDArray
 
-from flwr_dpkmeans import FederatedKMeans, PrivateBounds, federate
+from flwr_dpkmeans import Evaluation, FederatedKMeans, FederatedNaiveBayes, PrivateBounds, Schema, federate
 from flwr_dpkmeans.errors import ConfigurationError, DataError
 
 NAMES = ["age", "income", "height"]
@@ -150,3 +151,100 @@ def test_a_fit_to_arrays_has_no_names() -> None:
 def test_fit_predict_takes_frames_in_any_order() -> None:
     labels = model(bounds=(0.0, 1e5)).fit_predict(frames(NAMES, NAMES[::-1]))
     assert [len(own) for own in labels] == [200, 200]
+
+
+def labelled(seed: int, n: int = 400) -> tuple[pd.DataFrame, NDArray[np.int64]]:
+    """Two groups, of which the first column tells one and the second the other; columns are numbered."""
+    generator = np.random.default_rng(seed)
+    labels = generator.integers(0, 2, n)
+    centres = np.where(labels[:, None] == [1, 0], 10.0, 0.0)
+    return pd.DataFrame(centres + generator.normal(0.0, 1.0, (n, 2)), columns=[0, 1]), labels
+
+
+def test_numbered_columns_in_another_order_are_refused_at_every_door(tmp_path: Path) -> None:
+    (one, own), (other, others) = labelled(1), labelled(2)
+    settings: dict[str, Any] = {"epsilon": 4.0, "bounds": (-10, 20), "noise": "seeded", "random_state": 1}
+    bayes = FederatedNaiveBayes(2, **settings).fit([one, other], [own, others])
+    assert bayes.score(one, own) > 0.9
+    model = FederatedKMeans(2, **settings).fit([one, other])
+    model.save(tmp_path / "model.json")
+    loaded = FederatedKMeans.load(tmp_path / "model.json")
+    assert np.array_equal(loaded.predict(one), model.predict(one))
+    for asked in (bayes.predict, model.predict, loaded.predict, model.model_.predict):
+        with pytest.raises(DataError, match=r"has the columns 1, 0, but those of .* are 0, 1: put them in"):
+            asked(one[[1, 0]])
+        asked(one.to_numpy())
+    tables = [one, other[[1, 0]]]
+    with pytest.raises(DataError, match=r"^clients\(1\) has other columns than clients\(0\)"):
+        FederatedKMeans(2, **settings).fit(clients=lambda place: tables[place], n_clients=2)
+
+
+def test_naive_bayes_warns_of_names_as_the_clustering_does() -> None:
+    (one, own), (other, others) = labelled(1), labelled(2)
+    settings: dict[str, Any] = {"epsilon": 4.0, "bounds": (-10, 20), "noise": "seeded", "random_state": 1}
+    named = one.rename(columns={0: "p", 1: "q"})
+    bayes = FederatedNaiveBayes(2, **settings).fit([one.to_numpy(), other.to_numpy()], [own, others])
+    with pytest.warns(UserWarning, match=r"^X has feature names, but FederatedNaiveBayes was fitted without"):
+        bayes.predict(named)
+    bayes.fit([named, other.rename(columns={0: "p", 1: "q"})], [own, others])
+    with pytest.warns(UserWarning, match=r"^X does not have valid feature names, but FederatedNaiveBayes was"):
+        bayes.predict(one.to_numpy())
+    assert np.array_equal(bayes.predict(named[["q", "p"]]), bayes.predict(named))
+
+
+@pytest.mark.parametrize(
+    ("bounds", "told"),
+    [
+        ([(-10, 20), (0, 1)], r"one pair per feature"),
+        ([(-10, 20)], r"bounds"),
+        (((-10, -10, -10), (20, 20, 20)), r"^the bounds have 3 ranges, but the points have 2 features"),
+    ],
+)
+def test_bounds_beside_categories_are_read_as_everywhere(bounds: Any, told: str) -> None:
+    rows, labels = labelled(1)
+    rows[1] = labels
+    with pytest.raises(ConfigurationError, match=told):
+        FederatedNaiveBayes(2, bounds=bounds, categories=[0, 2]).fit([rows, rows], [labels, labels])
+
+
+def test_naive_bayes_predicts_the_frames_of_its_schema() -> None:
+    columns = {"a": {"kind": "number", "bounds": (-10, 20)}, "w": {"kind": "category", "values": ["A", "B"]}}
+    (one, own), (other, others) = labelled(1), labelled(2)
+    parts = [
+        pd.DataFrame({"w": np.where(of == 1, "A", "B"), "more": 0, "a": part[0]})
+        for part, of in ((one, own), (other, others))
+    ]
+    settings: dict[str, Any] = {"epsilon": 4.0, "noise": "seeded", "random_state": 1}
+    bayes = FederatedNaiveBayes(2, bounds=Schema(columns=columns), **settings).fit(parts, [own, others])
+    assert bayes.score(parts[0], own) > 0.9
+    parts[0].loc[3, "a"] = np.nan
+    with pytest.raises(DataError, match=r"^1 of 400 rows lack what the schema needs: fill it in, or drop them"):
+        bayes.predict(parts[0])
+
+
+def test_rows_that_a_schema_may_leave_out_are_counted_privately() -> None:
+    generator = np.random.default_rng(7)
+    labels = [generator.integers(0, 3, 1000) for _ in range(3)]
+    centres = np.array([[2.0, 2.0], [12.0, 12.0], [2.0, 12.0]])
+    parts = [pd.DataFrame(centres[own] + generator.normal(0.0, 0.5, (1000, 2)), columns=["a", "b"]) for own in labels]
+    for part in parts:
+        part.loc[generator.random(1000) < 0.1, "a"] = np.nan
+    settings: dict[str, Any] = {"epsilon": 4.0, "noise": "seeded", "random_state": 1, "engine": "direct"}
+    for missing, source in (("drop", "private count"), ("centre", "declared public")):
+        schema = Schema(columns={name: {"kind": "number", "bounds": (-5, 20), "missing": missing} for name in "ab"})
+        model = FederatedKMeans(3, bounds=schema, evaluation=Evaluation(n_classes=3), **settings).fit(parts, labels)
+        assert model.privacy_.n_examples_source == source
+        if missing == "drop":
+            accuracy = model.evaluation_.accuracy
+            assert abs(accuracy.value - 1.0) < 3.0 * accuracy.noise  # it was .9, with N as the divisor
+            stated = FederatedKMeans(3, bounds=schema, n_examples=3000, **settings).fit(parts)
+            assert stated.privacy_.n_examples_source == "declared public"
+
+
+def test_a_schema_decodes_centroids_of_its_own_width_only() -> None:
+    columns = {"a": {"kind": "number", "bounds": (-10, 20)}, "w": {"kind": "category", "values": ["A", "B"]}}
+    schema = Schema(columns=columns)
+    assert schema.decode([[1, 1, 0]])["a"] == [1.0]
+    for wrong in ([[1, 2]], [[1, 1, 0, 9]]):
+        with pytest.raises(DataError, match=f"^the centroids have {len(wrong[0])} columns, but the schema 3"):
+            schema.decode(wrong)

@@ -74,7 +74,7 @@ def test_a_cost_that_is_not_told_from_noise_is_warned_of(deviations: float, n_to
     noise = {block.name: block.noise_scale for block in plan.rounds[-1].blocks}
     extras = {CLIPPED_COST: np.array([deviations * noise[CLIPPED_COST]])}
     state = cluster_state(np.zeros((3, 2)), np.full(3, 1e6), (), extras)
-    told = [one for one in build_report(plan, [(1, 1)], state=state).warnings if "cost of the evaluation" in one]
+    told = [one for one in build_report(plan, [(1, 1)], state=state).warnings if "The evaluation's cost" in one]
     assert len(told) == n_told
     none = plan_of(**NO_EVALUATION)
     assert none.task.doubts(none, cluster_state(np.zeros((3, 2)), np.zeros(3)), ()) == ()

@@ -108,7 +108,7 @@ def test_labels_of_rows_that_a_schema_leaves_out_go_with_them() -> None:
         (["a"] * 300, "groups names 1 parties, but there must be at least 2"),
         (["a"] * 200 + [None] * 100, "groups names 1 parties and leaves rows without one, but"),
         ([0.0] * 100 + [np.nan] * 100 + [1.0] * 100, "groups names 2 parties and leaves rows without one, but"),
-        (["a", "b"], r"groups has shape \(2,\), but X has 300 rows: give one party for each row"),
+        (["a", "b"], r"groups has shape \(2,\), but X has 300 rows: give one for each row"),
         (np.zeros((300, 2)), r"groups has shape \(300, 2\), but X has 300 rows"),
     ],
 )

@@ -273,7 +273,7 @@ def test_neighbouring_tables_differ_by_the_declared_bounds(counting: str, unit: 
 
 
 def test_ranges_before_magnitudes_are_refused() -> None:
-    with pytest.raises(ProtocolError, match="before the magnitudes"):
+    with pytest.raises(ProtocolError, match="before magnitudes"):
         plan_of().task.preliminary_statistic(plan_of(), 0, np.zeros((3, 2)), Found())
 
 

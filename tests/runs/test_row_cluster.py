@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import MagicMock
 
+import dask
+import distributed
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -23,7 +25,7 @@ import pytest
 from flwr.app import Context, RecordDict
 from support.golden_runs import FILE, RUNS, Run, digest_of, name_of
 
-from flwr_dpkmeans import federate
+from flwr_dpkmeans import __version__, federate
 from flwr_dpkmeans.data.tables import Layout, load_stated
 from flwr_dpkmeans.errors import ConfigurationError, DataError
 from flwr_dpkmeans.flower import engines, row_cluster
@@ -136,7 +138,7 @@ def test_a_sum_at_client_level_is_refused_before_anything_is_sent() -> None:
 
 
 def context(**config: Any) -> Context:
-    return Context(1, 2, {"data-path": "ray:///shared/rows", **config}, RecordDict(), {})
+    return Context(1, 2, {"data-path": "ray:///shared/rows", "data-id": "rows", **config}, RecordDict(), {})
 
 
 def test_the_policy_of_a_node_with_a_cluster_allows_record_level_only(tmp_path: Path) -> None:
@@ -151,41 +153,87 @@ def test_the_policy_of_a_node_with_a_cluster_allows_record_level_only(tmp_path: 
                 node_settings(given)
 
 
-def test_no_cluster_and_no_ray_are_one_sentence_each(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def rows(tmp_path: Path) -> Path:
+    (tmp_path / "rows").mkdir()
+    pq.write_table(pa.table({"a": [0.5]}), tmp_path / "rows" / "0.parquet")
+    return tmp_path / "rows"
+
+
+def described(rows: Path, kind: str = "ray") -> Any:
+    client = load_client(context(columns="a", **{"data-path": f"{kind}://{rows}"}))
+    return client.fit([], {"task": "describe"})
+
+
+def test_no_cluster_and_no_ray_are_one_sentence_each(monkeypatch: pytest.MonkeyPatch, rows: Path) -> None:
     pytest.importorskip("ray")
     monkeypatch.setenv("RAY_TMPDIR", "/nowhere")  # where a cluster of this machine would have left its address
     monkeypatch.setattr("ray.init", lambda *_, **__: (_ for _ in ()).throw(ConnectionError("at 10.1.2.3:6379")))
-    with pytest.raises(DataError, match=r"this machine has joined none: 'ray start .* RAY_ADDRESS") as caught:
-        load_client(context(columns="a"))
+    with pytest.raises(DataError, match=r"a Ray cluster, but none answers: 'ray start .* RAY_ADDRESS") as caught:
+        described(rows)
     assert "10.1.2.3" not in str(caught.value)
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(DataError, match="Ray is not there: pip install"):
-        load_client(context(columns="a"))
+        described(rows)
 
 
-def test_no_dask_cluster_and_no_dask_are_one_sentence_each(monkeypatch: pytest.MonkeyPatch) -> None:
-    given = context(columns="a", **{"data-path": "dask:///shared/rows"})
-    monkeypatch.setattr("distributed.Client", lambda *_, **__: (_ for _ in ()).throw(OSError("at 10.1.2.3:8786")))
-    with pytest.raises(DataError, match=r"Dask cluster, but this machine .* or set DASK_SCHEDULER_ADDRESS") as caught:
-        load_client(given)
-    assert "10.1.2.3" not in str(caught.value)
+@pytest.mark.parametrize("address", [None, "", 8786, "not an address", "127.0.0.1", "foo://x:1", "127.0.0.1:1"])
+def test_a_dask_cluster_that_is_none_is_one_sentence(address: object, rows: Path) -> None:
+    # Without an address none is looked for: whoever listens where Dask does by default would run code in the node.
+    told = r"Dask cluster, but none answers: .* or set DASK_SCHEDULER_ADDRESS"
+    given = {"scheduler-address": address, "distributed.comm.timeouts.connect": 0.3}
+    with dask.config.set(given), pytest.raises(DataError, match=told) as caught:
+        described(rows, "dask")
+    assert "127.0.0.1" not in str(caught.value)
+
+
+def test_no_dask_is_one_sentence(monkeypatch: pytest.MonkeyPatch, rows: Path) -> None:
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(DataError, match="Dask is not there: pip install 'distributed'"):
-        load_client(given)
+        described(rows, "dask")
+
+
+def test_a_cluster_that_is_gone_takes_no_result_along(rows: Path, caplog: pytest.LogCaptureFixture) -> None:
+    client = load_client(context(columns="a", **{"data-path": f"dask://{rows}"}))
+    assert client.outside({}).tolist() == [0.0, 0.0]
+    assert "the own rows are not held against the result: the table is on a Dask cluster, but none" in caplog.text
+
+
+def test_files_that_change_during_a_run_are_told(rows: Path, caplog: pytest.LogCaptureFixture) -> None:
+    given = context(columns="a", **{"data-path": f"dask://{rows}"})
+    load_client(given)
+    assert "were written while the run goes on" not in caplog.text
+    pq.write_table(pa.table({"a": [0.5, 0.25]}), rows / "1.parquet")
+    load_client(given)
+    assert "were written while the run goes on" in caplog.text
 
 
 def test_a_block_whose_workers_die_of_it_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Ray would go on for ever.
-    ray, data, asked = MagicMock(), MagicMock(), MagicMock()
-    for name, module in (("ray", ray), ("ray.data", data), ("distributed", asked), ("dask", MagicMock())):
-        monkeypatch.setitem(sys.modules, name, module)
-    ray.data, asked.as_completed = data, lambda given, loop, with_results: ()
-    for kind in ("ray", "dask"):
-        with row_cluster._ENGINES[kind].joined() as summed:
-            summed([{"file": "a", "group": 0}], MagicMock())
+    # Ray would go on for ever; Dask's scheduler gives up by itself.
+    ray, data = MagicMock(), MagicMock()
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    monkeypatch.setitem(sys.modules, "ray.data", data)
+    ray.data = data
+    with row_cluster._ENGINES["ray"].joined() as summed:
+        summed([{"file": "a", "group": 0}], MagicMock())
     assert data.from_items.return_value.flat_map.call_args.kwargs["max_retries"] == 5
-    assert asked.Client.return_value.map.call_args.kwargs["retries"] == 5
-    asked.Client.return_value.__exit__.assert_called_once()
+
+
+def test_a_dask_cluster_without_a_worker_that_can_ends_in_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(row_cluster, "_LOOK_AGAIN", 0.1)
+    how: dict[str, Any] = {"processes": False, "protocol": "tcp://", "host": "127.0.0.1"}
+    how["dashboard_address"] = "127.0.0.1:0"
+    with (
+        distributed.LocalCluster(n_workers=0, **how) as cluster,
+        dask.config.set({"scheduler-address": cluster.scheduler_address}),
+        row_cluster._ENGINES["dask"].joined() as summed,
+    ):
+        with pytest.raises(DataError, match=r"^the Dask cluster has no worker \(left\)"):
+            next(iter(summed([{"file": "a", "group": 0}], MagicMock())))
+        for found in ({"worker": "0.0.9"}, {"worker": ModuleNotFoundError("row_cluster"), "other": __version__}):
+            monkeypatch.setattr("distributed.Client.run", lambda *_, found=found, **__: found)
+            with pytest.raises(DataError, match=f"^a worker of the Dask cluster lacks flwr-dpkmeans {__version__}"):
+                next(iter(summed([{"file": "a", "group": 0}], MagicMock())))
 
 
 @pytest.mark.parametrize(("kind", "variable"), [("ray", "RAY_ADDRESS"), ("dask", "DASK_SCHEDULER_ADDRESS")])

@@ -272,7 +272,7 @@ def test_a_node_has_a_schema_and_a_database_of_its_own(
     told = tomllib.loads(Path(command[-1]).read_text())
     assert (told["schema"], told["query"]) == (f"{tmp_path}/schema.toml", "SELECT age FROM people")
     for lacking in ("query", "data_id"):
-        with pytest.raises(ConfigurationError, match="a database needs query, and data-id as its name in the ledger"):
+        with pytest.raises(ConfigurationError, match="a database needs query, and it or a cluster data-id"):
             NodeOptions.from_toml(write_node(tmp_path, **{**own, lacking: ""}))
 
 

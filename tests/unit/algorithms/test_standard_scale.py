@@ -69,7 +69,7 @@ def test_columns_have_one_spread_times_their_weight() -> None:
 
 def test_spreads_follow_the_rows_and_their_price_is_in_the_report() -> None:
     for engine in ("inprocess", "direct"):
-        km = fitted(epsilon=1.0, engine=engine)
+        km = fitted(epsilon=1.0, engine=engine, n_examples=6000)
         lines = [line for line in km.privacy_.releases if line.round_name == "spreads"]
         assert [line.array for line in lines] == ["group_counts", "group_sums", "group_squares"]
         assert [line.trust for line in lines] == ["distributed"] * 3
@@ -77,8 +77,9 @@ def test_spreads_follow_the_rows_and_their_price_is_in_the_report() -> None:
         assert 0.1 < lines[-1].epsilon_so_far < 0.3
         assert km.privacy_.epsilon <= 1.0
         assert any("private spreads that are listed below" in one for one in km.privacy_.assumptions)
-    counted = fitted(epsilon=1.0, n_examples="private")
-    assert counted.privacy_.releases[0].round_name == "count and spreads"
+    # A schema that drops rows has them counted.
+    for options in ({}, {"n_examples": "private"}):
+        assert fitted(epsilon=1.0, **options).privacy_.releases[0].round_name == "count and spreads"
 
 
 def test_spreads_of_one_table_have_its_holders_noise_once() -> None:
@@ -90,7 +91,7 @@ def test_spreads_of_one_table_have_its_holders_noise_once() -> None:
 
 def test_a_spread_that_noise_hides_is_named() -> None:
     wide = Schema(columns=SAID | {"age": {"kind": "number", "bounds": [-9000, 9000]}}, scale="standard")
-    warnings = fitted(bounds=wide, epsilon=1.0).privacy_.warnings
+    warnings = fitted(bounds=wide, epsilon=1.0, n_examples=6000).privacy_.warnings
     assert any("The spread of column 'age' is not told from noise" in one for one in warnings)
     assert not any("The spread of" in one for one in fitted(epsilon=8.0).privacy_.warnings)
 

@@ -109,7 +109,10 @@ def test_a_nodes_settings_follow_from_its_own_configuration(tmp_path: Path) -> N
     settings = node_settings(context(**ledger, policy="~/policy.toml"))
     assert (settings.policy.allow_anything, settings.policy.require_secure_noise) == (True, True)
     assert not node_settings(context(**ledger, policy="~/policy.toml", partition_id=0)).policy.require_secure_noise
-    assert node_settings(context(**ledger, data_path="ray:///rows")).policy.allowed_units == ("record",)
+    assert node_settings(context(**ledger, data_path="ray:///rows", data_id="rows")).policy.allowed_units == ("record",)
+    for cluster in ("ray:///rows", "dask:///rows"):  # It would begin a new budget for a table that had one.
+        with pytest.raises(ConfigurationError, match=r"^rows on a cluster need data-id, their name in the ledger"):
+            node_settings(context(**ledger, data_path=cluster))
     for place in ("~/missing.toml", "~"):
         with pytest.raises(ConfigurationError, match=r"the policy file /.* does not exist"):
             node_settings(context(**ledger, policy=place))

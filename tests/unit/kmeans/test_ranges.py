@@ -81,8 +81,8 @@ def test_equal_bins_by_hand() -> None:
     coarse = ((0.0,), (float(N_BINS),))
     values = np.array([0.0, 0.5, 1.0, N_BINS - 1.0, N_BINS, -0.1, N_BINS + 0.1])[:, None]
     counts = range_histogram(values, coarse)[0]
-    assert counts[[0, 1, N_BINS - 1]].tolist() == [2.0, 1.0, 2.0]
-    assert counts.sum() == 5.0  # the two outside are in no bin
+    assert counts[[0, 1, N_BINS - 1]].tolist() == [3.0, 1.0, 3.0]  # also what lies beyond
+    assert counts.sum() == 7.0
 
 
 # -- what one row, or one client, can change ----------------------------------------------------------------------
@@ -342,17 +342,17 @@ def test_range_is_widened_by_a_bin() -> None:
     counts = np.zeros((1, N_BINS))
     counts[:, 4:9] = 100.0
     coarse = ((0.0,), (float(N_BINS),))
-    assert find_ranges(counts, coarse, 1.0) == ((3.0,), (10.0,))
-    assert find_ranges(np.full((1, N_BINS), 50.0), coarse, 1.0) == coarse
+    assert find_ranges(counts, coarse, 1.0, coarse) == ((3.0,), (10.0,))
+    assert find_ranges(np.full((1, N_BINS), 50.0), coarse, 1.0, coarse) == coarse
     # But not beyond the coarse range, nor down to no width.
     for first, bounds in ((0, (0.0, 6.0)), (1, (0.0, 7.0)), (N_BINS - 5, (26.0, 32.0)), (N_BINS - 6, (25.0, 32.0))):
         counts[:] = 0.0
         counts[:, first : first + 5] = 100.0
-        assert find_ranges(counts, coarse, 1.0) == ((bounds[0],), (bounds[1],))
+        assert find_ranges(counts, coarse, 1.0, coarse) == ((bounds[0],), (bounds[1],))
     narrow = ((1.0,), (math.nextafter(1.0, 2.0),))
     counts = np.zeros((1, N_BINS))
     counts[:, 3] = 100.0
-    assert find_ranges(counts, narrow, 1.0) == narrow
+    assert find_ranges(counts, narrow, 1.0, narrow) == narrow
 
 
 @pytest.mark.parametrize(("outside", "kept"), [(0.99, False), (1.01, True)])
@@ -362,7 +362,7 @@ def test_a_range_that_rows_may_lie_outside_of_is_not_narrowed(outside: float, ke
     counts[:, 10:12] = 1000.0
     counts[:, ~np.isin(np.arange(N_BINS), (10, 11))] = outside * (MOST_OUTSIDE * 2000.0 - 40.0 * math.sqrt(30.0)) / 30.0
     coarse = ((0.0,), (float(N_BINS),))
-    assert find_ranges(counts, coarse, 40.0) == (coarse if kept else ((9.0,), (13.0,)))
+    assert find_ranges(counts, coarse, 40.0, coarse) == (coarse if kept else ((9.0,), (13.0,)))
 
 
 def test_just_as_many_rows_outside_as_are_allowed_are_no_more() -> None:
@@ -370,21 +370,58 @@ def test_just_as_many_rows_outside_as_are_allowed_are_no_more() -> None:
     counts = np.full((1, N_BINS), 2.5)
     counts[:, 8:24] = 20.0
     coarse = ((0.0,), (float(N_BINS),))
-    assert find_ranges(counts, coarse, 10.0) == ((7.0,), (25.0,))
+    assert find_ranges(counts, coarse, 10.0, coarse) == ((7.0,), (25.0,))
     counts[:, 0] += 2.0**-16
-    assert find_ranges(counts, coarse, 10.0) == coarse
+    assert find_ranges(counts, coarse, 10.0, coarse) == coarse
+
+
+@pytest.mark.parametrize("deviations", [1.4, 1.6])
+def test_a_range_is_twice_as_wide_where_values_seem_to_lie_beyond_it(deviations: float) -> None:
+    coarse, wide = ((4.0,), (20.0,)), ((-100.0,), (100.0,))
+    counts = np.zeros((1, N_BINS))
+    counts[:, 10:12] = 300.0
+    tight = ((8.5,), (10.5,))
+    for place, beyond in ((0, ((-12.0,), (20.0,))), (-1, ((4.0,), (36.0,)))):
+        found = counts.copy()
+        found[:, place] = deviations * 10.0
+        assert find_ranges(found, coarse, 10.0, wide) == (beyond if deviations > 1.5 else tight)
+        # But not beyond the domain, of which all values inside are in the histogram.
+        assert find_ranges(found, coarse, 10.0, ((3.0,), (21.0,))) == (
+            tight if deviations < 1.5 else ((3.0,), (20.0,)) if place == 0 else ((4.0,), (21.0,))
+        )
+        assert find_ranges(found, coarse, 10.0, coarse) == tight
+        # Nor for a fiftieth of all values.
+        assert find_ranges(found + 1000.0 * (counts > 0.0), coarse, 10.0, wide) == tight
+
+
+def test_values_beyond_the_coarse_range_are_counted_at_its_ends() -> None:
+    points = np.array([[4.0], [3.9], [-100.0], [11.9], [20.0], [21.0]])
+    counts = range_histogram(points, ((4.0,), (20.0,)))[0]
+    assert counts.nonzero()[0].tolist() == [0, 15, 31]
+    assert counts[[0, 15, 31]].tolist() == [3.0, 1.0, 2.0]
+
+
+def test_a_cluster_around_zero_of_whose_magnitudes_none_is_heard_is_not_cut_off() -> None:
+    generator = np.random.default_rng(4)
+    points = np.concatenate([generator.normal(0.0, 0.5, 333), generator.normal(10.0, 0.5, 667)])[:, None]
+    for _ in range(20):
+        magnitudes = magnitude_histogram(points, WIDE) + generator.normal(0.0, 40.0, (1, N_MAGNITUDES))
+        coarse = find_coarse_ranges(magnitudes, WIDE, 40.0).ranges
+        counts = range_histogram(points, coarse) + generator.normal(0.0, 40.0, (1, N_BINS))
+        (low,), (high,) = find_ranges(counts, coarse, 40.0, WIDE)
+        assert ((points < low) | (points > high)).mean() < 0.02
 
 
 def test_a_range_that_stays_unclear_is_the_coarse_one() -> None:
     coarse = ((-3.0,), (5.0,))
-    assert find_ranges(np.zeros((1, N_BINS)), coarse, 1.0) == coarse
+    assert find_ranges(np.zeros((1, N_BINS)), coarse, 1.0, coarse) == coarse
 
 
 @pytest.mark.parametrize("value", [0.0, 1.0, -7.25, 1e-9, 1e11, -(2.0**45), 2.0**40])
 def test_a_constant_column_gets_a_positive_width(value: float) -> None:
     points = np.full((5000, 1), value)
     coarse = find_coarse_ranges(magnitude_histogram(points, WIDE), WIDE, 1.0).ranges
-    ranges = find_ranges(range_histogram(np.clip(points, -WIDEST, WIDEST), coarse), coarse, 1.0)
+    ranges = find_ranges(range_histogram(np.clip(points, -WIDEST, WIDEST), coarse), coarse, 1.0, WIDE)
     assert -WIDEST <= ranges[0][0] < ranges[1][0] <= WIDEST
     assert ranges[0][0] <= np.clip(value, -WIDEST, WIDEST) <= ranges[1][0]
 
@@ -400,7 +437,7 @@ def test_whatever_is_released_gives_a_box_in_the_domain(fill: float, domain: tup
     for scale in (0.0, 1.0, 2.0**46):
         noise = np.rint(generator.normal(0.0, scale, (2, N_MAGNITUDES)))
         coarse = find_coarse_ranges(noise + fill, limits, 1.0).ranges
-        ranges = find_ranges(noise[:, :N_BINS] + fill, coarse, 1.0)
+        ranges = find_ranges(noise[:, :N_BINS] + fill, coarse, 1.0, limits)
         for low, high in (*zip(coarse[0], coarse[1], strict=True), *zip(ranges[0], ranges[1], strict=True)):
             assert domain[0] <= low < high <= domain[1]
 
@@ -411,7 +448,7 @@ def test_real_ranges_are_found() -> None:
     domain = ((-WIDEST,) * 3, (WIDEST,) * 3)
     noise = generator.normal(0.0, 20.0, (3, N_MAGNITUDES))
     coarse = find_coarse_ranges(magnitude_histogram(points, domain) + noise, domain, 20.0).ranges
-    found = find_ranges(range_histogram(points, coarse) + noise[:, :N_BINS], coarse, 20.0)
+    found = find_ranges(range_histogram(points, coarse) + noise[:, :N_BINS], coarse, 20.0, domain)
     for low, high, least, most in zip(found[0], found[1], points.min(axis=0), points.max(axis=0), strict=True):
         width = most - least
         assert least - 0.25 * width < low <= least + 0.01 * width

@@ -68,7 +68,7 @@ PUBLIC = {
     ("sums/neighbours.py", "check_sensitivity"): "tables of a check that no run makes",
 }
 NOT_PRIVATE = {
-    ("privacy/noise.py", "noise_source"): "seeded noise, which says that it is not private",
+    ("privacy/noise.py", "SeededNoise._draw"): "seeded noise, which says that it is not private",
     ("sums/plan.py", "takes_part"): "coins of a seeded run",
 }
 ENTROPY = {
@@ -287,7 +287,7 @@ def test_the_watch_sees_public_draws_seeded_runs_and_planted_noise(
     assert {file for file, _ in watch.seen} & {"kmeans/public_points.py", "algorithms/feddp_kmeans.py"}
     watch.seen.clear()
     run("oblivious, start by packing", "direct", noise="seeded")
-    assert set(NOT_PRIVATE) & watch.seen == {("privacy/noise.py", "noise_source")}
+    assert set(NOT_PRIVATE) & watch.seen == {("privacy/noise.py", "SeededNoise._draw")}
     watch.seen.clear()
 
     def planted(self: SecureNoise, family: str, scale: float, size: int) -> Any:
