@@ -49,7 +49,7 @@ TAIL_DEVIATIONS = 2.5
 """Likewise what is beside the bulk: noise alone widens a range at most to the coarse one, and that costs little."""
 BEYOND_DEVIATIONS = 1.5
 MOST_BEYOND = 0.02
-"""Beyond a range: above both it is twice as wide there, which costs less than a cluster that is cut off."""
+"""Beyond a range's end near 0: above both it reaches past 0, which costs less than a cluster that is cut off."""
 MOST_OUTSIDE = 0.25
 """The coarse range is kept where so many times as many rows as inside of the narrower one may lie outside of it."""
 _MOST_STEPS = 2.0**46
@@ -157,15 +157,16 @@ def find_coarse_ranges(released: Array, domain: Ranges, noise_std: float, n_rows
 def find_ranges(released: Array, coarse: Ranges, noise_std: float, domain: Ranges) -> Ranges:
     """Move in on each column's values, and a bin farther on both sides, where its noisy histogram shows nearly all.
 
-    A column that does not stand out keeps its coarse range. Where values seem to lie beyond an end, such as a cluster
-    around 0 of whose magnitudes none was heard, the range is twice as wide on that side, and safe rather than tight.
+    A column that does not stand out keeps its coarse range. Where values seem to lie between that and 0, or around 0,
+    of whose many magnitudes none was heard, the range reaches as far on the other side of 0.
     """
     lower, upper = [], []
     for counts, low, high, first, last in zip(as_integers(released), *coarse, *domain, strict=True):
         below, above = counts[[0, -1]] > max(BEYOND_DEVIATIONS * noise_std * GRID, MOST_BEYOND * float(counts.sum()))
-        if (below and low > first) or (above and high < last):
-            lower.append(max(first, 2.0 * low - high) if below else low)
-            upper.append(min(last, 2.0 * high - low) if above else high)
+        if (below and low > 0.0) or (above and high < 0.0):
+            nearest = min(abs(low), abs(high)) + (high - low) / 4.0  # the end of what was heard, before `WIDENING`
+            lower.append(max(first, -nearest) if low > 0.0 else low)
+            upper.append(min(last, nearest) if high < 0.0 else high)
             continue
         found = bulk_and_tails(counts, noise_std)
         if found is not None and _holds_most(counts, found, noise_std):

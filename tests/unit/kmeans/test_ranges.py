@@ -376,22 +376,29 @@ def test_just_as_many_rows_outside_as_are_allowed_are_no_more() -> None:
 
 
 @pytest.mark.parametrize("deviations", [1.4, 1.6])
-def test_a_range_is_twice_as_wide_where_values_seem_to_lie_beyond_it(deviations: float) -> None:
-    coarse, wide = ((4.0,), (20.0,)), ((-100.0,), (100.0,))
+def test_a_range_reaches_past_zero_where_values_seem_to_lie_beyond_its_near_end(deviations: float) -> None:
+    """From 8 to 16 was heard, which was widened by half: nearer to 0 may be anything down to -8."""
     counts = np.zeros((1, N_BINS))
     counts[:, 10:12] = 300.0
-    tight = ((8.5,), (10.5,))
-    for place, beyond in ((0, ((-12.0,), (20.0,))), (-1, ((4.0,), (36.0,)))):
+    for sign in (1.0, -1.0):
+        coarse, tight = (((4.0,), (20.0,)), ((8.5,), (10.5,)))
+        wide, past = ((-100.0,), (100.0,)), ((-8.0,), (20.0,))
         found = counts.copy()
-        found[:, place] = deviations * 10.0
-        assert find_ranges(found, coarse, 10.0, wide) == (beyond if deviations > 1.5 else tight)
-        # But not beyond the domain, of which all values inside are in the histogram.
-        assert find_ranges(found, coarse, 10.0, ((3.0,), (21.0,))) == (
-            tight if deviations < 1.5 else ((3.0,), (20.0,)) if place == 0 else ((4.0,), (21.0,))
-        )
-        assert find_ranges(found, coarse, 10.0, coarse) == tight
-        # Nor for a fiftieth of all values.
-        assert find_ranges(found + 1000.0 * (counts > 0.0), coarse, 10.0, wide) == tight
+        found[:, 0] = deviations * 10.0
+        if sign < 0.0:
+            coarse, tight, past = (tuple((-end,) for (end,) in pair[::-1]) for pair in (coarse, tight, past))
+            found = found[:, ::-1]
+        assert find_ranges(found, coarse, 10.0, wide) == (past if deviations > 1.5 else tight)
+        # Not beyond the domain, nor for a fiftieth of all values.
+        near = ((3.0,), (21.0,)) if sign > 0.0 else ((-21.0,), (-3.0,))
+        clamped = ((3.0,), (20.0,)) if sign > 0.0 else ((-20.0,), (-3.0,))
+        assert find_ranges(found, coarse, 10.0, near) == (clamped if deviations > 1.5 else tight)
+        assert find_ranges(found + 1000.0 * (found > 100.0), coarse, 10.0, wide) == tight
+        # What lies beyond the other end, of larger magnitudes, would have been heard.
+        far = counts.copy() if sign > 0.0 else counts[:, ::-1].copy()
+        far[:, -1 if sign > 0.0 else 0] = 50.0
+        kept = ((8.5,), (20.0,)) if sign > 0.0 else ((-20.0,), (-8.5,))
+        assert find_ranges(far, coarse, 10.0, wide) == kept
 
 
 def test_values_beyond_the_coarse_range_are_counted_at_its_ends() -> None:
