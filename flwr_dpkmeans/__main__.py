@@ -37,7 +37,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         wanted = not given or given[0] not in ("-h", "--help")
         if wanted and given:
             print(f"there is no command {given[0]!r}: {nearest(given[0], COMMANDS)}", file=sys.stderr)
-        print(f"python -m flwr_dpkmeans {' | '.join(COMMANDS)} (or --help)", file=sys.stderr if wanted else sys.stdout)
+        usage = f"python -m flwr_dpkmeans {' | '.join(COMMANDS)} (each has --help)"
+        print(usage, file=sys.stderr if wanted else sys.stdout)
         return 2 if wanted else 0
     try:
         if {"-h", "--help"} & {*given[1:]}:

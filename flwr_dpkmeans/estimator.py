@@ -236,8 +236,7 @@ class _PrivateClustering(
     def _in_box(self, X: Any) -> tuple[Array, Encoded | None]:
         """Rows as the clustering saw them (clipped, scaled, on the grid), and what a schema made of the table."""
         check_is_fitted(self)
-        encoded = None if self.schema_ is None else self.schema_.clustered.encode(X)
-        rows = _ordered(self, X) if encoded is None else encoded.points
+        rows, encoded = _ordered(self, X)
         return round_to_grid(Bounds(*self.bounds_).scale(rows)), encoded
 
     def _given(self) -> dict[str, Any]:
@@ -635,8 +634,11 @@ def _name_columns(model: BaseEstimator, names: tuple[str, ...]) -> None:
         del model.feature_names_in_
 
 
-def _ordered(model: Any, X: Any) -> Array:
-    """Rows with the fitted columns: a data frame's are put in order by name."""
+def _ordered(model: Any, X: Any) -> tuple[Array, Encoded | None]:
+    """Rows with the fitted columns, a data frame's in order by name, and what the fit's schema made of the table."""
+    if model.schema_ is not None:
+        encoded = model.schema_.clustered.encode(X)
+        return encoded.points, encoded
     fitted = tuple(getattr(model, "feature_names_in_", ()))
     if bool(frame_columns(X)) != bool(fitted):
         # scikit-learn's own sentences.
@@ -645,17 +647,13 @@ def _ordered(model: Any, X: Any) -> Array:
         warnings.warn(told, UserWarning, stacklevel=4)
     if not fitted:
         require_same_labels("X has the columns", column_labels(X), "the fit", model._columns)
-    return _of_width(model, validate_columns(X, fitted))
-
-
-def _of_width(model: Any, points: Array) -> Array:
-    """Points as they are, if they have as many columns as a fit had."""
+    points = validate_columns(X, fitted)
     if points.shape[1] != model.n_features_in_:
         raise DataError(
             f"X has {points.shape[1]} features, but {type(model).__name__} is expecting {model.n_features_in_} features"
             " as input: give those of the fit, in their order."
         )
-    return points
+    return points, None
 
 
 def _require_no_others(given: Iterable[str]) -> None:
@@ -779,9 +777,9 @@ class FederatedNaiveBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise DataError("y is None, but naive Bayes learns from labels: pass one array for each party.")
         own = ("engine", "n_examples", "epsilon", "delta", "trust", "noise", "random_state")
         run: dict[str, Any] = {name: getattr(self, name) for name in own}
-        self.schema_, X = schema_of(self.bounds), list(X) if isinstance(X, Iterator) else X
-        self._columns = () if self.schema_ else Tables.of(X, "parts").columns
+        self.schema_ = schema_of(self.bounds)
         if coded:
+            X = list(X) if isinstance(X, Iterator) else X
             tables = Tables.of(X, "parts").parts
             for table in tables if tables[0].shape[1] == len(coded) else ():
                 Columns(tuple(coded)).require_codes(table)
@@ -791,6 +789,7 @@ class FederatedNaiveBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.class_prior_ = arrays["class_prior"]
         self.theta_, self.var_, self.chances_ = (arrays.get(name) for name in ("theta", "var", "chances"))
         self.n_features_in_ = found.plan.n_features
+        self._columns = found.labels
         _name_columns(self, found.columns)
         return self
 
@@ -811,10 +810,8 @@ class FederatedNaiveBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _log_joint(self, X: ArrayLike) -> Array:
         """Each class's weight for each row, in the box of the bounds, where rows beyond them are clipped."""
         check_is_fitted(self, "classes_")
-        encoded = None if self.schema_ is None else self.schema_.clustered.encode(X)
-        points = _ordered(self, X) if encoded is None else encoded.points
-        if encoded is not None and len(points) < encoded.n_rows:
-            n_left = encoded.n_rows - len(points)
+        points, encoded = _ordered(self, X)
+        if encoded is not None and (n_left := encoded.n_rows - len(points)):
             raise DataError(f"{n_left} of {encoded.n_rows} rows lack what the schema needs: fill it in, or drop them.")
         task = self._found.plan.task
         assert isinstance(task, NaiveBayes)

@@ -203,7 +203,8 @@ class KMeansTask(Task):
         """Each cluster needs one."""
         k = self.n_clusters
         if self.choose_n_clusters:
-            return f"'auto' tries up to {k} clusters, which need as many rows: give Auto({max(1, k // 2)}), or more."
+            fewer = max(1, k // 2)
+            return f"'auto' tries up to {k} clusters, which need as many rows: give Auto({fewer}), or add data."
         return f"{k} clusters need at least as many rows: choose fewer clusters or add data."
 
     evaluation = staticmethod(measure.evaluation_blocks)

@@ -81,6 +81,8 @@ class Federated:
     """One for each aggregation."""
     evaluation: EvaluationResult | None = None
     """Metrics of a clustering, if the run had an evaluation."""
+    labels: tuple[object, ...] = ()
+    """Of the columns of frames, also where these are no names."""
 
     @property
     def result(self) -> Result:
@@ -514,7 +516,7 @@ def federate(
     up = next(n for n in itertools.count(1) if not sys._getframe(n).f_globals["__name__"].startswith("flwr_dpkmeans"))
     for sentence in found.privacy.warnings + local:
         warnings.warn(sentence, PrivacyWarning, stacklevel=up)
-    return found
+    return replace(found, labels=tables.columns)
 
 
 def _options_of(task: str | Task) -> dict[str, Any]:

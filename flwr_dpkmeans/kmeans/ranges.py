@@ -164,12 +164,10 @@ def find_ranges(released: Array, coarse: Ranges, noise_std: float, domain: Range
     for counts, low, high, first, last in zip(as_integers(released), *coarse, *domain, strict=True):
         below, above = counts[[0, -1]] > max(BEYOND_DEVIATIONS * noise_std * GRID, MOST_BEYOND * float(counts.sum()))
         if (below and low > 0.0) or (above and high < 0.0):
-            nearest = min(abs(low), abs(high)) + (high - low) / 4.0  # the end of what was heard, before `WIDENING`
-            lower.append(max(first, -nearest) if low > 0.0 else low)
-            upper.append(min(last, nearest) if high < 0.0 else high)
-            continue
-        found = bulk_and_tails(counts, noise_std)
-        if found is not None and _holds_most(counts, found, noise_std):
+            # The end of what was heard, before it was widened.
+            nearest = min(abs(low), abs(high)) + (high - low) * WIDENING / (1.0 + 2.0 * WIDENING)
+            low, high = (max(first, -nearest), high) if low > 0.0 else (low, min(last, nearest))
+        elif (found := bulk_and_tails(counts, noise_std)) is not None and _holds_most(counts, found, noise_std):
             start = low + (high - low) * (max(found[0] - 1, 0) / N_BINS)
             end = low + (high - low) * (min(found[1] + 2, N_BINS) / N_BINS)
             # Bins narrower than the last digit of their place would leave no width.

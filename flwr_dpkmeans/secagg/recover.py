@@ -216,10 +216,8 @@ class Recover(Party):
         for peer in givers:
             opened = self._open(pairs[peer], "shares", peer, request.boxes[peer], length)
             held.append((peer, opened + keys.derive_key(pairs[peer], "agreement")))
-        by_author = {
-            node: self._open(pairs[node], "box", node, request.group_boxes[node], KEY_BYTES) for node in others
-        }
-        return changed(self, held=tuple(held))._with_group_keys(by_author, self.sharers)
+        by_node = {node: self._open(pairs[node], "box", node, request.group_boxes[node], KEY_BYTES) for node in others}
+        return changed(self, held=tuple(held))._with_group_keys(by_node, self.sharers)
 
     def _add_masks(self, values: Ring, transcript: bytes) -> tuple[Recover, dict[int, bytes]]:
         """Add a mask of one's own and one with each neighbour, and return a ticket for each."""

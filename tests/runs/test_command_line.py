@@ -47,7 +47,7 @@ def test_a_misspelt_command_is_named(capsys: pytest.CaptureFixture[str]) -> None
     assert capsys.readouterr().err.startswith("there is no command 'paln': did you mean 'plan'?\n")
     assert main(["paln", "--help"]) == 2
     assert capsys.readouterr().err.startswith("there is no command 'paln': did you mean 'plan'?\n")
-    usage = f"python -m flwr_dpkmeans {' | '.join(COMMANDS)} (or --help)\n"
+    usage = f"python -m flwr_dpkmeans {' | '.join(COMMANDS)} (each has --help)\n"
     assert main([]) == 2
     assert capsys.readouterr() == ("", usage)
     for asked in ("-h", "--help"):

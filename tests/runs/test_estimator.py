@@ -538,7 +538,7 @@ PARAMETERS = [
     ),
     (
         {"n_examples": 16, "n_clusters": "auto", "trust": "distributed"},
-        "n_examples is 16, but 'auto' tries up to 20 clusters, which need as many rows: give Auto(10), or more.",
+        "n_examples is 16, but 'auto' tries up to 20 clusters, which need as many rows: give Auto(10), or add data.",
     ),
 ]
 
