@@ -30,6 +30,7 @@ from flwr_dpkmeans.kmeans.lloyd import LabelArray, clip_rows, clip_vector, in_bl
 from flwr_dpkmeans.kmeans.projected import clipped_together, nearest_projected, sums_and_counts
 from flwr_dpkmeans.kmeans.public_points import PackingMethod, cost_curve, elbow, sphere_packing, weighted_kmeans
 from flwr_dpkmeans.privacy.release import Norm, PrivacyUnit, ReleasedSum, Sensitivity
+from flwr_dpkmeans.privacy.report import COUNT_DEVIATIONS, told
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import Algorithm, Array, PrivateSum, State
 from flwr_dpkmeans.sums.settings import Options, Settings, as_numbers, choice, flag, option, real, whole
@@ -44,6 +45,7 @@ DEFAULT_ROUNDS = 5
 """Lloyd rounds after a public start, unless ``max_iter`` says otherwise: of 2, 5 and 7 the best compromise on the
 paper's mixture."""
 _ALWAYS_KEPT = 0.4  # share of the server points that keep their weights, if positive, however large the noise is
+_BORDER, _MOST_AT_BORDER = 0.85, 0.6  # of the data radius: centroids farther out, with so many rows, are doubted
 _ROUNDING = 1.05 * 2.0**-16
 """Grid step, with room for the last digits of the sums before they are rounded (2^-6 of a step at 2^28 rows)."""
 
@@ -177,6 +179,19 @@ class _OnServerPoints(KMeansTask):
             return kmeans_task.seeded_state(np.zeros((self.n_clusters, known.n_features)), seed, relative)
 
         return Algorithm(self.name, noise_budget.private_sums(known, rounds), initial_state)
+
+    def doubts(self, plan: Plan, state: State, names: Sequence[str]) -> tuple[str, ...]:
+        """Say so besides where most rows end at the border of the server's ball, and most of its own points do not."""
+        found, facts, counts = super().doubts(plan, state, names), plan.server, state.counts
+        clear = counts > COUNT_DEVIATIONS * kmeans_task.counts_std(plan)[0]
+        if facts is None or not facts.n_points or not clear.any() or getattr(self.options, "reduce_diameter", False):
+            return found
+        border = _BORDER * facts.data_radius
+        beyond = np.square(state.centroids - np.asarray(facts.centre)).sum(axis=1) > border**2
+        part = float(counts[beyond & clear].sum() / counts[clear].sum())
+        # Half of the server's points are longer than the root of that bound, whose meaning at client level is another.
+        likes = plan.settings.unit is PrivacyUnit.RECORD and facts.outer_product_bound >= border**2
+        return found if likes or part <= _MOST_AT_BORDER else (*found, told("unlike_server", part=part))
 
     def server_points_words(self, plan: Plan) -> str:
         """What clients see of the server's points where these stay on the server."""

@@ -415,7 +415,7 @@ class KMeansTask(Task):
         """Say so where a cluster's noise is as large as the cluster."""
         by_client = plan.settings.unit is PrivacyUnit.CLIENT
         units = plan.n_clients * plan.settings.client_sampling_rate if by_client else plan.n_examples
-        std, of_rows = _counts_std(plan)
+        std, of_rows = counts_std(plan)
         asked = plan.settings.profile_widths
         profiled = () if units is None or not asked else cluster_profile.profile_cautions(plan, units / self.n_clusters)
         if units is not None and by_client and of_rows:
@@ -436,7 +436,7 @@ class KMeansTask(Task):
         return () if clear else (told("blurred_cost", unit=plan.settings.unit.value),)
 
 
-def _counts_std(plan: Plan) -> tuple[float, bool]:
+def counts_std(plan: Plan) -> tuple[float, bool]:
     """Standard deviation on a cluster's count in the last round that has one, 0 without; and whether it is of rows."""
     by_row = plan.settings.unit is PrivacyUnit.RECORD
     rounds = [one for one in reversed(plan.rounds) if one.name not in CLOSING_ROUNDS]

@@ -246,10 +246,7 @@ class PrivateKMeans(Strategy):
         log_progress(self.progress, server, step.round_index, step.epsilon)
         return self._arrays(), _step_metrics(step)
 
-    def configure_evaluate(
-        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
-    ) -> list[Message]:
-        return self.configure_train(server_round, arrays, config, grid)
+    configure_evaluate = configure_train
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         self.run.take(answers_of(replies))

@@ -420,9 +420,7 @@ def check_plan(plan: Plan) -> None:
         )
     plan.aggregator.check(plan)
     if plan.seed < 0:
-        raise PlanError(
-            f"the plan's seed is {plan.seed}, but it must be at least 0: stop the run and check the server."
-        )
+        raise PlanError(f"the plan's seed is {plan.seed}, but it must be 0 or more: stop the run and check the server.")
     if settings.unit is PrivacyUnit.CLIENT and plan.delta >= 1.0 / plan.n_clients:
         raise ConfigurationError(
             f"delta is {plan.delta:g}, but at client level it must be below 1/M = {1.0 / plan.n_clients:g}: give a "

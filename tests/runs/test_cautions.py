@@ -475,3 +475,28 @@ def test_a_fit_warns_each_time_where_that_was_asked_for() -> None:
                 km.fit(uniform_parts())
         heard.append(sum("seeded generator" in str(one.message) and one.filename == __file__ for one in caught))
     assert heard == [1, 2]
+
+
+@pytest.mark.parametrize("algorithm", ["feddp_kmeans", "server_lloyd"])
+def test_server_points_that_are_unlike_the_rows_are_doubted(algorithm: str) -> None:
+    generator = np.random.default_rng(0)
+    places = generator.uniform(0.0, 0.8, (6, 4))
+    rows = places[generator.integers(6, size=6000)] + generator.normal(0.0, 0.05, (6000, 4))
+    alike = rows[generator.choice(6000, 300)]
+    tight = np.sign(alike - np.median(rows, axis=0)) * 0.7
+    cases = {
+        "alike": (rows, alike, False),
+        "a narrow part": (rows, rows.mean(axis=0) + generator.normal(0.0, 0.02, (300, 4)), True),
+        "elsewhere": (rows, alike - 0.5, True),
+        # All are as far from their mean, so that border and rows coincide.
+        "corners": (np.repeat(tight, 10, axis=0), tight, False),
+    }
+    found = {}
+    for name, (table, points, _) in cases.items():
+        parts = np.array_split(generator.permutation(table), 3)
+        options = {"algorithm": algorithm, "n_clusters": 6, "server_data": points, "epsilon": 4.0}
+        options |= {"noise": "seeded", "random_state": 0}
+        said = [one for one in warnings_of(parts, **options) if "around the server's points" in one]
+        found[name] = bool(said)
+        assert all("give other server_data, or use proxy_lloyd" in one for one in said)
+    assert found == {name: doubted for name, (_, _, doubted) in cases.items()}

@@ -17,7 +17,7 @@ import pytest
 from flwr_dpkmeans import FederatedKMeans
 from flwr_dpkmeans.__main__ import main
 from flwr_dpkmeans.algorithms import kmeans_task
-from flwr_dpkmeans.algorithms.kmeans_task import _counts_std
+from flwr_dpkmeans.algorithms.kmeans_task import counts_std
 from flwr_dpkmeans.algorithms.moments import Moments
 from flwr_dpkmeans.algorithms.naive_bayes import pulled_together
 from flwr_dpkmeans.algorithms.noise_budget import root_at_least
@@ -150,7 +150,7 @@ def test_a_table_whose_rows_all_have_labels_is_said_to_have_no_others(
 def test_a_plan_that_counts_nothing_has_no_noise_on_counts() -> None:
     for unit in PrivacyUnit:
         plan: Any = SimpleNamespace(rounds=(), settings=SimpleNamespace(unit=unit))
-        assert _counts_std(plan) == (0.0, unit is PrivacyUnit.RECORD)
+        assert counts_std(plan) == (0.0, unit is PrivacyUnit.RECORD)
 
 
 @pytest.mark.filterwarnings("ignore::flwr_dpkmeans.errors.PrivacyWarning")
@@ -201,7 +201,7 @@ def test_noise_that_is_as_large_as_a_cluster_is_told(monkeypatch: pytest.MonkeyP
     config = parse_config(n_clusters=4, bounds=((-1.0,), (1.0,)), n_examples=1000, algorithm="glloyd")
     plan = draft_plan(config, run_id=1, n_clients=2, seed=7, n_features=2)
     for std, n_told in ((249.0, 0), (250.0, 1)):
-        monkeypatch.setattr(kmeans_task, "_counts_std", lambda _, std=std: (std, True))
+        monkeypatch.setattr(kmeans_task, "counts_std", lambda _, std=std: (std, True))
         assert len(plan.task.cautions(plan)) == n_told
 
 

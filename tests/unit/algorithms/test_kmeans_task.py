@@ -11,11 +11,11 @@ import pytest
 
 from flwr_dpkmeans.algorithms import kmeans_task
 from flwr_dpkmeans.algorithms.kmeans_task import (
-    _counts_std,
     _domain,
     _histogram_block,
     _require_bounded,
     _require_within,
+    counts_std,
     is_projection,
     is_table,
     seed_of,
@@ -257,7 +257,7 @@ def test_the_noise_of_the_last_round_with_counts_is_told() -> None:
         rounds=[*rounds, planned("evaluation", "counts")],
         released_std=lambda one, block: {"a": 1.0, "b": 2.0, "c": 3.0, "evaluation": 4.0}[one.name],
     )
-    assert _counts_std(plan) == (2.0, True)
+    assert counts_std(plan) == (2.0, True)
 
 
 @pytest.mark.parametrize(
@@ -275,7 +275,7 @@ def test_noise_is_compared_with_a_clusters_part_of_rows_or_of_clients(
     unit: str, n_examples: int | None, each: int, of_rows: bool, told: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Half of 300 rows, or of 40 clients (with `each` rows) of whom each second one takes part, and noise of 150."""
-    monkeypatch.setattr(kmeans_task, "_counts_std", lambda _: (150.0, of_rows))
+    monkeypatch.setattr(kmeans_task, "counts_std", lambda _: (150.0, of_rows))
     settings = SimpleNamespace(
         unit=PrivacyUnit(unit), client_sampling_rate=0.5, profile_widths=(), examples_per_client=each
     )
