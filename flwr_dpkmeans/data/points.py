@@ -61,6 +61,8 @@ def _mend_of(points: object) -> str:
         return "give pandas.DataFrame(points)"
     if hasattr(points, "collect"):
         return "give points.collect()"
+    if hasattr(points, "to_table") or hasattr(points, "__arrow_c_stream__"):
+        return f"give {'points.to_table()' if hasattr(points, 'to_table') else 'pyarrow.table(points)'}"
     return "give list(points)" if hasattr(points, "__iter__") else "give an array of shape (rows, features)"
 
 

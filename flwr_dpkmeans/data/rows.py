@@ -106,12 +106,19 @@ class Store:
     """Whether anything may be written; if not, all rows are in memory."""
 
     def kept(self) -> Any:
-        """What an earlier process kept under the name, or None."""
-        with suppress(StopIteration, OSError):
+        """What an earlier process kept under the name, or None; files that no run has looked at for long go."""
+        with suppress(IndexError, OSError):
             if self.folder is not None and self.keeps:
-                path = next(self.folder.glob(f"{self.name}-*.rows"))
+                own = [*self.folder.glob(f"{self.name}-*.rows")]
+                for old in {*self.folder.glob("*.rows")}.difference(own):
+                    if time.time() - old.stat().st_mtime > _UNUSED_SECONDS:
+                        old.unlink()
+                path = own[0]
+                n_rows, width = map(int, path.stem.split("-")[-2:])
+                if path.stat().st_size != 8 * n_rows * width:
+                    return path.unlink()  # cut short, as by a full disk
                 path.touch()
-                return _mapped(path.open("rb"), int(path.stem.split("-")[-1]), path)
+                return _mapped(path.open("rb"), width, path)
         return None
 
     def forget(self) -> None:
@@ -125,10 +132,14 @@ class Store:
 
         `what` is the table's name in this party's own log. A `DataError` says that they find no room.
         """
-        few, size, n_rows, file, keeps = list[Array](), 0, 0, None, self.keeps
+        few, size, n_rows, file, keeps, width = list[Array](), 0, 0, None, self.keeps, 0
         started = told = time.monotonic()
         try:
             for block in blocks:
+                if block.shape[1] != (width := width or block.shape[1]):
+                    raise DataError(
+                        f"{what} changed while it was read ({width}, then {block.shape[1]} columns): again."
+                    )
                 few.append(block)
                 size, n_rows, now = size + block.nbytes, n_rows + len(block), time.monotonic()
                 if now > told + _SECONDS_BETWEEN_LINES:
@@ -145,7 +156,7 @@ class Store:
         except OSError as error:
             mend = "free space there, or name another folder (a node's 'cache', else TMPDIR)"
             raise DataError(f"rows beyond memory cannot be kept in {self._place(error)}: {mend}.") from None
-        path = self.folder / f"{self.name}-{block.shape[1]}.rows" if self.folder and self.name else None
+        path = self.folder / f"{self.name}-{n_rows}-{block.shape[1]}.rows" if self.folder and self.name else None
         if path is not None:
             with suppress(OSError):  # another process was faster, or files here have no second name
                 os.link(file.name, path)
@@ -163,15 +174,11 @@ class Store:
         return f"{str(self.folder or tempfile.gettempdir())!r} ({type(error).__name__})"
 
     def _file(self) -> IO[bytes]:
-        """A file that only this user can open; those that no run has looked at for long go."""
+        """A file that only this user can open."""
         if self.folder is None:
             return tempfile.TemporaryFile()
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.folder.chmod(0o700)
-        for old in self.folder.glob("*.rows"):
-            with suppress(FileNotFoundError):
-                if time.time() - old.stat().st_mtime > _UNUSED_SECONDS:
-                    old.unlink()
         return tempfile.NamedTemporaryFile(dir=self.folder, suffix=".rows")
 
 

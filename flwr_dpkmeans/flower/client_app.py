@@ -58,6 +58,7 @@ from flwr_dpkmeans.sums.client import Client, Memory
 from flwr_dpkmeans.sums.draft import build_algorithm
 from flwr_dpkmeans.sums.local import FIRST_NODE_ID
 from flwr_dpkmeans.sums.round import Array, State
+from flwr_dpkmeans.sums.statement import LOCAL
 from flwr_dpkmeans.sums.task import Task
 from flwr_dpkmeans.sums.wire import Failure, Packet, Status, decode_request, encode_failure, encode_reply
 
@@ -66,6 +67,9 @@ logger = placed_logger("flwr_dpkmeans.client")
 HOME_FOLDER = "flwr-dpkmeans"
 INTERNAL_SENTENCE = "this client could not answer (the reason is in its own log): look there, then start a new run."
 _TABLE = "dpkmeans-table"
+_CHANGED = (
+    "the table's files were written while the run goes on: if rows changed, its result is of no table, so run it again."
+)
 TABLE_SENTENCE = (
     "this client's table cannot be read as its configuration says (its own log says why): correct it there, then start "
     "a new run."
@@ -326,6 +330,9 @@ class Wrapped:
 
     def _hand_on(self, memory: Memory, report: PrivacyReport) -> None:
         """Hand the final centroids and the report to the wrapped client."""
+        table = self._context.state.config_records.get(_TABLE)
+        if table is not None and table["changed"]:
+            report = replace(report, warnings=(*report.warnings, LOCAL + _CHANGED))
         config = {"report": json.dumps(report.to_dict()), "n_clients": len(memory.protocol.cohort.members)}
         config |= {"spent": self._guard.spent(memory.plan), "plan": memory.plan_blob}
         self._call_with_state("evaluate", memory, config)
@@ -572,12 +579,12 @@ def cache_of(context: Context, layout: Layout) -> Store:
 def _say_if_changed(context: Context, store: Store) -> None:
     """Warn, in the own log, where a table is another one than at the run's last message: the result is of none."""
     known = context.state.config_records.get(_TABLE)
-    if known is not None and str(known["name"]).startswith(_kept_by(context).name) and known["name"] != store.name:
-        logger.warning(
-            "the table's files were written while the run goes on: if rows changed, its result is of no table, so run "
-            "it again"
-        )
-    context.state[_TABLE] = ConfigRecord({"name": store.name})
+    before = None if known is None or not str(known["name"]).startswith(_kept_by(context).name) else known
+    changed = before is not None and before["name"] != store.name
+    if changed:
+        logger.warning(_CHANGED)
+    changed = changed or (before is not None and bool(before["changed"]))
+    context.state[_TABLE] = ConfigRecord({"name": store.name, "changed": changed})
 
 
 def _kept_by(context: Context) -> Store:

@@ -206,8 +206,24 @@ class Made(Sequence[Array]):
 
     load: Callable[[int], ArrayLike]
     n_clients: int
-    labels: tuple[object, ...]
-    """Of the first one's columns."""
+
+    @cached_property
+    def columns(self) -> tuple[tuple[str, ...], tuple[object, ...], int]:
+        """Names, labels and number of the first one's columns."""
+        width = _of_party("clients", "0", validate_points, first := self._made(0)).shape[1]
+        return frame_columns(first), tuple(column_labels(first)), width
+
+    @cached_property
+    def _n_rows(self) -> NDArray[np.int64]:
+        """Of each table when it was last looked at, or -1."""
+        return np.full(self.n_clients, -1)
+
+    def _made(self, place: int) -> Any:
+        try:
+            return self.load(place)
+        except Exception as error:  # Also the end of an iterator, which would be that of whoever looks at all tables.
+            told = f"clients({place}) raised {type(error).__name__}{': ' * bool(str(error))}{error}"
+            raise DataError(f"{told}; it is called many times, and must make the same table each time.") from error
 
     def __len__(self) -> int:
         return self.n_clients
@@ -215,9 +231,20 @@ class Made(Sequence[Array]):
     def __getitem__(self, place: Any) -> Any:
         if not 0 <= place < self.n_clients:
             raise IndexError(place)
-        if tuple(column_labels(table := self.load(place))) != self.labels:
+        _, labels, width = self.columns
+        if tuple(column_labels(table := self._made(place))) != labels:
             raise DataError(f"clients({place}) has other columns than clients(0): give all the same, in one order.")
-        return _of_party("clients", str(place), validate_points, table)
+        if (points := _of_party("clients", str(place), validate_points, table)).shape[1] != width:
+            raise DataError(
+                f"clients({place}) has {points.shape[1]} columns, but clients(0) has {width}: give all the same."
+            )
+        if self._n_rows[place] not in (-1, len(points)):
+            raise DataError(
+                f"clients({place}) has {len(points)} rows, but had {self._n_rows[place]} before: make the same table "
+                "each time."
+            )
+        self._n_rows[place] = len(points)
+        return points
 
 
 @dataclass(frozen=True)
@@ -294,8 +321,8 @@ class Tables:
                 "leave out X, y, groups and a schema, or clients."
             )
         wanted = require_whole("n_clients", n_clients, 2, "give the number of clients that clients makes tables for")
-        labels = tuple(column_labels(first := load(0)))
-        return cls(Made(load, wanted, labels), frame_columns(first), True, (), columns=labels)
+        names, labels, _ = (parts := Made(load, wanted)).columns
+        return cls(parts, names, True, (), columns=labels)
 
     @classmethod
     def _grouped(cls, X: Any, groups: Any, argument: str, schema: Schema | None) -> Tables:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import warnings
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from flwr_dpkmeans.algorithms.cluster_profile import Figure
 from flwr_dpkmeans.data.points import Bounds, as_array, column_labels, frame_columns, require_names, require_same_labels
 from flwr_dpkmeans.data.readers import RawTable, frame_table, locate_file
 from flwr_dpkmeans.data.schema import Kind, Schema
-from flwr_dpkmeans.errors import DataError, LocalMisuseError, column_names
+from flwr_dpkmeans.errors import DataError, LocalMisuseError, column_names, listed
 from flwr_dpkmeans.kmeans.lloyd import GRID, nearest_centroids, round_to_grid, row_blocks
 from flwr_dpkmeans.log import printable
 from flwr_dpkmeans.privacy.report import PrivacyReport, counts_deviation, faint_clusters, told
@@ -209,6 +210,10 @@ class Model:
                 require_same_labels("the table has the columns", column_labels(X), "the model", whose)
             raw = replace(frame_table(X if named else pd.DataFrame(cells)), named=named)
         columns = raw.one_each(self.feature_names, "the model") if raw.named and self.feature_names else raw.columns
+        if raw.named and not self.feature_names:
+            own = listed([repr(column.name) for column in raw.columns])
+            told = f"the model has no column names, so the table's {own} are taken by position, in this order."
+            warnings.warn(told, stacklevel=3)
         if len(columns) != (d := self.scaled.shape[1]):
             raise DataError(f"the table has {len(columns)} columns, but the model {d}: give just these, in its order.")
         return np.stack([column.numbers() for column in columns], axis=1)

@@ -12,6 +12,7 @@ from flwr_dpkmeans.data.readers import MISSING
 
 _QUANTILES = [0.05, 0.25, 0.5, 0.75, 0.95]
 _COMMONEST = 5
+_FEW_TEXTS = 0.1  # of a column's cells: what is no number among so few is a slip, and left out
 
 
 def profile(table: Any, labels: NDArray[np.int64], n_clusters: int) -> Any:
@@ -19,13 +20,14 @@ def profile(table: Any, labels: NDArray[np.int64], n_clusters: int) -> Any:
 
     `labels`, (n_rows,), are clusters, or -1 of rows that are left out. For ``all`` rows, and for each cluster, there is
     one line for each column: ``rows`` and their ``share``; how many cells are there (``count``); of numbers mean,
-    standard deviation and quantiles, of text the ``commonest`` values.
+    standard deviation and quantiles, of text the ``commonest`` values, unless each is there once.
     """
     import pandas as pd
 
     words = {place: _words(table.iloc[:, place]) for place in range(table.shape[1])}
     numbers = pd.DataFrame({place: pd.to_numeric(own, errors="coerce") for place, own in words.items()}, dtype=float)
-    texts = [place for place, cells in words.items() if (numbers[place].isna() & cells.notna()).any()]
+    unread = {place: (numbers[place].isna() & cells.notna()).sum() for place, cells in words.items()}
+    texts = [place for place, cells in words.items() if unread[place] > _FEW_TEXTS * cells.notna().sum()]
     numbers[texts] = np.nan
     described, total = [], max(1, int((labels >= 0).sum()))
     for cluster, inside in [("all", labels >= 0), *((str(j), labels == j) for j in range(n_clusters))]:
@@ -34,9 +36,12 @@ def profile(table: Any, labels: NDArray[np.int64], n_clusters: int) -> Any:
         own[[f"{quantile:.0%}" for quantile in _QUANTILES]] = rows.quantile(_QUANTILES).T
         for place in texts:
             present = words[place][inside].dropna()
-            shares = present.value_counts(normalize=True).head(_COMMONEST).items()
+            shares = present.value_counts(normalize=True)
+            listed = "; ".join(f"{value} ({share:.1%})" for value, share in shares.head(_COMMONEST).items())
             own.loc[place, "count"] = len(present)
-            own.loc[place, "commonest"] = "; ".join(f"{value} ({share:.1%})" for value, share in shares)
+            own.loc[place, "commonest"] = (
+                listed if len(shares) < max(len(present), 2) else f"{len(shares)} texts, each once"
+            )
         first = {"cluster": cluster, "rows": len(rows), "share": len(rows) / total}
         described.append(pd.DataFrame({**first, "column": list(map(str, table.columns)), **own}, index=own.index))
     return pd.concat(described, ignore_index=True)

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from flwr_dpkmeans.sums.round import State
 
 _logger = placed_logger("flwr_dpkmeans.results")
+_LEAST_FREE = 1 << 24  # bytes that a run's files may take
 
 MODEL_FILE, REPORT_FILE, METRICS_FILE = "model.json", "privacy_report.json", "metrics.json"
 CENTROIDS_FILE, ARRAYS_FILE = "centroids.npz", "result.npz"
@@ -220,6 +221,9 @@ def require_writable(folder: Path) -> None:
             f"the folder {folder.absolute()} cannot be written ({above} is no folder that this user may write into): "
             "choose another output folder."
         )
+    if (free := shutil.disk_usage(above).free) < _LEAST_FREE:
+        left = f"{free / 2**20:.0f} MiB left, but a result may need {_LEAST_FREE / 2**20:.0f}"
+        raise LocalMisuseError(f"the disk of {folder.absolute()} has {left}: make room, or choose another folder.")
 
 
 def _write_synced(place: Path, content: bytes | Iterable[bytes]) -> None:

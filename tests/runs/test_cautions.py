@@ -26,7 +26,7 @@ from flwr_dpkmeans.algorithms.server_points import hold_points
 from flwr_dpkmeans.data.schema import Schema
 from flwr_dpkmeans.errors import ConfigurationError, PlanError, PrivacyWarning
 from flwr_dpkmeans.estimator import warn_once
-from flwr_dpkmeans.flower.client_app import SecureAggregation, client_app
+from flwr_dpkmeans.flower.client_app import SecureAggregation, client_app, load_client
 from flwr_dpkmeans.flower.engines import InProcessGrid, Node
 from flwr_dpkmeans.flower.server_app import report_result
 from flwr_dpkmeans.flower.strategy import FastLloyd, PrivateKMeans, first_plan
@@ -303,7 +303,7 @@ def test_clients_without_files_here_are_named_unless_the_first_alone_writes_some
     report_result(strategy, result, tmp_path, {} if files is None else {"output-files": files})
     said = [record.getMessage() for record in caplog.records]
     assert f"page of client {result.node_ids[0]}, with all files beside it: {page}" in said
-    assert sum("has its files in its own output folder" in one for one in said) == n_elsewhere
+    assert sum("its own log says where the files are, or why" in one for one in said) == n_elsewhere
 
 
 def test_the_server_says_what_an_evaluation_found(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -500,3 +500,27 @@ def test_server_points_that_are_unlike_the_rows_are_doubted(algorithm: str) -> N
         found[name] = bool(said)
         assert all("give other server_data, or use proxy_lloyd" in one for one in said)
     assert found == {name: doubted for name, (_, _, doubted) in cases.items()}
+
+
+def test_a_table_that_changed_during_a_run_stands_in_its_owner_s_report_alone(tmp_path: Path) -> None:
+    generator, nodes = np.random.default_rng(0), []
+    (tmp_path / "policy.toml").write_text("allow-anything = true\n")
+    for index in range(3):
+        table = pd.DataFrame(generator.uniform(0.0, 1.0, (200, 2)), columns=["a", "b"])
+        table.to_csv(tmp_path / f"{index}.csv", index=False)
+        own = {name: str(tmp_path / f"{name}{index}") for name in ("ledger", "output")}
+        own |= {"data-path": str(tmp_path / f"{index}.csv"), "columns": "a,b", "policy": str(tmp_path / "policy.toml")}
+        nodes.append(Node(client_app(load_client), own))
+    run = parse_run(n_clusters=2, n_examples=600, bounds=((0.0,), (1.0,)), algorithm="fastlloyd", max_iter=3)
+    rounds = []
+
+    def on_step(step: Any) -> None:
+        rounds.append(step)
+        if len(rounds) == 1:
+            table.head(20).to_csv(tmp_path / "2.csv", index=False)
+
+    grid = InProcessGrid(nodes, run_id=5)
+    with grid.running():
+        PrivateKMeans.from_config(run, on_step=on_step).start(grid)
+    said = [page.read_text().count("written while the run goes on") for page in sorted(tmp_path.rglob("report.md"))]
+    assert [bool(n) for n in said] == [False, False, True]

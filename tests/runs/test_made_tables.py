@@ -10,9 +10,12 @@ import pandas as pd
 import pytest
 
 from flwr_dpkmeans import FederatedKMeans
-from flwr_dpkmeans.errors import ConfigurationError, DataError, DPKMeansError
+from flwr_dpkmeans.errors import ConfigurationError, DataError
 
 OPTIONS: dict[str, Any] = {"bounds": (-1.0, 1.0), "noise": "seeded", "random_state": 3, "max_iter": 2}
+
+
+ONCE = iter([np.zeros((n, 2)) for n in (3, 3, 4)])
 
 
 def table_of(client: int) -> np.ndarray:
@@ -45,7 +48,21 @@ def test_a_function_gives_what_a_list_gives(engine: str) -> None:
         ({"n_clients": 3}, DataError, "clients must be a function"),
         ({"X": [table_of(0)], "clients": table_of, "n_clients": 3}, DataError, "leave out X, y, groups"),
         ({"clients": lambda i: np.full((3, 2), [np.nan, 0.0][i < 2]), "n_clients": 3}, DataError, r"^clients\[2\]: "),
-        ({"clients": lambda i: np.zeros((3, 2 + i)), "n_clients": 3}, DPKMeansError, "3 features"),
+        (
+            {"clients": lambda i: np.zeros((3, 2 + i)), "n_clients": 3},
+            DataError,
+            r"clients\(1\) has 3 columns, but clients\(0\) has 2",
+        ),
+        (
+            {"clients": lambda i: next(ONCE), "n_clients": 3},
+            DataError,
+            r"^clients\(\d\) (has 4 rows, but had 3 before: make the same|raised StopIteration; it is called many)",
+        ),
+        (
+            {"clients": lambda i: [np.zeros((3, 2))][i], "n_clients": 3},
+            DataError,
+            r"^clients\(1\) raised IndexError: list index out of range; it is called many times",
+        ),
         (
             {"clients": lambda i: pd.DataFrame(np.zeros((3, 2)), columns=list("abba"[2 * i :][:2])), "n_clients": 2},
             DataError,
@@ -56,3 +73,24 @@ def test_a_function_gives_what_a_list_gives(engine: str) -> None:
 def test_a_sentence_for_each_mistake(given: dict[str, Any], error: type[Exception], told: str) -> None:
     with pytest.raises(error, match=told):
         FederatedKMeans(2, engine="direct", **OPTIONS | {"n_examples": 100}).fit(**given)
+
+
+@pytest.mark.parametrize("shape", [(12, 3), (12, 1), (13, 2)])
+def test_a_table_that_changes_during_a_fit_is_told_whenever_it_does(shape: tuple[int, int]) -> None:
+    # Where it passed, sums of two shapes met in NumPy, whose words name no client.
+    seen, told = [0], []
+    for changing in range(2, 12):
+        seen[0] = 0
+
+        def load(client: int, changing: int = changing) -> np.ndarray:
+            seen[0] += client == 2
+            return np.zeros(shape) if client == 2 and seen[0] >= changing else table_of(client)
+
+        try:
+            FederatedKMeans(2, algorithm="fastlloyd", engine="direct", **OPTIONS).fit(clients=load, n_clients=3)
+        except DataError as error:
+            told.append(str(error).startswith("clients(2) has "))
+        if seen[0] < changing:
+            break
+    assert len(told) > 2
+    assert all(told)

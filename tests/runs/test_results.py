@@ -7,6 +7,7 @@ import io
 import itertools
 import json
 import math
+import shutil
 import struct
 import warnings
 import zlib
@@ -24,6 +25,7 @@ from flwr_dpkmeans.algorithms.measure import COST_CURVE
 from flwr_dpkmeans.algorithms.proxy_plan import RADIUS
 from flwr_dpkmeans.algorithms.server_points import squared_unit
 from flwr_dpkmeans.errors import LocalMisuseError
+from flwr_dpkmeans.flower.kmeans_client import DESCRIBE, KMeansClient
 from flwr_dpkmeans.privacy.report import PrivacyReport, Provenance
 from flwr_dpkmeans.results import picture, writer
 from flwr_dpkmeans.results.model import Model
@@ -290,6 +292,21 @@ def failing(error: BaseException) -> Any:
         raise error
 
     return fail
+
+
+def test_a_disk_without_room_for_a_result_is_refused_before_anything_is_paid(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, there = shutil.disk_usage(tmp_path), tmp_path / "runs" / "one"
+    for free in (2**24, 2**23):
+        monkeypatch.setattr(shutil, "disk_usage", lambda _, free=free: here._replace(free=free))
+        client = KMeansClient(np.zeros((3, 2)), output_dir=there)
+        if free == 2**24:
+            client.fit([], {"task": DESCRIBE})
+            continue
+        with pytest.raises(LocalMisuseError, match=f"the disk of {there} has 8 MiB left, but a result may need 16"):
+            client.fit([], {"task": DESCRIBE})
+    assert not there.parent.exists()
 
 
 @pytest.mark.parametrize("step", ["fsync", "replace"])

@@ -362,7 +362,9 @@ def test_a_run_says_how_far_it_is_and_how_it_ended(caplog: pytest.LogCaptureFixt
     trips = [line for line in lines if line.startswith("progress: ")]
     assert [line.split(", ")[0] for line in trips] == [f"progress: round trip {i} of 4" for i in (1, 2, 3)]
     assert all(line.endswith("of 2 (at most 2.551 with all retries)") for line in trips)
-    pattern = r"finished: 2 aggregations \(0 repeated\) in \d+ s; 3 of 3 clients have the result; epsilon 2 at delta .*"
+    pattern = (
+        r"finished: 2 aggregations \(0 repeated\) in \d+ s; 3 of 3 clients confirmed the result; epsilon 2 at delta .*"
+    )
     assert re.fullmatch(pattern, lines[-1])
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import tempfile
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -77,6 +78,19 @@ def test_columns_lead_by_their_distance_from_the_mean() -> None:
     """Of the first the mean is 0.75, of the second 0."""
     model = model_of([[0.5, -0.5, 0.0], [1.0, 0.5, 0.0], [0.75, 0.0, 0.0]], Bounds((0.0,), (1.0,)))
     assert [model.leading(most) for most in (1, 2, 3, 9)] == [[1], [0, 1], [0, 1, 2], [0, 1, 2]]
+
+
+def test_a_model_without_names_says_that_it_takes_named_columns_by_position() -> None:
+    model = replace(model_of([[-0.5, 0.5], [0.5, -0.5]], Bounds((-1.0,) * 2, (1.0,) * 2)), feature_names=())
+    table = pd.DataFrame({"b": [-0.5], "a": [0.5]})
+    with pytest.warns(
+        UserWarning, match="the model has no column names, so the table's 'b', 'a' are taken by position"
+    ):
+        assert model.predict(table).tolist() == [0]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert model.predict(table.to_numpy()).tolist() == [0]
+        assert replace(model, feature_names=("a", "b")).predict(table).tolist() == [1]
 
 
 @pytest.mark.parametrize("table", ["abc", None, 5, [1.0, 2.0], [[1.0, 2.0, 3.0]], [[1.0], [1.0, 2.0]], [["a", 1.0]]])

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.dataset as ds
 import pytest
 
 from flwr_dpkmeans.data.points import frame_columns, require_names, validate_columns, validate_labels, validate_points
@@ -74,6 +76,8 @@ class Lazy:
         (Path("rows.csv"), "PosixPath", "read the file, as pandas.read_csv does"),
         ({"a": [1.0], "b": [2.0]}, "dict", "give pandas.DataFrame(points)"),
         (zip([1.0], [2.0], strict=True), "zip", "give list(points)"),
+        (pa.table({"a": [1.0]}).to_reader(), "RecordBatchReader", "give pyarrow.table(points)"),
+        (ds.dataset(pa.table({"a": [1.0]})), "InMemoryDataset", "give points.to_table()"),
         (Lazy(), "Lazy", "give points.collect()"),
     ],
 )

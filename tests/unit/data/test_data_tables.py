@@ -277,11 +277,12 @@ def test_missing_file_says_where_it_was_looked_for(tmp_path: Path, monkeypatch: 
     monkeypatch.chdir(tmp_path)
     message = failure("absent.csv")
     assert message.startswith(f"the table {str(tmp_path / 'absent.csv')!r} does not exist")
-    assert f"resolved from the working directory of the process, {str(tmp_path)!r}." in message
+    assert f"correct the path, which begins in {str(tmp_path)!r}." in message
 
 
 def test_directory_is_refused(tmp_path: Path) -> None:
-    assert "is a directory, but it must be one file" in failure(tmp_path)
+    told = "is a directory, but it must be one file: give the path of the file, or put .parquet files into it."
+    assert failure(tmp_path).endswith(told)
 
 
 def test_no_sentence_shows_the_url_of_a_database(tmp_path: Path) -> None:

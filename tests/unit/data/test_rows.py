@@ -200,15 +200,22 @@ def test_files_are_private_and_go_with_their_run_or_an_hour_after_a_kill(
     assert [path.name for path in left][:2] != []
     assert {stat.S_IMODE(path.stat().st_mode) for path in left} == {0o600}
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
-    assert {"first-2.rows", "second-2.rows"} < {path.name for path in left}  # and what the killed one left
+    assert {"first-150-2.rows", "second-150-2.rows"} < {path.name for path in left}  # and what the killed one left
     monkeypatch.setattr(rows, "IN_MEMORY", 100)
     for path in left:
-        if path.name != "second-2.rows":
+        if path.name != "second-150-2.rows":
             os.utime(path, (0, time.time() - 3601))
+    # Also where the run that finds them has a small table.
+    assert Store(folder, "third").kept() is None
     kept = Store(folder, "third").keep([np.ones((50, 2))], "t")
     del kept
-    assert sorted(path.name for path in folder.iterdir()) == ["second-2.rows", "third-2.rows"]
+    assert sorted(path.name for path in folder.iterdir()) == ["second-150-2.rows", "third-50-2.rows"]
     assert np.asarray(Store(folder, "second").kept()).shape == (150, 2)
+    os.truncate(folder / "second-150-2.rows", 800)
+    assert Store(folder, "second").kept() is None
+    assert sorted(path.name for path in folder.iterdir()) == ["third-50-2.rows"]
+    with pytest.raises(DataError, match=r"t changed while it was read \(2, then 3 columns\): again"):
+        Store(folder, "other").keep([np.ones((50, 2)), np.ones((9, 3))], "t")
     assert isinstance(Store(folder, "off", keeps=False).keep([np.ones((50, 2))], "t"), np.ndarray)
 
 
@@ -336,7 +343,7 @@ def test_rows_that_are_kept_are_for_their_user_alone_in_a_folder_that_was_open(
     kept = Store(folder, "run").keep([table[:2], table[2:]], "t")
     assert [kept.shape, kept[1:3].tolist(), kept[5:].shape] == [(5, 2), table[1:3].tolist(), (0, 2)]
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
-    (file,) = folder.glob("run-2.rows")
+    (file,) = folder.glob("run-5-2.rows")
     assert (stat.S_IMODE(file.stat().st_mode), file.stat().st_size) == (0o600, 80)
     assert Store(folder, "run", keeps=False).kept() is None
 
@@ -360,7 +367,7 @@ def test_rows_are_kept_for_later_processes_by_a_name_in_a_folder_only(
     store = Store(tmp_path / "rows" if in_folder else None, name)
     kept = store.keep([np.ones((5, 2))], "t")
     assert (type(kept), np.asarray(kept).tolist()) == (Rows, [[1.0, 1.0]] * 5)
-    assert [path.name for path in tmp_path.glob("*/*-2.rows")] == []
+    assert [path.name for path in tmp_path.glob("*/*-*-2.rows")] == []
     if not in_folder:
         assert store.kept() is None
         store.forget()

@@ -71,7 +71,7 @@ def test_columns_of_parties_are_put_in_the_first_ones_order() -> None:
 
 
 def test_tables_that_are_made_are_numbered_from_zero() -> None:
-    made = Made(lambda i: ROWS + i, 2, ())
+    made = Made(lambda i: ROWS + i, 2)
     assert (len(made), [made[i][0, 0] for i in range(2)], len(list(made))) == (2, [0.0, 1.0], 2)
     for place in (-1, 2):
         with pytest.raises(IndexError):
