@@ -444,8 +444,7 @@ class FederatedKMeans(_PrivateClustering):
     cost_curve_ : ndarray, (max_clusters,), or None
         With ``n_clusters="auto"``: cost over k, in squared scaled units.
     privacy_ : PrivacyReport
-        Cost, guarantee, every release; its `warnings` are Python warnings too, of
-        `flwr_dpkmeans.errors.PrivacyWarning`.
+        Cost, guarantee, every release; its `warnings` are Python's too, of `flwr_dpkmeans.errors.PrivacyWarning`.
     bounds_ : pair of tuples of float
         The box that data were scaled by, and that `predict`, `transform` and `score` measure in: as declared, from
         server data, or as private histograms found it.

@@ -43,8 +43,7 @@ _LARGEST_COUNT = 2.0**47
 def cluster_state(
     centroids: Array, counts: Array, movements: tuple[float, ...] = (), extras: Mapping[str, Array] | None = None
 ) -> State:
-    """The state of a clustering: centroids, (k, d) on the grid in [-1, 1]^d, and noisy counts of the last release,
-    (k,).
+    """The state of a clustering: centroids, (k, d) on the grid in [-1, 1]^d, and noisy counts, (k,), released last.
 
     Both are zeros before there are any. `movements` are the largest steps of a centroid so far; `extras` what an
     algorithm's own steps carry on, such as a projection: on the grid, of one or two dimensions.

@@ -239,8 +239,7 @@ class Columns:
 def pulled_together(variances: Array, counts: Array, noise: Array) -> tuple[Array, Array]:
     """Noisy variances of classes, (n_classes, n_columns), each moved to their mean as far as it is noise; what is left.
 
-    The more the noise explains of the differences between classes, the less of them is kept (the James-Stein
-    principle).
+    The more the noise explains of the differences between classes, the less of them is kept (James and Stein).
     """
     weights = np.maximum(counts, 1.0)[:, None]
     parts = weights / weights.sum()

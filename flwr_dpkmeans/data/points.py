@@ -182,10 +182,7 @@ def as_array(points: object) -> NDArray[Any]:
         return np.asarray(points)
     except ValueError:
         pass
-    raise DataError(
-        "the points have rows of different lengths, but each row must have the same features: "
-        "give an array of shape (n, d)."
-    )
+    raise DataError("the points have rows of different lengths, but each row must have the same features: give (n, d).")
 
 
 def _as_real(array: NDArray[Any], labels: Sequence[object]) -> NDArray[Any]:

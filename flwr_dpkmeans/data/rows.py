@@ -137,9 +137,7 @@ class Store:
         try:
             for block in blocks:
                 if block.shape[1] != (width := width or block.shape[1]):
-                    raise DataError(
-                        f"{what} changed while it was read ({width}, then {block.shape[1]} columns): again."
-                    )
+                    raise DataError(f"{what} changed as it was read ({width}, then {block.shape[1]} columns): again.")
                 few.append(block)
                 size, n_rows, now = size + block.nbytes, n_rows + len(block), time.monotonic()
                 if now > told + _SECONDS_BETWEEN_LINES:

@@ -267,9 +267,8 @@ class SecureAggregation:
         if request.stage is Stage.KEYS:
             look_for_guard()
         settings = self._settings(context)
-        guard = NodeGuard(
-            settings, context.run_id, context.node_id, stream_number(context), message.metadata.created_at
-        )
+        stream, sent = stream_number(context), message.metadata.created_at
+        guard = NodeGuard(settings, context.run_id, context.node_id, stream, sent)
         memory = recall(context)
         guard.name_peers(memory, request)
         memory, reply = Client(guard, wrapped(guard), memory).handle(request)
@@ -433,9 +432,8 @@ def client_app(
     ----------
     load_data : callable
         ``load_data(context)`` returns this node's rows, (n_examples, n_features), ``schema.encode(table)``, or a
-        `KMeansClient` that holds them.
-        Rows with a cell that is no finite number are left out: were they an error, the server would see that one is
-        there. Results are written in the node's output folder (see `output_folder`).
+        `KMeansClient` that holds them. Rows with a cell that is no finite number are left out: were they an error, the
+        server would see that one is there. Results are written in the node's output folder (see `output_folder`).
     mod : SecureAggregation
         The secure-aggregation mod; on by default.
 

@@ -235,14 +235,9 @@ class Made(Sequence[Array]):
         if tuple(column_labels(table := self._made(place))) != labels:
             raise DataError(f"clients({place}) has other columns than clients(0): give all the same, in one order.")
         if (points := _of_party("clients", str(place), validate_points, table)).shape[1] != width:
-            raise DataError(
-                f"clients({place}) has {points.shape[1]} columns, but clients(0) has {width}: give all the same."
-            )
-        if self._n_rows[place] not in (-1, len(points)):
-            raise DataError(
-                f"clients({place}) has {len(points)} rows, but had {self._n_rows[place]} before: make the same table "
-                "each time."
-            )
+            raise DataError(f"clients({place}) has {points.shape[1]} columns, clients(0) {width}: give all the same.")
+        if (known := self._n_rows[place]) not in (-1, len(points)):
+            raise DataError(f"clients({place}) has {len(points)} rows, but had {known}: make the same table each time.")
         self._n_rows[place] = len(points)
         return points
 
@@ -500,8 +495,7 @@ def federate(
     engine : str
         ``"inprocess"``: Flower's messages in this process; ``"direct"``: the same rounds without messages.
     n_examples : int or "private", optional
-        Public number of rows; None: the total of the parts, listed in the report as declared public; "private": not
-        public.
+        Public number of rows; None: the total of the parts, listed in the report as declared public; or "private".
     **options
         Settings of a run by their flat names, such as ``epsilon``, ``trust`` or ``noise``, and options of a task that
         is given by its name.

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from flwr.app import Message
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
 from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError
 from flwr_dpkmeans.flower.exchange import Told, bytes_of
@@ -31,7 +31,6 @@ logger = placed_logger("flwr_dpkmeans.server")
 PROGRESS_FILE, LOG_FILE = "progress.json", "log.jsonl"
 _MOST_NOTICES = 200
 _ENDED = "it was ended from outside, as by 'flwr stop': what its clients were charged stays charged."
-_DIED = "its program ended without a word after {}: what its clients were charged stays charged."
 
 
 class Outcome(StrEnum):
@@ -222,27 +221,3 @@ def kept(run_id: int, folder: Path) -> Iterator[Progress]:
             # Its text may hold anything.
             progress.tell(outcome=Outcome.FAILED, sentence=f"{type(error).__name__}: look at its log.")
             raise
-
-
-def read_progress(folder: Path) -> RunProgress:
-    """Read what a run's folder says of it, and that its program was killed, or that the file is none."""
-    file = folder / PROGRESS_FILE
-    try:
-        known = RunProgress.model_validate_json(file.read_bytes())
-        if known.outcome is Outcome.RUNNING:
-            with (folder / LOG_FILE).open("rb") as held:
-                is_dead = lock(held.fileno(), wait=False)
-            # Once more, since it may have ended between the two looks.
-            known = RunProgress.model_validate_json(file.read_bytes())
-            if is_dead and known.outcome is Outcome.RUNNING:
-                return known.model_copy(update={"outcome": Outcome.DIED, "sentence": _DIED.format(known.updated)})
-    except (OSError, ValidationError) as error:
-        told = {"outcome": Outcome.UNREADABLE, "sentence": f"{file} cannot be read ({type(error).__name__})."}
-        return RunProgress(run=folder.name.removeprefix("run-"), started="", updated="", **told)
-    return known
-
-
-def runs_below(folder: Path) -> list[Path]:
-    """Folders of all runs in a folder or one below it, the newest first."""
-    found = [*folder.glob(f"run-*/{PROGRESS_FILE}"), *folder.glob(f"*/run-*/{PROGRESS_FILE}")]
-    return [path.parent for path in sorted(found, key=lambda path: path.stat().st_mtime, reverse=True)]

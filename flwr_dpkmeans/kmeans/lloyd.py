@@ -360,9 +360,8 @@ def truncate(values: npt.ArrayLike) -> FloatArray:
 def clip_steps(steps: npt.ArrayLike, radius: float | FloatArray) -> FloatArray:
     """Scale every row of steps (k, d) that is longer than the radius, at least 0, down to it, in exact arithmetic.
 
-    One radius, or one for each row.
-    FastLloyd, section 5.3.5 ("radius clipping"). Shorter rows come back unchanged. Norms are correctly rounded sums
-    (`math.fsum`), hence equal on all machines.
+    One radius, or one for each row. FastLloyd, section 5.3.5 ("radius clipping"). Shorter rows come back unchanged.
+    Norms are correctly rounded sums (`math.fsum`), hence equal on all machines.
     """
     clipped = np.array(steps, dtype=np.float64)
     # Each row over a power of two, so that scaling is exact and squares neither overflow nor vanish.

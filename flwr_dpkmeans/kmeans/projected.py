@@ -29,9 +29,7 @@ def triangle_size(n_features: int) -> int:
     return n_features * (n_features + 1) // 2
 
 
-def outer_product_triangle(
-    points: FloatArray, prepare: Callable[[FloatArray], FloatArray] = lambda rows: rows
-) -> FloatArray:
+def outer_product_triangle(points: FloatArray, prepare: Callable[[FloatArray], FloatArray] = lambda x: x) -> FloatArray:
     """Sum the outer products of rows (n, d), as the upper triangle of the matrix, row by row: (d (d + 1) / 2,).
 
     Off-diagonal entries are multiplied by sqrt(2), so that the vector's Euclidean norm is the matrix's Frobenius norm

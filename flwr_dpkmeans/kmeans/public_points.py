@@ -85,11 +85,7 @@ def _bisect(centroids: FloatArray, radius: float, generator: np.random.Generator
 
 
 def _packed(
-    n_clusters: int,
-    n_features: int,
-    radius: float,
-    generator: np.random.Generator,
-    method: PackingMethod = PackingMethod.BISECT,
+    n_clusters: int, n_features: int, radius: float, generator: np.random.Generator, method: PackingMethod
 ) -> FloatArray | None:
     """Place all centroids at this radius, or return None after so many rejections in a row.
 

@@ -3,9 +3,8 @@
 A policy is read from the client's own disk, never from the server. It is permissive by default, so that a
 simulation (including the non-private baseline) runs without one. A deployed node begins with `DEPLOYED` and refuses
 every run until its policy states `REQUIRED` limits, or says ``allow-anything = true``; ``policy.example.toml`` beside
-this module is a strict one to begin with.
-The sentences of a refusal are sent to the server, so they hold public plan values and policy values only:
-in particular never what the client has spent before.
+this module is a strict one to begin with. The sentences of a refusal are sent to the server, so they hold public plan
+values and policy values only: in particular never what the client has spent before.
 
 A limit is one field of `ClientPolicy`: its default, how it is read, and what it refuses in which words.
 """

@@ -100,8 +100,7 @@ def smallest_multiplier(private: Callable[[float], bool], start: float) -> float
         low, high, step = low / (1.0 + step), low, 8.0 * step
         if not low > 1e-100:
             raise PlanError(
-                "every noise multiplier down to 1e-100 meets the privacy condition: "
-                "give a smaller epsilon or a smaller delta."
+                "every noise multiplier down to 1e-100 meets the privacy condition: give a smaller epsilon or delta."
             )
     return smallest_true(private, low, high)
 

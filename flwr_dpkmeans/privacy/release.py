@@ -245,10 +245,7 @@ def as_released(values: NDArray[np.uint64], blocks: Sequence[Block], fraction_bi
 
 
 PROOF_PAGE = "flwr_dpkmeans/privacy/README.md"
-_MECHANISMS = {
-    NoiseShape.GAUSSIAN: ("gaussian_mechanism", ["M1", "M3"]),
-    NoiseShape.LAPLACE: ("laplace_mechanism", ["M2"]),
-}
+_PROOFS = {NoiseShape.GAUSSIAN: ("gaussian_mechanism", ["M1", "M3"]), NoiseShape.LAPLACE: ("laplace_mechanism", ["M2"])}
 
 
 def theorem(block: Block, *, shared_noise: bool = False, sampling_rate: float = 1.0) -> str:
@@ -259,7 +256,7 @@ def theorem(block: Block, *, shared_noise: bool = False, sampling_rate: float = 
     if block.noise is NoiseShape.NONE:
         return told("no_mechanism")
     row, bound = block.sensitivity.proof
-    mechanism, mechanism_rows = _MECHANISMS[block.noise]
+    mechanism, mechanism_rows = _PROOFS[block.noise]
     rows = [*([row] if row else []), *mechanism_rows, *(["M4"] if shared_noise else [])]
     rows += ["M5"] if sampling_rate < 1.0 else []
     sample = told("over_a_sample", rate=sampling_rate) if sampling_rate < 1.0 else ""

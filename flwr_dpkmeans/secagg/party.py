@@ -296,10 +296,8 @@ class Party(ABC):
         return changed(self, group_keys=ordered, tag_key=keys.derive_key(secret, "tag", self.run_id, roster.digest))
 
 
-def _blind_stream(
-    run_id: int, asked: tuple[int, int], author: int, group_key: bytes, transcript: bytes, length: int
-) -> Ring:
-    return keys.mask(group_key, asked, length, "blind", run_id, author, transcript)
+def _blind_stream(run_id: int, asked: tuple[int, int], author: int, key: bytes, transcript: bytes, length: int) -> Ring:
+    return keys.mask(key, asked, length, "blind", run_id, author, transcript)
 
 
 @lru_cache(maxsize=1)
@@ -615,6 +613,5 @@ class RetrySession(Session):
         if sorted(reply.boxes) != due:
             # Against clients that get no key, or one of somebody who is no author.
             raise ProtocolError(
-                f"node {node_id} sealed its group key for {len(reply.boxes)} clients, but {len(due)} were due: "
-                "discarded."
+                f"node {node_id} sealed its key for {len(reply.boxes)} clients, but {len(due)} were due: discarded."
             )

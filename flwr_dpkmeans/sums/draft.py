@@ -570,8 +570,7 @@ def require_next(plan: Plan, later: Plan, found: Found, *, begun: bool, released
     counted = released == 0
     if counted and found.n_examples not in (None, later.n_examples):
         raise ProtocolError(
-            f"the final plan has N = {later.n_examples}, but the private count released {found.n_examples}: stop the "
-            "run."
+            f"the final plan has N = {later.n_examples}, but the private count released {found.n_examples}: stop."
         )
     if counted and later.box != found.box:
         raise ProtocolError("the final plan has another box than the private histograms released: stop the run.")

@@ -141,9 +141,7 @@ class Plan:
     def __post_init__(self) -> None:
         # Before anything else is computed from a plan that came from elsewhere: prices take time that grows with it.
         if self.n_clients > MAX_CLIENTS:
-            raise PlanError(
-                f"the plan is for {self.n_clients} clients, but at most {MAX_CLIENTS} can take part: use fewer."
-            )
+            raise PlanError(f"the plan is for {self.n_clients} clients, but at most {MAX_CLIENTS} can: use fewer.")
 
     def __hash__(self) -> int:
         return self._hash

@@ -314,8 +314,7 @@ class Settings(Options):
             )
         if self.dropout not in (None, Dropout.undisturbed()) and not self.masking:
             raise ConfigurationError(
-                "masking is False, but dropout is 'recover', which always masks: leave masking on, or choose "
-                "dropout='retry'."
+                "masking is False, but dropout is 'recover', which always masks: leave masking on, or use 'retry'."
             )
         if self.n_clients is not None and self.n_clients < self.min_clients:
             raise ConfigurationError(

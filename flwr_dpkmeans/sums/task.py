@@ -476,8 +476,7 @@ def _read(value: Any) -> Task:
     if name not in TASKS:
         # No `ValueError`: the parser would hide the name behind a place in the plan.
         raise ProtocolError(
-            f"the plan computes {name[:60]!r}, which is not known here: install the package that "
-            "has it, or stop the run."
+            f"the plan computes {name[:60]!r}, which is not known here: install its package, or stop the run."
         )
     kind = TASKS[name]
     own = json.dumps({name: one for name, one in value.items() if name != "name"})

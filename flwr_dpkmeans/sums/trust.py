@@ -129,7 +129,7 @@ class TrustModel(ABC):
         # Whoever adds the noise knows it, so with the noised sum it would know the exact one.
         if self.blinded and not aggregate.blinded:
             raise PlanError(f"a readable sum reached the server under {self.name!r}: the run is stopped.")
-        values = aggregate.values if self.shared_noise else with_noise(aggregate, blocks, fraction_bits, source)
+        values = aggregate.values if self.shared_noise else aggregate.values + draw_noise(blocks, source, fraction_bits)
         return Broadcast(values, as_released(values, blocks, fraction_bits) if self.server_reads else None)
 
     def read(self, aggregate: AggregateVector, blocks: Sequence[Block], fraction_bits: int) -> ReleasedSum:
@@ -194,11 +194,6 @@ class TrustModel(ABC):
         return theorem(block, shared_noise=self.shared_noise, sampling_rate=sampling_rate)
 
 
-def with_noise(aggregate: AggregateVector, blocks: Sequence[Block], fraction_bits: int, source: NoiseSource) -> Ring:
-    """Add fresh noise to an aggregate, readable or not, modulo 2^64."""
-    return aggregate.values + draw_noise(blocks, source, fraction_bits)
-
-
 class Oblivious(TrustModel):
     """The server knows the noise, so it must never see the noised sum: key authors' streams stay on it."""
 
@@ -222,7 +217,7 @@ class Central(TrustModel):
     proofs = f"{PROOF_PAGE}, rows T4, T5"
 
     def guarantee(self, shares: Shares) -> str:
-        return told("central")
+        return told(self.name)
 
 
 class Curator(Central):
@@ -231,9 +226,6 @@ class Curator(Central):
     name = "curator"
     alone = True
     proofs = f"{PROOF_PAGE}, row T6"
-
-    def guarantee(self, shares: Shares) -> str:
-        return told("curator")
 
 
 class Distributed(TrustModel):

@@ -29,13 +29,14 @@ from starlette.routing import Route
 
 from flwr_dpkmeans import errors
 from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError
-from flwr_dpkmeans.flower.progress import Notice, Outcome, RunProgress, read_progress, runs_below
+from flwr_dpkmeans.flower.progress import Notice, Outcome, RunProgress
 from flwr_dpkmeans.node.policy import DEPLOYED, ClientPolicy
 from flwr_dpkmeans.privacy.report import utc_now
 from flwr_dpkmeans.results.page import HTML, rendered
 from flwr_dpkmeans.results.writer import PAGE_FILE
 from simulations.deploy.node_options import NodeOptions
 from simulations.deploy.owner_commands import owner_sees
+from simulations.deploy.run_folders import read_progress, runs_below
 
 _HOST = "127.0.0.1"
 _SECONDS = 5

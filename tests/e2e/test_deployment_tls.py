@@ -28,7 +28,7 @@ from flwr_dpkmeans.data.bundled import load_bundled
 from flwr_dpkmeans.data.partition import partition_indices
 from flwr_dpkmeans.flower.client_app import HOME_FOLDER
 from flwr_dpkmeans.flower.exchange import TURN_FILE
-from flwr_dpkmeans.flower.progress import Outcome, read_progress, runs_below
+from flwr_dpkmeans.flower.progress import Outcome
 from flwr_dpkmeans.flower.server_app import strategy_from_run_config
 from flwr_dpkmeans.node.ledger import Past, lock
 from flwr_dpkmeans.node.policy import DEPLOYED, Asked, ClientPolicy
@@ -37,6 +37,7 @@ from simulations import superlink_cost
 from simulations.deploy.__main__ import main, run_settings
 from simulations.deploy.certificates import write_node_key
 from simulations.deploy.dashboard import server_page
+from simulations.deploy.run_folders import read_progress, runs_below
 from simulations.deploy.sites import Site
 from simulations.deployment import Deployment, LogLine
 from simulations.flower_commands import NodeConfig

@@ -334,7 +334,7 @@ def test_a_plan_with_a_task_that_nobody_has_here_is_refused_by_name() -> None:
     TASKS._items.pop("votes")
     try:
         load_plan.cache_clear()
-        with pytest.raises(ProtocolError, match="the plan computes 'votes', which is not known here: install the"):
+        with pytest.raises(ProtocolError, match="the plan computes 'votes', which is not known here: install its"):
             load_plan(blob)
     finally:
         register(Votes)

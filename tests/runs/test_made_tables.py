@@ -51,12 +51,12 @@ def test_a_function_gives_what_a_list_gives(engine: str) -> None:
         (
             {"clients": lambda i: np.zeros((3, 2 + i)), "n_clients": 3},
             DataError,
-            r"clients\(1\) has 3 columns, but clients\(0\) has 2",
+            r"clients\(1\) has 3 columns, clients\(0\) 2",
         ),
         (
             {"clients": lambda i: next(ONCE), "n_clients": 3},
             DataError,
-            r"^clients\(\d\) (has 4 rows, but had 3 before: make the same|raised StopIteration; it is called many)",
+            r"^clients\(\d\) (has 4 rows, but had 3: make the same|raised StopIteration; it is called many)",
         ),
         (
             {"clients": lambda i: [np.zeros((3, 2))][i], "n_clients": 3},

@@ -18,21 +18,13 @@ from flwr.supercore.privacy_accounting import PrivacySpent
 from support.protocol_federation import Federation, grid_parts, make_federation, small_config
 
 from flwr_dpkmeans.errors import CohortError
-from flwr_dpkmeans.flower.progress import (
-    LOG_FILE,
-    PROGRESS_FILE,
-    Outcome,
-    Progress,
-    RunProgress,
-    kept,
-    read_progress,
-    runs_below,
-)
+from flwr_dpkmeans.flower.progress import LOG_FILE, PROGRESS_FILE, Outcome, Progress, RunProgress, kept
 from flwr_dpkmeans.flower.strategy import PrivateKMeans
 from flwr_dpkmeans.node.ledger import lock
 from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.secagg.messages import Stage
 from flwr_dpkmeans.sums.draft import draft_plan, worst_case
+from simulations.deploy.run_folders import read_progress, runs_below
 
 
 def watched(folder: Path, federation: Federation, **values: Any) -> list[RunProgress]:

@@ -36,7 +36,7 @@ from flwr_dpkmeans.flower import exchange, server_app
 from flwr_dpkmeans.flower.client_app import app as clients
 from flwr_dpkmeans.flower.client_app import load_client
 from flwr_dpkmeans.flower.engines import InProcessGrid, Node
-from flwr_dpkmeans.flower.progress import LOG_FILE, PROGRESS_FILE, Outcome, read_progress
+from flwr_dpkmeans.flower.progress import LOG_FILE, PROGRESS_FILE, Outcome
 from flwr_dpkmeans.flower.server_app import run_keys, strategy_from_run_config
 from flwr_dpkmeans.kmeans.lloyd import PostProcessing
 from flwr_dpkmeans.kmeans.public_points import PackingMethod
@@ -45,6 +45,7 @@ from flwr_dpkmeans.options import option_defaults
 from flwr_dpkmeans.privacy.report import PrivacyReport, Provenance
 from flwr_dpkmeans.results.model import Model
 from flwr_dpkmeans.sums.task import CLIP_BOUNDS, Run
+from simulations.deploy.run_folders import read_progress
 from simulations.sources.mixture import draw_gaussian_mixture
 
 PROJECT = Path(__file__).parents[2]

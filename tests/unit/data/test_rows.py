@@ -214,7 +214,7 @@ def test_files_are_private_and_go_with_their_run_or_an_hour_after_a_kill(
     os.truncate(folder / "second-150-2.rows", 800)
     assert Store(folder, "second").kept() is None
     assert sorted(path.name for path in folder.iterdir()) == ["third-50-2.rows"]
-    with pytest.raises(DataError, match=r"t changed while it was read \(2, then 3 columns\): again"):
+    with pytest.raises(DataError, match=r"t changed as it was read \(2, then 3 columns\): again"):
         Store(folder, "other").keep([np.ones((50, 2)), np.ones((9, 3))], "t")
     assert isinstance(Store(folder, "off", keeps=False).keep([np.ones((50, 2))], "t"), np.ndarray)
 

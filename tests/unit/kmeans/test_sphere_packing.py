@@ -48,7 +48,7 @@ def test_shape_grid_box_and_determinism(clusters: int, features: int, method: Pa
 @pytest.mark.parametrize(("clusters", "features"), SHAPES)
 @pytest.mark.parametrize("radius", [0.5, 0.125, 2.0**-6, 2.0**-9])
 def test_every_packing_keeps_its_distances(clusters: int, features: int, radius: float) -> None:
-    packed = packing_module._packed(clusters, features, radius, np.random.default_rng(5))
+    packed = packing_module._packed(clusters, features, radius, np.random.default_rng(5), PackingMethod.BISECT)
     assert packed is None or packing_radius(packed) >= radius
 
 
@@ -146,11 +146,13 @@ def test_gives_up_after_a_hundred_rejections_in_a_row(monkeypatch: pytest.Monkey
         monkeypatch.setattr(packing_module, "_candidates", pool)
 
     candidates([0.0] * 100 + [0.5] + [0.0] * 100)
-    packed = packing_module._packed(2, 1, 0.25, np.random.default_rng(0))
+    packed = packing_module._packed(2, 1, 0.25, np.random.default_rng(0), PackingMethod.BISECT)
     assert packed is not None, "99 rejections must not be too many"
     assert packed.tolist() == [[0.0], [0.5]]
     candidates([0.0] * 101 + [0.5] + [0.0] * 100)
-    assert packing_module._packed(2, 1, 0.25, np.random.default_rng(0)) is None, "100 rejections must be too many"
+    assert packing_module._packed(2, 1, 0.25, np.random.default_rng(0), PackingMethod.BISECT) is None, (
+        "100 rejections must be too many"
+    )
 
 
 def test_rejections_are_counted_per_centroid(monkeypatch: pytest.MonkeyPatch) -> None:

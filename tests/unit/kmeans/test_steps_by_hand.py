@@ -47,12 +47,15 @@ def test_a_proxy_without_a_sample_stays_where_it_is() -> None:
 
 def test_two_spheres_fit_where_their_centres_have_room() -> None:
     """On a line, centres lie in [-0.6, 0.6] for radius 0.4, and must be 0.8 apart."""
-    found = [public_points._packed(2, 1, 0.4, np.random.default_rng(seed)) for seed in range(10)]
+    found = [
+        public_points._packed(2, 1, 0.4, np.random.default_rng(seed), public_points.PackingMethod.BISECT)
+        for seed in range(10)
+    ]
     gaps = [abs(packed[0, 0] - packed[1, 0]) for packed in found if packed is not None]
     assert gaps
     assert min(gaps) >= 0.8
     # In [-0.45, 0.45] no two are 1.1 apart: that is known without drawing any.
-    assert public_points._packed(2, 1, 0.55, NO_GENERATOR) is None
+    assert public_points._packed(2, 1, 0.55, NO_GENERATOR, public_points.PackingMethod.BISECT) is None
 
 
 def test_weights_that_are_too_few_are_filled_up_faintly() -> None:
