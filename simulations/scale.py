@@ -271,8 +271,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--fan", type=int, default=320, help="vectors that one aggregator of the tree adds")
     parser.add_argument("--length", type=int, default=200, help="entries of a vector in the tree")
     options = parser.parse_args(arguments)
-    if options.repeats < 1:
-        parser.error(f"repeats is {options.repeats}, but it must be at least 1.")
+    # On a smaller circle neighbours would meet themselves, and aggregators of one vector add none.
+    for name, least in {"repeats": 1, "clients": 2, "tree": DEGREE + 1, "fan": 2, "length": 1}.items():
+        if (value := getattr(options, name)) < least:
+            parser.error(f"{name} is {value}, but it must be at least {least}.")
     console, n_rows = wide_console(), 1_000_000
     if options.quick:
         n_rows, options.clients, options.tree = 20_000, min(options.clients, 100), min(options.tree, 2000)

@@ -8,7 +8,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from flwr_dpkmeans.secagg.agreement import recovery_graph
+from flwr_dpkmeans.secagg.roster import ALL_PAIRS_UP_TO
 from flwr_dpkmeans.sums.plan import Plan
+from flwr_dpkmeans.sums.settings import Dropout
 
 AGREEMENT, WORD, ADDITION, MESSAGE = 31e-6, 8e-9, 0.15e-9, 28e-6
 """Seconds of one core: an X25519 agreement, a word of a mask, one that a server adds, a message with its reply through
@@ -54,8 +57,8 @@ class Cost:
 def cost_of(plan: Plan, n_messages: int, bytes_up: int) -> Cost:
     """What a final plan's run costs, of whose messages so many are sent, and so many bytes by each client."""
     lengths = [plan.round_at(index).length for index in range(plan.first_round, plan.last_round + 1)]
-    n_neighbours = min(plan.n_clients - 1, plan.max_silent + 2) if plan.settings.masking else 0
-    masks = n_neighbours * (AGREEMENT + WORD * sum(lengths))
+    n_neighbours, n_agreements = _pairs(plan) if plan.settings.masking else (0, 0)
+    masks = n_neighbours * WORD * sum(lengths) + n_agreements * AGREEMENT
     longest = max(lengths)
     return Cost(
         party=masks + MESSAGE * n_messages / (2 * plan.n_clients),
@@ -64,6 +67,18 @@ def cost_of(plan: Plan, n_messages: int, bytes_up: int) -> Cost:
         server_memory=plan.n_clients * _ENTRY_BYTES * longest,
         tiers=tiers_of(plan.n_clients, longest),
     )
+
+
+def _pairs(plan: Plan) -> tuple[int, int]:
+    """With how many neighbours a client masks, and how often it agrees on a key: as `Roster.neighbours`, and where sums
+    are recovered with each neighbour in each round."""
+    n_clients, max_silent = plan.n_clients, plan.max_silent
+    if plan.dropout is Dropout.RECOVER:
+        degree = recovery_graph(n_clients, max_silent).degree
+        return degree, degree * (1 + len(plan.all_rounds))
+    sparse = n_clients > ALL_PAIRS_UP_TO
+    degree = min(n_clients - 1, (max_silent + 2) // 2 * 2) if sparse else n_clients - 1
+    return degree, degree
 
 
 def tiers_of(n_clients: int, length: int) -> tuple[Tier, ...]:
