@@ -155,7 +155,8 @@ def node_metrics(place: Path) -> Iterator[Metric]:
     family = gauge("dpkmeans_budget_epsilon", "Epsilon, by data set and unit of privacy", labels=labels)
     for one in seen["epsilon"]:
         for state in ("spent", "left"):
-            family.add_metric([one["data set"], one["unit"], state], one[state])
+            if one[state] is not None:  # what is left by a damaged ledger nobody knows
+                family.add_metric([one["data set"], one["unit"], state], one[state])
     yield family
     yield gauge("dpkmeans_ledger_problems", "Flaws of the ledger", len(seen["problems"]))
     yield gauge("dpkmeans_ledger_runs", "Runs that were charged", len(seen["given"]))

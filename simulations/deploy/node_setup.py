@@ -100,6 +100,8 @@ def _settings(given: argparse.Namespace, invitation: Invitation) -> dict[str, An
     }
     if given.query:
         settings["query"] = given.query
+    if given.schema and given.columns:
+        raise ConfigurationError("--schema says which columns are clustered, and so does --columns: leave one out.")
     if given.schema:
         digest = Schema.load(given.schema).digest
         return settings | {"table_schema": str(given.schema.absolute()), "schema_digest": digest}

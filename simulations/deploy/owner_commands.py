@@ -125,11 +125,13 @@ def owner_sees(options: NodeOptions) -> dict[str, Any]:
     # Without a folder, or with a head that is left, something is gone.
     is_new = place.parent.is_dir() and not (place.exists() or head_path(place).exists())
     charged = [run["unit"] for run in given if run["data set"] == name]
+    problems = [] if is_new else list(report.problems)
     for unit in dict.fromkeys((*(policy.allowed_units or [unit.value for unit in PrivacyUnit]), *charged)):
         spent = math.fsum(run["epsilon"] for run in given if (run["data set"], run["unit"]) == (name, unit))
         most = policy.max_epsilon_total
         rest = most if math.isinf(most) else max(0.0, most - spent)  # inf - inf is no number
-        left.append({"data set": name, "unit": unit, "spent": spent, "left": rest})
+        # Lines that are gone had costs, too.
+        left.append({"data set": name, "unit": unit, "spent": spent, "left": None if problems else rest})
     return {
         "name": options.name,
         "pinned": dict(policy.pinned_peers or ()),
@@ -137,7 +139,7 @@ def owner_sees(options: NodeOptions) -> dict[str, Any]:
         "given": given,
         "asked": list(_logged(options.log_file)),
         "alerts": alerts.read_text(errors="replace").splitlines() if alerts.exists() else [],
-        "problems": [] if is_new else list(report.problems),
+        "problems": problems,
     }
 
 

@@ -100,6 +100,11 @@ def test_what_is_wrong_is_said_before_anything_starts(
         ("num-supernodes=3", " epsilon = 0.1", "of which 'epsilon = 0.1' is no KEY=VALUE and would be left out"),
         ("num-supernodes=3", " epsilon= 0.1 columns='age, height'", "'epsilon= 0.1' is no KEY=VALUE"),
         ("num-supernodes 3", "", "--federation-config is 'num-supernodes 3', of which"),
+        (
+            "num-supernodes=3",
+            " epsilon=1 epsilon=2",
+            "--run-config says 'epsilon' more than once: leave the others out",
+        ),
     ],
 )
 def test_what_flower_would_leave_out_without_a_word_is_refused(

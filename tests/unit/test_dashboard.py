@@ -184,7 +184,12 @@ def test_a_nodes_page_says_what_was_given_and_what_is_left(node: Path) -> None:
     assert "<td>5</td><td>refused: &lt;b&gt;why" in text
     assert str(node.parent / "results" / "run-5" / "client-2" / "report.html") in text
     (node.parent / "ledger.jsonl").write_text("{}\n")
-    assert "is damaged at line 1" in node_page(node)
+    damaged = node_page(node)
+    assert "is damaged at line 1" in damaged
+    assert "nobody knows what is left" in damaged
+    assert not re.search(r"[0-9] left", damaged)
+    states = [line.labels.get("state") for family in node_metrics(node) for line in family.samples]
+    assert ("spent" in states, "left" in states) == (True, False)
 
 
 def test_a_nodes_metrics_are_its_budget_by_data_set(node: Path) -> None:

@@ -109,6 +109,7 @@ def test_its_policy_allows_the_pages_own_command(here: Path) -> None:
         ("folder", (), "ward-7 exists and is left alone"),
         ("data", (), "rows.csv' does not exist"),
         ("", ("--columns", "age,weight"), "columns has 'weight'"),
+        ("", ("--schema", "s.toml", "--columns", "age"), "--schema says which columns are clustered, and so does"),
         ("", ("--max-epsilon-total", "nan"), "max_epsilon_per_run is nan"),
         ("", ("--max-epsilon-total", "inf"), "does not limit max-epsilon-total"),
         ("read-only", (), "cannot be changed"),
@@ -397,8 +398,13 @@ def test_its_owner_sees_that_a_ledger_is_gone(
     entry = LedgerEntry("11/5", "ward-7", "ab", 1, 0, "sums", epsilon=1.0, delta=1e-6, unit="record")
     FileLedger(place / "ledger.jsonl").charge(entry)
     (place / gone).rename(here / "away")
+    capsys.readouterr()
     assert main(["node", "status", "ward-7"]) == 1
-    assert says in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert says in told.splitlines()[0]
+    assert "spent by the lines that are there, and nobody knows what is left." in told
+    assert main(["node", "status", "ward-7", "--json"]) == 1
+    assert {one["left"] for one in json.loads(capsys.readouterr().out)["epsilon"]} == {None}
 
 
 def test_a_schema_is_tried_on_the_own_table_before_any_run(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
