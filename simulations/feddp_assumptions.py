@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError
-from flwr_dpkmeans.kmeans.lloyd import cost_per_point
 from simulations.baselines.pooled import run_kmeans
+from simulations.clustering_indices import cost_per_point
 from simulations.datasets import load_data_set
 from simulations.expansion import expand
 

@@ -353,11 +353,11 @@ def outer_product_round(known: Known, facts: ServerFacts, share: float) -> noise
         )
         moved = Sensitivity(Norm.L2, bound, PrivacyUnit.RECORD, because)
 
-    def unrounded(points: Array, state: State) -> Sequence[Array]:
-        return [projected.outer_product_triangle(points, lambda rows: centred(rows, facts, radius, state))]
+    def summed(points: Array, state: State) -> Sequence[Array]:
+        return [projected.outer_product_sums(points, lambda rows: centred(rows, facts, radius, state))]
 
     def statistic(points: Array, state: State) -> Sequence[Array]:
-        (triangle,) = unrounded(points, state)
+        triangle = projected.triangle_of(*summed(points, state))
         return [clip_vector(triangle, facts.outer_product_bound) if per_client else round_to_grid(triangle)]
 
     def advance(state: State, released: ReleasedSum) -> State:
@@ -375,7 +375,8 @@ def outer_product_round(known: Known, facts: ServerFacts, share: float) -> noise
 
     parts = [noise_budget.ReleasePart("outer_product", (size,), moved, share, moved.bound)]
     reads, admits = _with_parts(known, facts, (), None)
-    return parts, PrivateSum("outer-product", (), statistic, advance, radius, reads, admits, unrounded=unrounded)
+    exact = summed, projected.rounded_triangle
+    return parts, PrivateSum("outer-product", (), statistic, advance, radius, reads, admits, unrounded=exact)
 
 
 def outer_product_rounding(size: int) -> float:

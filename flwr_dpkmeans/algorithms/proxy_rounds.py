@@ -249,14 +249,13 @@ def covariance_round(setting: Setting) -> PlannedSum:
     parts = setting.parts("covariance")
     d, n, factor = setting.n_features, setting.public.n_units, setting.options.clip
 
-    def unrounded(points: Array, state: State) -> Sequence[Array]:
+    def summed(points: Array, state: State) -> Sequence[Array]:
         centre, clip = state[CENTRE], factor * _length(state, SPREAD)
-        triangle = projected.outer_product_triangle(points, lambda rows: unit_residuals(rows - centre, clip))
-        return setting.sent([triangle], len(points), parts)
+        return [projected.outer_product_sums(points, lambda rows: unit_residuals(rows - centre, clip))]
 
     def statistic(points: Array, state: State) -> Sequence[Array]:
-        sent = unrounded(points, state)
-        return sent if setting.per_client else [round_to_grid(sent[0])]
+        triangle = projected.triangle_of(*summed(points, state))
+        return setting.sent([triangle], len(points), parts) if setting.per_client else [round_to_grid(triangle)]
 
     def advance(state: State, released: ReleasedSum) -> State:
         spread, noise = _length(state, SPREAD), setting.noise(released.blocks[0]) / n
@@ -269,8 +268,9 @@ def covariance_round(setting: Setting) -> PlannedSum:
         start = _first_proxies if setting.plan.n_passes else _without_proxies
         return start(setting, state.changed(**{SPREAD: as_length(found.spread)}), found)
 
-    reads, admits = (CENTRE, SPREAD), setting.admitting((CENTRE, SPREAD))
-    return parts, PrivateSum("covariance", (), statistic, advance, None, reads, admits, unrounded=unrounded)
+    reads, exact = (CENTRE, SPREAD), (summed, projected.rounded_triangle)
+    admits = setting.admitting(reads)
+    return parts, PrivateSum("covariance", (), statistic, advance, None, reads, admits, unrounded=exact)
 
 
 def _first_proxies(setting: Setting, state: State, found: numerics.Ellipsoid) -> State:

@@ -67,9 +67,7 @@ logger = placed_logger("flwr_dpkmeans.client")
 HOME_FOLDER = "flwr-dpkmeans"
 INTERNAL_SENTENCE = "this client could not answer (the reason is in its own log): look there, then start a new run."
 _TABLE = "dpkmeans-table"
-_CHANGED = (
-    "the table's files were written while the run goes on: if rows changed, its result is of no table, so run it again."
-)
+_CHANGED = "the table's files were written while the run goes on: if rows changed, its result is of none, so run again."
 TABLE_SENTENCE = (
     "this client's table cannot be read as its configuration says (its own log says why): correct it there, then start "
     "a new run."

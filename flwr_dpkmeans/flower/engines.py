@@ -484,8 +484,7 @@ def federate(
     Parameters
     ----------
     task : str or Task
-        A registered name such as ``"moments"``, ``"histograms"``, ``"radii"`` or ``"naive_bayes"``, or a task with its
-        options.
+        A registered name such as ``"moments"``, ``"histograms"`` or ``"naive_bayes"``, or a task with its options.
     parts : sequence of array-like, (n_i, n_features)
         One table for each party, at least two; data frames' columns are put in the first one's order.
     bounds : pair

@@ -66,8 +66,7 @@ class KMeansClient(NumPyClient):
         without arguments that returns them is called in the evaluation's round; what it returns is never an error, and
         rows whose label is no class from 0 to the plan's last one are counted as rows without a class.
     schema : Schema, optional
-        What the rows were encoded by: `X` is then ``schema.encode(table).points``, and only a plan of this schema is
-        answered.
+        What the rows were encoded by: `X` is then ``schema.encode(table).points``; only its plans are answered.
     table : callable, optional
         A function without arguments that returns a data frame of all columns, for the local profile alone; what is
         wrong with it is said in this client's log only. Left out: `X`.
@@ -158,7 +157,7 @@ class KMeansClient(NumPyClient):
             return plan.task.preliminary_statistic(plan, index, self._ordered(plan), found), 0, {}
         step = build_algorithm(plan).rounds[index - 1]
         if config.get("unrounded") and step.unrounded:
-            step = replace(step, statistic=step.unrounded)
+            step = replace(step, statistic=step.unrounded[0])
         state, started = _state(parameters, config), time.monotonic()
         arrays = list(step.arrays_of(self._grid_points(plan), state, self._classes(plan, step), self.beside))
         if isinstance(self._points, Rows):

@@ -26,7 +26,6 @@ from flwr_dpkmeans.data.readers import in_one_sentence, parquet_schemas
 from flwr_dpkmeans.data.tables import Table
 from flwr_dpkmeans.errors import ConfigurationError, DataError, DPKMeansError
 from flwr_dpkmeans.flower.kmeans_client import STATISTIC, KMeansClient, Scalar, held_by, logger, plan_of
-from flwr_dpkmeans.kmeans.lloyd import round_to_grid
 from flwr_dpkmeans.log import where_raised
 from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.privacy.release import PrivacyUnit
@@ -85,7 +84,7 @@ class ClusterClient(KMeansClient):
                 "at record level with a statistic that takes blocks, or give the rows as one file."
             )
         total = self._summed(partial(_statistic, parameters=parameters, config=config | {"unrounded": True}))
-        return [round_to_grid(total) if step is not None and step.unrounded else total], 0, {}
+        return [step.unrounded[1](total) if step is not None and step.unrounded else total], 0, {}
 
     def outside(self, config: dict[str, Scalar]) -> Array:
         try:

@@ -93,14 +93,6 @@ def _scored(points: npt.NDArray[np.generic], centroids: FloatArray) -> Iterator[
         yield rows, part, scores
 
 
-def cost_per_point(points: npt.ArrayLike, centroids: npt.ArrayLike) -> float:
-    """Mean squared distance of points (n, d), n >= 1, to the nearest centroid (k, d): FastLloyd's NICV, exact."""
-    points = np.asarray(points)
-    if len(points) == 0:
-        raise DataError("the number of points is 0, but a cost per point needs at least 1: give at least one row.")
-    return float(nearest_centroids(points, centroids)[1].sum()) / len(points)
-
-
 def _check_shapes(points: npt.NDArray[np.generic], centroids: FloatArray) -> None:
     for name, array in (("points", points), ("centroids", centroids)):
         if array.ndim != 2:

@@ -37,8 +37,13 @@ def outer_product_triangle(points: FloatArray, prepare: Callable[[FloatArray], F
     diagonal. FedDP-KMeans, Algorithm 1, line 4. ``prepare(rows) -> rows``, such as clipping, is called on blocks of
     rows, and takes each row by itself. The result is in squared data units, not rounded to the grid.
     """
+    return triangle_of(outer_product_sums(points, prepare))
+
+
+def outer_product_sums(points: FloatArray, prepare: Callable[[FloatArray], FloatArray]) -> FloatArray:
+    """What `triangle_of` makes `outer_product_triangle` of, (2, d (d + 1) / 2): sums over rows that are exact."""
     d = points.shape[1]
-    places, factors = _triangle(d)
+    places, _ = _triangle(d)
 
     # Products of grid values are multiples of 2^-32. A block's sums are exact; the blocks are added up as whole grid
     # steps and the rest, both exact, so that no row's contribution depends on how many others there are.
@@ -56,8 +61,19 @@ def outer_product_triangle(points: FloatArray, prepare: Callable[[FloatArray], F
         return [steps, rests]
 
     # Up to d rows are no larger than their product.
-    steps, rests = lloyd.sum_over_blocks(summed, len(points), d, least=d)
+    return np.stack(lloyd.sum_over_blocks(summed, len(points), d, least=d))
+
+
+def triangle_of(sums: FloatArray) -> FloatArray:
+    """Make a triangle of whole grid steps and the rests, both without factors, one behind the other."""
+    steps, rests = sums.reshape(2, -1)
+    _, factors = _triangle(math.isqrt(2 * len(steps)))
     return np.asarray((steps + rests) * (factors / GRID), dtype=np.float64)
+
+
+def rounded_triangle(sums: FloatArray) -> FloatArray:
+    """The same on the grid."""
+    return lloyd.round_to_grid(triangle_of(sums))
 
 
 def symmetric_from_triangle(triangle: npt.ArrayLike, n_features: int) -> FloatArray:

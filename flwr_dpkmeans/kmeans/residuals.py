@@ -3,9 +3,8 @@
 Residuals are clipped, not dropped: the radius may come from earlier releases, so each is divided by it before it is
 sent, the sensitivity is 1 whatever the radius is, and a false radius costs nothing.
 
-A quotient of noisy sum and count is a poor step where a cluster is small. So steps are found by empirical Bayes, which
-is post-processing: their length is the parameter tau of a prior, learnt from all clusters' sums, and each is a
-posterior mean.
+A quotient of noisy sum and count is a poor step where a cluster is small. So steps are found by empirical Bayes, as
+post-processing: their length is the parameter tau of a prior, learnt from all clusters' sums, each a posterior mean.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """How much noise tells: delta of Gaussian noise in closed form, of its mixtures, and of releases over samples.
 
 *Gaussian noise* of multiplier ``sigma`` (standard deviation over L2 sensitivity) is ``mu``-GDP with ``mu = 1 / sigma``,
-and ``mu``-GDP is (epsilon, delta)-DP if and only if (Dong, Roth and Su 2022, Corollary 1; Balle and Wang 2018, Theorem
-8) ::
+and ``mu``-GDP is (epsilon, delta)-DP if and only if (Dong, Roth, Su 2022, Corollary 1; Balle, Wang 2018, Theorem 8) ::
 
     delta >= Phi(-x) - exp(epsilon) Phi(-y),        x = epsilon/mu - mu/2,    y = x + mu = epsilon/mu + mu/2.
 

@@ -212,8 +212,7 @@ class Model:
         columns = raw.one_each(self.feature_names, "the model") if raw.named and self.feature_names else raw.columns
         if raw.named and not self.feature_names:
             own = listed([repr(column.name) for column in raw.columns])
-            told = f"the model has no column names, so the table's {own} are taken by position, in this order."
-            warnings.warn(told, stacklevel=3)
+            warnings.warn(f"the model has no column names, so the table's {own} are taken by position.", stacklevel=3)
         if len(columns) != (d := self.scaled.shape[1]):
             raise DataError(f"the table has {len(columns)} columns, but the model {d}: give just these, in its order.")
         return np.stack([column.numbers() for column in columns], axis=1)

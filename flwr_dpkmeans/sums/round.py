@@ -169,8 +169,7 @@ class PrivateSum:
     radius: float | None = None
     """The radius in force, in scaled units, for reports."""
     reads: tuple[str, ...] = ()
-    """Names of the state's extras that the statistic reads; nothing else is sent to clients where the server runs
-    `advance`."""
+    """Names of the state's extras that the statistic reads: the only ones sent to clients where the server advances."""
     admits: Callable[[State], bool] | None = None
     """``admits(state) -> bool``: whether what a server sent of these extras, all of which are there, fits the plan;
     None where there are none. `draft.require_server_state` asks for it."""
@@ -181,9 +180,9 @@ class PrivateSum:
     """Whether the statistic, of its points and labels, takes nothing but shape and slices: one of a table beyond memory
     has each block of it at a time. At record level it is then a sum over rows, so that blocks may be summed elsewhere.
     Others get an array."""
-    unrounded: Callable[[Array, State], Sequence[Array]] | None = None
-    """Where the statistic rounds a sum of rows at the end: the sum before. Blocks are added up so, and rounded once, as
-    the sensitivity has room for one rounding of each client's sum."""
+    unrounded: tuple[Callable[[Array, State], Sequence[Array]], Callable[[Array], Array]] | None = None
+    """Where the statistic rounds a sum of rows at the end: an exact sum, and what is made of it as one vector. Blocks
+    are added up so, and rounded once, as the sensitivity has room for one rounding of each client's sum."""
     profiles: bool = False
     """Whether its points have the columns of a profile behind their own, which no other round sees."""
 

@@ -129,7 +129,7 @@ class TrustModel(ABC):
         # Whoever adds the noise knows it, so with the noised sum it would know the exact one.
         if self.blinded and not aggregate.blinded:
             raise PlanError(f"a readable sum reached the server under {self.name!r}: the run is stopped.")
-        values = aggregate.values if self.shared_noise else aggregate.values + draw_noise(blocks, source, fraction_bits)
+        values = aggregate.values if self.shared_noise else with_noise(aggregate, blocks, fraction_bits, source)
         return Broadcast(values, as_released(values, blocks, fraction_bits) if self.server_reads else None)
 
     def read(self, aggregate: AggregateVector, blocks: Sequence[Block], fraction_bits: int) -> ReleasedSum:
@@ -192,6 +192,11 @@ class TrustModel(ABC):
     def theorem(self, block: Block, sampling_rate: float) -> str:
         """Why an array is private under this model, for the report; see `privacy.release.theorem`."""
         return theorem(block, shared_noise=self.shared_noise, sampling_rate=sampling_rate)
+
+
+def with_noise(aggregate: AggregateVector, blocks: Sequence[Block], fraction_bits: int, source: NoiseSource) -> Ring:
+    """Add fresh noise to an aggregate, readable or not, modulo 2^64."""
+    return aggregate.values + draw_noise(blocks, source, fraction_bits)
 
 
 class Oblivious(TrustModel):

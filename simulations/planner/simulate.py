@@ -16,13 +16,14 @@ from numpy.typing import NDArray
 
 from flwr_dpkmeans.data.schema import Kind, Scale, Schema
 from flwr_dpkmeans.errors import BudgetError, LocalMisuseError
-from flwr_dpkmeans.kmeans.lloyd import cost_per_point, round_to_grid
+from flwr_dpkmeans.kmeans.lloyd import round_to_grid
 from flwr_dpkmeans.privacy.release import PrivacyUnit, as_released, draw_noise
 from flwr_dpkmeans.secagg.keys import encode
 from flwr_dpkmeans.sums.draft import build_algorithm, initial_state
 from flwr_dpkmeans.sums.plan import Plan, make_noise_source
 from flwr_dpkmeans.sums.round import State
 from flwr_dpkmeans.threads import one_thread
+from simulations.clustering_indices import cost_per_point
 from simulations.planner.request import PlanningRequest
 
 Array = NDArray[np.float64]

@@ -23,11 +23,12 @@ from flwr_dpkmeans.algorithms.kmeans_task import cluster_state
 from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.data.schema import Schema
 from flwr_dpkmeans.errors import ColumnError, ConfigurationError, LocalMisuseError
-from flwr_dpkmeans.kmeans.lloyd import cost_per_point, round_to_grid
+from flwr_dpkmeans.kmeans.lloyd import round_to_grid
 from flwr_dpkmeans.privacy.release import as_released
 from flwr_dpkmeans.secagg.keys import encode
 from flwr_dpkmeans.sums.draft import build_algorithm
 from flwr_dpkmeans.sums.plan import make_noise_source
+from simulations.clustering_indices import cost_per_point
 from simulations.command_lines import parse
 from simulations.planner import Forecast, PlanningRequest, cli, make_forecast, simulate
 from simulations.planner import forecast as forecasts

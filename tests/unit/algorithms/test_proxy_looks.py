@@ -30,12 +30,12 @@ from flwr_dpkmeans.algorithms.proxy_plan import (
     options_for,
 )
 from flwr_dpkmeans.algorithms.proxy_rounds import before_looks, build, location_round, look_round
-from flwr_dpkmeans.kmeans.lloyd import cost_per_point
 from flwr_dpkmeans.kmeans.proxies import N_DISTANCES, Ellipsoid, distance_counts, squared_edges
 from flwr_dpkmeans.privacy.calibration import gaussian_noise_multiplier
 from flwr_dpkmeans.privacy.release import Block, NoiseShape, Norm, PrivacyUnit, Sensitivity, as_released
 from flwr_dpkmeans.sums.round import PrivateSum, State
 from flwr_dpkmeans.sums.task import ServerFacts
+from simulations.clustering_indices import cost_per_point
 
 Floats = NDArray[np.float64]
 GRID = 2.0**16

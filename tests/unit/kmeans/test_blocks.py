@@ -16,7 +16,6 @@ from flwr_dpkmeans.kmeans.lloyd import (
     BLOCK_BYTES,
     absolute_statistics,
     block_length,
-    cost_per_point,
     nearest_centroids,
     relative_statistics,
     round_to_grid,
@@ -27,6 +26,7 @@ from flwr_dpkmeans.kmeans.projected import clear_labels, nearest_projected, oute
 from flwr_dpkmeans.kmeans.proxies import samples_around
 from flwr_dpkmeans.kmeans.ranges import magnitude_histogram, range_histogram
 from flwr_dpkmeans.kmeans.residuals import residual_sums, unit_residuals
+from simulations.clustering_indices import cost_per_point
 
 WIDE = 1 << 16
 ARRAYS = 8

@@ -360,3 +360,13 @@ def test_what_is_at_the_edge_of_the_noise_does_not_stand_out() -> None:
     """Of eight values a deviation of 1 spreads some by sqrt(16) around the median."""
     assert standing_out(np.diag([5.0, 4.5, 4.0, 0.0, 0.0, 0.0, 0.0, 0.0]), 1.0, 8) == 2
     assert standing_out(np.diag([5.0, 4.5, 4.0, 0.0, 0.0, 0.0, 0.0, 0.0]), 1.0, 1) == 1
+
+
+def test_sums_of_blocks_make_the_triangle_of_all_rows_to_the_last_bit() -> None:
+    """A cluster adds them up; triangles, with their factors, would differ by a grid step for such rows."""
+    rows = np.ones((100_001, 2))
+    rows[-1] = np.array([26180.0, 54365.0]) / GRID
+    parts = [projected.outer_product_sums(part, lambda own: own) for part in (rows[:50_000], rows[50_000:])]
+    expected = lloyd.round_to_grid(outer_product_triangle(rows)).tolist()
+    assert projected.rounded_triangle(sum(parts).ravel()).tolist() == expected  # type: ignore[union-attr]
+    assert lloyd.round_to_grid(sum(map(projected.triangle_of, parts))).tolist() != expected

@@ -11,14 +11,9 @@ import pytest
 
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.kmeans import public_points as packing_module
-from flwr_dpkmeans.kmeans.lloyd import (
-    PostProcessing,
-    absolute_statistics,
-    absolute_update,
-    cost_per_point,
-    round_to_grid,
-)
+from flwr_dpkmeans.kmeans.lloyd import PostProcessing, absolute_statistics, absolute_update, round_to_grid
 from flwr_dpkmeans.kmeans.public_points import PackingMethod, sphere_packing
+from simulations.clustering_indices import cost_per_point
 
 SHAPES = [(1, 1), (1, 5), (2, 1), (3, 2), (15, 2), (40, 1), (10, 8), (100, 64)]
 
@@ -158,7 +153,7 @@ def test_gives_up_after_a_hundred_rejections_in_a_row(monkeypatch: pytest.Monkey
 def test_rejections_are_counted_per_centroid(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = iter([0.0] * 90 + [0.5] + [0.0] * 90 + [-0.5] + [0.0] * 100)
     monkeypatch.setattr(packing_module, "_candidates", lambda *_: np.array([[next(stream)] for _ in range(40)]))
-    packed = packing_module._packed(3, 1, 0.25, np.random.default_rng(0))
+    packed = packing_module._packed(3, 1, 0.25, np.random.default_rng(0), PackingMethod.BISECT)
     assert packed is not None
     assert packed.tolist() == [[0.0], [0.5], [-0.5]]
 
@@ -211,7 +206,7 @@ def test_lloyd_from_halved_packing_reproduces_the_yardstick(name: str, clusters:
 
 def test_a_large_radius_packs_where_there_are_many_features() -> None:
     """Points of the inner box, whose sides are 0.2, differ by 2 in 600 features (600 * 2 / 3 * 0.01 = 4 = 2^2)."""
-    packed = packing_module._packed(2, 600, 0.9, np.random.default_rng(0))
+    packed = packing_module._packed(2, 600, 0.9, np.random.default_rng(0), PackingMethod.BISECT)
     assert packed is not None
     assert 1.8 <= float(np.linalg.norm(packed[0] - packed[1])) < 2.2
 
@@ -220,10 +215,10 @@ def test_nothing_is_drawn_where_no_two_points_are_far_enough_apart() -> None:
     """The diagonal of an inner square whose sides are 0.8 is 1.13, and 1.2 is asked for."""
     generator = np.random.default_rng(0)
     before = generator.bit_generator.state
-    assert packing_module._packed(2, 2, 0.6, generator) is None
+    assert packing_module._packed(2, 2, 0.6, generator, PackingMethod.BISECT) is None
     assert generator.bit_generator.state == before
     # The ends of [-0.5, 0.5] are: they may be drawn.
-    assert packing_module._packed(2, 1, 0.5, generator) is None
+    assert packing_module._packed(2, 1, 0.5, generator, PackingMethod.BISECT) is None
     assert generator.bit_generator.state != before
 
 

@@ -300,7 +300,7 @@ def test_a_billionth_more_than_a_budget_is_allowed(
 def test_a_plan_is_for_so_many_clients_at_most() -> None:
     plan = final_plan()
     assert replace(plan, n_clients=MAX_CLIENTS).n_clients == MAX_CLIENTS
-    with pytest.raises(PlanError, match=f"at most {MAX_CLIENTS} can take part"):
+    with pytest.raises(PlanError, match=f"at most {MAX_CLIENTS} can: use fewer"):
         replace(plan, n_clients=MAX_CLIENTS + 1)
 
 
