@@ -720,7 +720,7 @@ class FederatedNaiveBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     epsilon, delta : float
         Total of the run; None: delta is 1/(N ln N).
     bounds : pair
-        Public bounds of the columns; not looked at for columns of categories.
+        Public bounds of the columns; pairs are not looked at for those of categories.
     categories : sequence of int, optional
         For each column how many categories it has, coded 0, 1, ...; 0 for numbers. None: numbers only.
     smoothing : float

@@ -478,10 +478,9 @@ def require_schema(plan: Plan, schema: str) -> None:
     own = plan.settings
     if schema != planned_schema(own):
         said = f"follows the schema {own.schema_digest[:12]}" if own.schema_digest else "has no schema"
-        raise RefusalError(
-            f"the plan {said}, but this client's table {'follows another one' if schema else 'has none'}: use the same "
-            "schema file on every node, and as bounds of the run."
-        )
+        here = f"follows {'another one' if own.schema_digest else 'one'}" if schema else "has none"
+        told = "use the same schema file on every node, and as bounds of the run"
+        raise RefusalError(f"the plan {said}, but this client's table {here}: {told}.")
 
 
 def require_columns(plan: Plan, names: tuple[str, ...]) -> str:

@@ -133,8 +133,8 @@ def test_another_schema_is_refused_before_anything_is_charged(folder: Path, what
     ("own", "more", "sentence"),
     [
         ({"schema": "", "columns": "age"}, {}, "but this client's table has none"),
-        ({}, {"bounds": "0,1"}, "the plan has no schema, but this client's table follows another one"),
-        ({}, {"bounds": "private"}, "the plan has no schema, but this client's table follows another one"),
+        ({}, {"bounds": "0,1"}, "the plan has no schema, but this client's table follows one"),
+        ({}, {"bounds": "private"}, "the plan has no schema, but this client's table follows one"),
     ],
 )
 def test_a_schema_on_one_side_alone_is_refused(

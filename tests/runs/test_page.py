@@ -480,6 +480,9 @@ def test_who_sees_what_follows_from_the_trust_model(trust: str, server: str, giv
     assert ("| the server |" in text) is bool(server)
     assert server in text
     assert given in text
+    # One table has no ledger to look into.
+    alone = page(MARKDOWN, replace(result_of().report, trust=trust), None, b"").decode()
+    assert ("No ledger adds up" in alone, "ledger show" in alone) == (trust == "curator", trust != "curator")
 
 
 @pytest.mark.parametrize(

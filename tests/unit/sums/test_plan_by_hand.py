@@ -278,7 +278,7 @@ def test_tables_have_the_plans_width_and_its_bounds(
     ("planned", "own", "words"),
     [
         ("", "", None),
-        ("", "other", "the plan has no schema, but this client's table follows another one"),
+        ("", "other", "the plan has no schema, but this client's table follows one"),
         ("ab" * 32, "", "the plan follows the schema abababababab, but this client's table has none"),
         ("ab" * 32, "other", "the plan follows the schema abababababab, but this client's table follows another one"),
         ("ab" * 32, "same", None),
