@@ -183,14 +183,16 @@ class _OnServerPoints(KMeansTask):
     def doubts(self, plan: Plan, state: State, names: Sequence[str]) -> tuple[str, ...]:
         """Say so besides where most rows end at the border of the server's ball, and most of its own points do not."""
         found, facts, counts = super().doubts(plan, state, names), plan.server, state.counts
-        clear = counts > COUNT_DEVIATIONS * kmeans_task.counts_std(plan)[0]
-        if facts is None or not facts.n_points or not clear.any() or getattr(self.options, "reduce_diameter", False):
+        (std, of_rows), own = kmeans_task.counts_std(plan), vars(self.options)
+        clear = counts > COUNT_DEVIATIONS * std
+        if facts is None or not (facts.n_points and of_rows and clear.any()) or own.get("reduce_diameter"):
             return found
         border = _BORDER * facts.data_radius
         beyond = np.square(state.centroids - np.asarray(facts.centre)).sum(axis=1) > border**2
-        part = float(counts[beyond & clear].sum() / counts[clear].sum())
-        # Half of the server's points are longer than the root of that bound, whose meaning at client level is another.
-        likes = plan.settings.unit is PrivacyUnit.RECORD and facts.outer_product_bound >= border**2
+        part = float(counts[beyond & clear].sum() / max(counts.sum(), counts[clear].sum()))
+        # Half of the server's points are longer than the root of that bound, unless it, or what cuts it off, was given.
+        free = own.get("data_radius") is None is own.get("outer_product_bound")
+        likes = free and plan.settings.unit is PrivacyUnit.RECORD and facts.outer_product_bound >= border**2
         return found if likes or part <= _MOST_AT_BORDER else (*found, told("unlike_server", part=part))
 
     def server_points_words(self, plan: Plan) -> str:

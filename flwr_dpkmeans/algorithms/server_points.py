@@ -282,6 +282,7 @@ def in_box(bounds: Bounds, points: Array, fraction_bits: int) -> Array:
             part -= half
             np.rint(part, out=part)
             part *= 1.0 / half
+        found.setflags(write=False)  # kept for the next round, which must not find what a statistic wrote into it
         return found
 
     return Rows(points.shape, points.__getitem__).then(scaled) if is_large(points.shape) else scaled(points)

@@ -179,7 +179,8 @@ def locate_file(path: str | Path, what: str, error: type[LocalMisuseError]) -> P
         told = "is a directory, but it must be one file: give the path of the file"
         raise error(f"the {what} {str(located)!r} {told}{', or put .parquet files into it' * (what == 'table')}.")
     if not located.is_file():
-        begins = "" if str(path).startswith(("~", located.root)) else f", which begins in {str(Path.cwd())!r}"
+        relative = not Path(path).is_absolute() and str(located).startswith(str(Path.cwd()))
+        begins = f", which begins in the working directory, {str(Path.cwd())!r}" if relative else ""
         told = "does not exist, but it must be a file on this machine: correct the path"
         raise error(f"the {what} {str(located)!r} {told}{begins}.")
     return located
@@ -659,9 +660,9 @@ def in_one_sentence(located: Path, step: Callable[[], ReaderT]) -> ReaderT:
         problem = f"the table {str(located)!r} is not UTF-8 text, but a .csv file must be: save it again as UTF-8."
     except UNREADABLE as error:
         problem = (
-            f"the table {str(located)!r} cannot be read as {located.suffix.lower() or 'a folder of .parquet files'} "
-            f"({type(error).__name__}), but its content must match its suffix: check that it is complete, readable by "
-            "this user and holds no pickled objects."
+            f"the table {str(located)!r} cannot be read as {located.suffix.lower()} ({type(error).__name__}), but its "
+            "content must match its suffix (or, in a folder, be .parquet): check that it is complete, readable by this "
+            "user and holds no pickled objects."
         )
     # Outside of the handlers: the chained error could carry the bytes of a cell.
     raise DataError(problem)

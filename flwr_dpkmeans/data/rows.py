@@ -107,18 +107,17 @@ class Store:
 
     def kept(self) -> Any:
         """What an earlier process kept under the name, or None; files that no run has looked at for long go."""
+        own = [*self.folder.glob(f"{self.name}-*-*.rows")] if self.folder is not None and self.keeps else []
+        for old in set(self.folder.glob("*.rows") if self.folder is not None and self.keeps else ()).difference(own):
+            with suppress(OSError):  # another process may have been faster
+                if time.time() - old.stat().st_mtime > _UNUSED_SECONDS:
+                    old.unlink()
         with suppress(IndexError, OSError):
-            if self.folder is not None and self.keeps:
-                own = [*self.folder.glob(f"{self.name}-*.rows")]
-                for old in {*self.folder.glob("*.rows")}.difference(own):
-                    if time.time() - old.stat().st_mtime > _UNUSED_SECONDS:
-                        old.unlink()
-                path = own[0]
-                n_rows, width = map(int, path.stem.split("-")[-2:])
-                if path.stat().st_size != 8 * n_rows * width:
-                    return path.unlink()  # cut short, as by a full disk
-                path.touch()
-                return _mapped(path.open("rb"), width, path)
+            n_rows, width = map(int, own[0].stem.split("-")[-2:])
+            if own[0].stat().st_size != 8 * n_rows * width:
+                return own[0].unlink()  # cut short, as by a full disk
+            own[0].touch()
+            return _mapped(own[0].open("rb"), width, own[0])
         return None
 
     def forget(self) -> None:
@@ -137,7 +136,7 @@ class Store:
         try:
             for block in blocks:
                 if block.shape[1] != (width := width or block.shape[1]):
-                    raise DataError(f"{what} changed as it was read ({width}, then {block.shape[1]} columns): again.")
+                    raise DataError(f"{what} was replaced as it was read, {width} columns by {block.shape[1]}: retry.")
                 few.append(block)
                 size, n_rows, now = size + block.nbytes, n_rows + len(block), time.monotonic()
                 if now > told + _SECONDS_BETWEEN_LINES:

@@ -67,7 +67,7 @@ logger = placed_logger("flwr_dpkmeans.client")
 HOME_FOLDER = "flwr-dpkmeans"
 INTERNAL_SENTENCE = "this client could not answer (the reason is in its own log): look there, then start a new run."
 _TABLE = "dpkmeans-table"
-_CHANGED = "the table's files were written while the run goes on: if rows changed, its result is of none, so run again."
+_CHANGED = "the table's files were written as the run went on: if rows changed, its result is of no table; run again."
 TABLE_SENTENCE = (
     "this client's table cannot be read as its configuration says (its own log says why): correct it there, then start "
     "a new run."
@@ -328,7 +328,7 @@ class Wrapped:
     def _hand_on(self, memory: Memory, report: PrivacyReport) -> None:
         """Hand the final centroids and the report to the wrapped client."""
         table = self._context.state.config_records.get(_TABLE)
-        if table is not None and table["changed"]:
+        if table is not None and table.get("changed"):
             report = replace(report, warnings=(*report.warnings, LOCAL + _CHANGED))
         config = {"report": json.dumps(report.to_dict()), "n_clients": len(memory.protocol.cohort.members)}
         config |= {"spent": self._guard.spent(memory.plan), "plan": memory.plan_blob}
@@ -579,7 +579,7 @@ def _say_if_changed(context: Context, store: Store) -> None:
     changed = before is not None and before["name"] != store.name
     if changed:
         logger.warning(_CHANGED)
-    changed = changed or (before is not None and bool(before["changed"]))
+    changed = changed or (before is not None and bool(before.get("changed")))
     context.state[_TABLE] = ConfigRecord({"name": store.name, "changed": changed})
 
 
@@ -597,20 +597,18 @@ def mixture_of(run_config: Mapping[str, Any]) -> MixtureClients:
 
 def simulated_part(source: str, run: Mapping[str, Any], node: Mapping[str, Any]) -> Table:
     """The rows of one virtual node; all of them where nothing says that there are others."""
-    column, header = str(run.get("label-column", "")), parse_header(run.get("header", AUTO))
+    label, header = str(run.get("label-column", "")), parse_header(run.get("header", AUTO))
     by = str(run.get("partition-column", ""))
-    names = Layout.of(stated if (stated := run.get("columns", AUTO)) != AUTO else "").columns
+    own = Layout.of(stated if (stated := run.get("columns", AUTO)) != AUTO else "").columns
     schema = schema_of(run.get("bounds"))
-    table = load_source_once(
-        source, label_column=column, partition_column=by, columns=names, header=header, schema=schema
-    )
+    table = load_source_once(source, label_column=label, partition_column=by, columns=own, header=header, schema=schema)
     # Whoever simulates holds all rows: text for classes would be paid for, and tell nothing.
     task = algorithm_entry(str(run.get("algorithm", DEFAULT_ALGORITHM)))
     looks = bool(run.get("n-classes")) or task.n_classes is not Task.n_classes
     given = table.labels if isinstance(table.labels, np.ndarray) and looks else np.zeros(0)
     if len(given) and (as_classes(given, len(given)) < 0).all():
         raise DataError(
-            f"no cell of the label column {column!r} of {source!r} is a whole number from 0 on, but classes are such "
+            f"no cell of the label column {label!r} of {source!r} is a whole number from 0 on, but classes are such "
             "numbers: code them as 0, 1, 2 and so on."
         )
     if "partition-id" not in node:

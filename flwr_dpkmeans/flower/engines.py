@@ -37,14 +37,14 @@ from flwr_dpkmeans.flower.client_app import SecureAggregation, client_app
 from flwr_dpkmeans.flower.kmeans_client import KMeansClient
 from flwr_dpkmeans.flower.strategy import PrivateKMeans, first_plan
 from flwr_dpkmeans.kmeans.lloyd import row_blocks
-from flwr_dpkmeans.log import placed_logger, where_raised
+from flwr_dpkmeans.log import placed_logger, printable, where_raised
 from flwr_dpkmeans.node.guard import NodeSettings
 from flwr_dpkmeans.node.ledger import MemoryLedger
 from flwr_dpkmeans.node.policy import IN_SIMULATION
 from flwr_dpkmeans.options import PrivateBounds, build_run
 from flwr_dpkmeans.privacy.report import PrivacyReport, Provenance, told, utc_now
 from flwr_dpkmeans.sums.local import FIRST_NODE_ID, run_direct
-from flwr_dpkmeans.sums.plan import Plan, planned_schema
+from flwr_dpkmeans.sums.plan import MAX_CLIENTS, Plan, planned_schema
 from flwr_dpkmeans.sums.round import Array, Labels, State
 from flwr_dpkmeans.sums.settings import Box, Dropout
 from flwr_dpkmeans.sums.statement import LOCAL, Step, build_report, count_outside, local_cautions, party_cautions
@@ -135,7 +135,7 @@ def play_inprocess(
     )
     with one_thread(), grid.running():
         steps = strategy.start(grid).steps
-    first = clients[0]
+    first = next((client for client in clients if client.state_ is not None), clients[0])  # others may have failed
     if first.state_ is None or first.privacy_ is None:
         raise ConfigurationError("the run ended without a result: look at the log of flwr_dpkmeans.")
     return Federated(strategy.run.plan, first.state_, first.privacy_, config.feature_names, steps, first.evaluation_)
@@ -206,6 +206,8 @@ class Made(Sequence[Array]):
 
     load: Callable[[int], ArrayLike]
     n_clients: int
+    n_rows: dict[int, int] = field(default_factory=dict, repr=False)
+    """Of each table that was looked at."""
 
     @cached_property
     def columns(self) -> tuple[tuple[str, ...], tuple[object, ...], int]:
@@ -213,17 +215,12 @@ class Made(Sequence[Array]):
         width = _of_party("clients", "0", validate_points, first := self._made(0)).shape[1]
         return frame_columns(first), tuple(column_labels(first)), width
 
-    @cached_property
-    def _n_rows(self) -> NDArray[np.int64]:
-        """Of each table when it was last looked at, or -1."""
-        return np.full(self.n_clients, -1)
-
     def _made(self, place: int) -> Any:
         try:
             return self.load(place)
         except Exception as error:  # Also the end of an iterator, which would be that of whoever looks at all tables.
-            told = f"clients({place}) raised {type(error).__name__}{': ' * bool(str(error))}{error}"
-            raise DataError(f"{told}; it is called many times, and must make the same table each time.") from error
+            told = f"clients({place}) raised {type(error).__name__}: {printable(error, 300).rstrip('.')}"
+            raise DataError(f"{told}. It is called many times, and must make the same table each time.") from error
 
     def __len__(self) -> int:
         return self.n_clients
@@ -236,9 +233,8 @@ class Made(Sequence[Array]):
             raise DataError(f"clients({place}) has other columns than clients(0): give all the same, in one order.")
         if (points := _of_party("clients", str(place), validate_points, table)).shape[1] != width:
             raise DataError(f"clients({place}) has {points.shape[1]} columns, clients(0) {width}: give all the same.")
-        if (known := self._n_rows[place]) not in (-1, len(points)):
+        if (known := self.n_rows.setdefault(place, len(points))) != len(points):
             raise DataError(f"clients({place}) has {len(points)} rows, but had {known}: make the same table each time.")
-        self._n_rows[place] = len(points)
         return points
 
 
@@ -315,7 +311,7 @@ class Tables:
                 "clients must be a function that makes a client's table from its number, in the place of X: "
                 "leave out X, y, groups and a schema, or clients."
             )
-        wanted = require_whole("n_clients", n_clients, 2, "give the number of clients that clients makes tables for")
+        wanted = require_whole("n_clients", n_clients, 2, "give the number of tables that clients makes", MAX_CLIENTS)
         names, labels, _ = (parts := Made(load, wanted)).columns
         return cls(parts, names, True, (), columns=labels)
 

@@ -195,9 +195,7 @@ def turn(grid: Grid, *, concurrent: bool) -> Iterator[None]:
         yield
 
 
-def wait_for_nodes(
-    grid: Grid, n_clients: int | None, min_clients: int, timeout: float, joined: Told = list
-) -> list[int]:
+def wait_for_nodes(grid: Grid, n_clients: int | None, min_clients: int, wait: float, joined: Told = list) -> list[int]:
     """Wait until the expected nodes have joined, and return their ids in ascending order.
 
     With `n_clients` exactly this many take part, those with the lowest ids; without, all that are there once none has
@@ -220,23 +218,23 @@ def wait_for_nodes(
                 logger.info(f"waiting for {wanted} clients: {len(nodes)} joined so far")
                 told = now
         elif len(nodes) < wanted and now - told >= _REMIND_SECONDS:
-            waited = f"{now - start:.0f} of {timeout:g} s"
+            waited = f"{now - start:.0f} of {wait:g} s"
             there = f"{len(nodes)} joined so far, nodes {nodes}"
             logger.info(f"still waiting for {wanted} clients after {waited}: {there}")
             told = now
         if n_clients is not None and len(nodes) >= n_clients:
             return nodes[:n_clients]
         settled = now - changed >= _SETTLED_SECONDS or getattr(grid, "is_complete", False)
-        expired = now - start >= timeout
+        expired = now - start >= wait
         if n_clients is None and len(nodes) >= min_clients and (settled or expired):
             return nodes
         if expired:
             option = "min-clients" if n_clients is None else "num-clients"
             raise CohortError(
-                f"{len(nodes)} of {wanted} clients joined within {timeout:g} s: start more nodes (in simulation: "
+                f"{len(nodes)} of {wanted} clients joined within {wait:g} s: start more nodes (in simulation: "
                 f'--federation-config "num-supernodes={wanted}"), or lower {option}.'
             )
-        time.sleep(min(_JOINING_POLL_SECONDS, timeout - (now - start)))
+        time.sleep(min(_JOINING_POLL_SECONDS, wait - (now - start)))
 
 
 def exchange(grid: Grid, messages: Sequence[Message], timeout: float, heard: Told = list) -> list[Message]:

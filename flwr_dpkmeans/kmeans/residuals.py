@@ -4,7 +4,7 @@ Residuals are clipped, not dropped: the radius may come from earlier releases, s
 sent, the sensitivity is 1 whatever the radius is, and a false radius costs nothing.
 
 A quotient of noisy sum and count is a poor step where a cluster is small. So steps are found by empirical Bayes, as
-post-processing: their length is the parameter tau of a prior, learnt from all clusters' sums, each a posterior mean.
+post-processing: each is a posterior mean under a prior whose parameter tau, their length, all clusters' sums tell.
 """
 
 from __future__ import annotations

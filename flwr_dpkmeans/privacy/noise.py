@@ -216,7 +216,7 @@ def _require_scale(name: str, value: float, largest: float) -> float:
     scale = _require_at_least(name, value, 1, "grid step: use a finer grid")
     if scale > largest:
         raise LocalMisuseError(
-            f"{name} is {scale:.3g}, but it must be at most {largest:.3g} grid steps of 64 bits: use a coarser grid."
+            f"{name} is {scale:.3g}, but it must be at most {largest:.3g} grid steps (64 bits): use a coarser grid."
         )
     return scale
 

@@ -210,11 +210,12 @@ class Model:
                 require_same_labels("the table has the columns", column_labels(X), "the model", whose)
             raw = replace(frame_table(X if named else pd.DataFrame(cells)), named=named)
         columns = raw.one_each(self.feature_names, "the model") if raw.named and self.feature_names else raw.columns
-        if raw.named and not self.feature_names:
-            own = listed([repr(column.name) for column in raw.columns])
-            warnings.warn(f"the model has no column names, so the table's {own} are taken by position.", stacklevel=3)
         if len(columns) != (d := self.scaled.shape[1]):
             raise DataError(f"the table has {len(columns)} columns, but the model {d}: give just these, in its order.")
+        own = [column.name for column in columns]
+        if raw.named and not self.feature_names and own not in (list(self.names), list(map(str, range(d)))):
+            told = f"the model has no column names, so the table's {listed(map(repr, own))} are taken by position."
+            warnings.warn(told, stacklevel=3)
         return np.stack([column.numbers() for column in columns], axis=1)
 
     def profile(self, table: Any) -> Any:

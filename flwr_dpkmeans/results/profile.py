@@ -34,6 +34,9 @@ def profile(table: Any, labels: NDArray[np.int64], n_clusters: int) -> Any:
         rows = numbers[inside]
         own = pd.DataFrame({"count": rows.count(), "mean": rows.mean(), "std": rows.std(ddof=0), "commonest": ""})
         own[[f"{quantile:.0%}" for quantile in _QUANTILES]] = rows.quantile(_QUANTILES).T
+        for place, cells in words.items():  # slips among numbers
+            if place not in texts and (n_slips := int((rows[place].isna() & cells[inside].notna()).sum())):
+                own.loc[place, "commonest"] = f"{n_slips} cells are no numbers"
         for place in texts:
             present = words[place][inside].dropna()
             shares = present.value_counts(normalize=True)

@@ -221,9 +221,9 @@ def require_writable(folder: Path) -> None:
             f"the folder {folder.absolute()} cannot be written ({above} is no folder that this user may write into): "
             "choose another output folder."
         )
+    # No error: what is left may depend on the table, which may be kept on the same disk, and an error would be seen.
     if (free := shutil.disk_usage(above).free) < _LEAST_FREE:
-        left = f"{free / 2**20:.0f} MiB left, but a result may need {_LEAST_FREE / 2**20:.0f}"
-        raise LocalMisuseError(f"the disk of {folder.absolute()} has {left}: make room, or choose another folder.")
+        _logger.warning("%s: %.0f MiB are left, too few for a result: make room now", folder, free / 2**20)
 
 
 def _write_synced(place: Path, content: bytes | Iterable[bytes]) -> None:

@@ -79,7 +79,8 @@ def recovery_graph(n_clients: int, max_silent: int) -> RecoveryGraph:
     """Choose the smallest neighbourhoods that keep these promises where t = `max_silent` collude or fall silent."""
     if n_clients < SMALLEST_COHORT:
         raise PlanError(
-            f"{n_clients} clients take part, but dropout='recover' needs {SMALLEST_COHORT}: choose dropout='retry'."
+            f"{n_clients} clients take part, but dropout='recover' needs at least {SMALLEST_COHORT}: choose "
+            "dropout='retry'."
         )
     everybody = n_clients - 1
     max_silent = min(max(max_silent, 0), everybody)

@@ -462,6 +462,9 @@ def _check_round(plan: Plan, planned: PlannedRound) -> None:
                 f"the sensitivity of {block.name!r} is {block.sensitivity.bound:g}, but nothing says why it is no "
                 "larger: give Sensitivity(because=...), half a sentence for the report."
             )
+        own, asked = block.sensitivity.unit.value, plan.settings.unit.value
+        if own != asked:
+            raise PlanError(f"{block.name!r} is bounded for one {own}, but the run protects one {asked}: declare that.")
         # Modulo 2^64 a sum that wraps would be a wrong answer without a word.
         per_client = MAX_ROWS_PER_CLIENT if block.sensitivity.unit is PrivacyUnit.RECORD else 1
         largest = block.entry_bound * per_client * plan.n_clients
@@ -570,7 +573,7 @@ def require_next(plan: Plan, later: Plan, found: Found, *, begun: bool, released
     counted = released == 0
     if counted and found.n_examples not in (None, later.n_examples):
         raise ProtocolError(
-            f"the final plan has N = {later.n_examples}, but the private count released {found.n_examples}: stop."
+            f"the final plan has N = {later.n_examples}, but the private count released {found.n_examples}: end it."
         )
     if counted and later.box != found.box:
         raise ProtocolError("the final plan has another box than the private histograms released: stop the run.")
@@ -607,9 +610,7 @@ DECLARED_ROOM = 2.0
 """A declared number of rows may be rounded or old, but not by more than this factor."""
 
 
-def require_plausible(
-    plan: Plan, index: int, released: ReleasedSum, n_clients: int, n_sharers: int | None = None
-) -> None:
+def require_plausible(plan: Plan, index: int, found: ReleasedSum, n_clients: int, n_sharers: int | None = None) -> None:
     """Refuse, by a `ProtocolError`, a released sum with an entry that rows within the plan's bounds cannot add up to.
 
     A client can add anything modulo 2^64 to a masked sum. Where the server reads it, it is held against public bounds
@@ -626,7 +627,7 @@ def require_plausible(
         room = _room(plan, planned, block, n_clients, n_sharers)
         most = block.entry_bound * units + room
         least = 0.0 - room if block.sensitivity.nonnegative else -most
-        values = released[block.name]
+        values = found[block.name]
         outside = int(np.count_nonzero(~((values >= least) & (values <= most))))
         if outside:
             raise ProtocolError(

@@ -17,7 +17,7 @@ from flwr_dpkmeans.privacy.release import Block, Norm, PrivacyUnit
 from flwr_dpkmeans.sums.round import Array
 
 _STEPS = 2**16
-_SIZES = (0, 1, 4, 40)
+_SIZES, _MANY = (0, 1, 4, 40), 4000  # rows; many are more than any bound of a client that is not clipped has room for
 
 
 def check_sensitivity(
@@ -75,9 +75,10 @@ def _neighbours(
     unit: PrivacyUnit, n_features: int, n_tables: int, generator: np.random.Generator
 ) -> Iterator[tuple[Array, Array]]:
     """Pairs of tables: with and without one row, or, where a client is protected, with and without all of them."""
-    for size in _SIZES * n_tables:
+    by_client = unit is PrivacyUnit.CLIENT
+    for size in (*_SIZES, *[_MANY] * by_client) * n_tables:
         for table in _tables(size, n_features, generator):
-            if unit is PrivacyUnit.CLIENT:
+            if by_client:
                 yield table, table[:0]
                 continue
             # One like the others, one in a corner, one close to the middle.

@@ -138,9 +138,7 @@ def flag(default: bool, about: str) -> Any:
     return _declared(default, take, about)
 
 
-def option(
-    default: Any, check: Callable[[str, Any], None], about: str, read: Callable[[Any], Any] | None = None
-) -> Any:
+def option(default: Any, check: Callable[[str, Any], None], about: str, read: Callable[..., Any] | None = None) -> Any:
     """Declare an option with a check of its own, of what `read` makes of the value."""
 
     def take(name: str, value: Any) -> Any:

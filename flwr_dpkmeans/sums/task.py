@@ -37,9 +37,7 @@ class Registry(Mapping[str, ItemT]):
     The entry points are loaded when somebody asks for a name that was not added, or for all.
     """
 
-    def __init__(
-        self, group: str, option: str = "the name", require: Callable[[str, ItemT], None] = lambda *_: None
-    ) -> None:
+    def __init__(self, group: str, option: str = "the name", require: Callable[..., None] = lambda *_: None) -> None:
         self._group, self._option, self._require, self._complete = group, option, require, False
         self._items, self._unusable = dict[str, ItemT](), dict[str, str]()
 

@@ -222,7 +222,7 @@ class Central(TrustModel):
     proofs = f"{PROOF_PAGE}, rows T4, T5"
 
     def guarantee(self, shares: Shares) -> str:
-        return told(self.name)
+        return told("central")
 
 
 class Curator(Central):
@@ -231,6 +231,9 @@ class Curator(Central):
     name = "curator"
     alone = True
     proofs = f"{PROOF_PAGE}, row T6"
+
+    def guarantee(self, shares: Shares) -> str:
+        return told("curator")
 
 
 class Distributed(TrustModel):

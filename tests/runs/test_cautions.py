@@ -498,8 +498,25 @@ def test_server_points_that_are_unlike_the_rows_are_doubted(algorithm: str) -> N
         options |= {"noise": "seeded", "random_state": 0}
         said = [one for one in warnings_of(parts, **options) if "around the server's points" in one]
         found[name] = bool(said)
-        assert all("give other server_data, or use proxy_lloyd" in one for one in said)
+        assert all("give other server_data or a larger data_radius, or use proxy_lloyd" in one for one in said)
     assert found == {name: doubted for name, (_, _, doubted) in cases.items()}
+    parts = np.array_split(generator.permutation(rows), 3)
+    given = {"algorithm": algorithm, "n_clusters": 6, "server_data": alike, "epsilon": 4.0, "data_radius": 0.4}
+    said = [one for one in warnings_of(parts, noise="seeded", random_state=0, **given) if "data_radius" in one]
+    assert len(said) == 1
+
+
+def test_at_client_level_indicators_say_nothing_of_where_rows_are() -> None:
+    generator = np.random.default_rng(0)
+    places = np.array([[0.0, 0.0], [0.6, 0.0], [-0.6, 0.0], [0.0, 0.6]])
+    parts = [
+        places[generator.choice(4, 500, p=[0.94, 0.02, 0.02, 0.02])] + generator.normal(0.0, 0.02, (500, 2))
+        for _ in range(40)
+    ]
+    options = {"algorithm": "feddp_kmeans", "n_clusters": 4, "max_iter": 0, "unit": "client", "trust": "central"}
+    options |= {"examples_per_client": 500, "epsilon": 50.0, "server_data": parts[0], "delta": 1e-3}
+    said = warnings_of(parts, noise="seeded", random_state=0, **options)
+    assert not any("around the server's points" in one for one in said)
 
 
 def test_a_table_that_changed_during_a_run_stands_in_its_owner_s_report_alone(tmp_path: Path) -> None:
@@ -522,5 +539,5 @@ def test_a_table_that_changed_during_a_run_stands_in_its_owner_s_report_alone(tm
     grid = InProcessGrid(nodes, run_id=5)
     with grid.running():
         PrivateKMeans.from_config(run, on_step=on_step).start(grid)
-    said = [page.read_text().count("written while the run goes on") for page in sorted(tmp_path.rglob("report.md"))]
+    said = [page.read_text().count("written as the run went on") for page in sorted(tmp_path.rglob("report.md"))]
     assert [bool(n) for n in said] == [False, False, True]

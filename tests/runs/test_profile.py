@@ -58,7 +58,7 @@ def test_shares_means_quantiles_and_commonest_texts_by_hand() -> None:
 def test_one_slip_makes_no_text_of_numbers_and_texts_that_are_all_different_are_counted() -> None:
     table = pd.DataFrame({"dose": [*map(str, range(20)), "3,5"], "note": [f"patient {i}" for i in range(21)]})
     found = profile(table, np.zeros(21, dtype=np.int64), 1).set_index(["cluster", "column"])
-    assert found.loc[("0", "dose"), ["count", "mean", "commonest"]].tolist() == [20, 9.5, ""]
+    assert found.loc[("0", "dose"), ["count", "mean", "commonest"]].tolist() == [20, 9.5, "1 cells are no numbers"]
     assert found.loc[("all", "note"), "commonest"] == "21 texts, each once"
     table["dose"] = [*map(str, range(18)), *["3,5"] * 3]
     found = profile(table, np.zeros(21, dtype=np.int64), 1).set_index(["cluster", "column"])

@@ -202,10 +202,10 @@ def test_a_cluster_that_is_gone_takes_no_result_along(rows: Path, caplog: pytest
 def test_files_that_change_during_a_run_are_told(rows: Path, caplog: pytest.LogCaptureFixture) -> None:
     given = context(columns="a", **{"data-path": f"dask://{rows}"})
     load_client(given)
-    assert "were written while the run goes on" not in caplog.text
+    assert "were written as the run went on" not in caplog.text
     pq.write_table(pa.table({"a": [0.5, 0.25]}), rows / "1.parquet")
     load_client(given)
-    assert "were written while the run goes on" in caplog.text
+    assert "were written as the run went on" in caplog.text
 
 
 def test_a_block_whose_workers_die_of_it_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -91,6 +91,9 @@ def test_a_model_without_names_says_that_it_takes_named_columns_by_position() ->
         warnings.simplefilter("error")
         assert model.predict(table.to_numpy()).tolist() == [0]
         assert replace(model, feature_names=("a", "b")).predict(table).tolist() == [1]
+        assert model.predict(pd.DataFrame([[-0.5, 0.5]], columns=["feature 0", "feature 1"])).tolist() == [0]
+        with pytest.raises(DataError, match="the table has 3 columns, but the model 2"):
+            model.predict(table.assign(c=0.0))
 
 
 @pytest.mark.parametrize("table", ["abc", None, 5, [1.0, 2.0], [[1.0, 2.0, 3.0]], [[1.0], [1.0, 2.0]], [["a", 1.0]]])

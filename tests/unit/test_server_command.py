@@ -547,7 +547,7 @@ def typed(office: Path, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
 @pytest.mark.parametrize(
     ("changed", "sentence"),
     [
-        ("cohort.dropout='recover'", "3 clients take part, but dropout='recover' needs 6: choose dropout='re"),
+        ("cohort.dropout='recover'", "3 clients take part, but dropout='recover' needs at least 6: choose dropout='re"),
         ("cohort.max-silent=2", "with 3 clients at most 1 may be silent or collude: lower max_silent"),
         (
             "num-clients=4 algorithm='fastlloyd'",

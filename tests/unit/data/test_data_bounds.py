@@ -279,7 +279,7 @@ def test_relative_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert bounds_of("bounds.csv") == Bounds((0.0,), (1.0,))
     assert failure("absent.csv") == (
         f"the bounds file {str(tmp_path / 'absent.csv')!r} does not exist, but it must be a file on this machine: "
-        f"correct the path, which begins in {str(tmp_path)!r}."
+        f"correct the path, which begins in the working directory, {str(tmp_path)!r}."
     )
     assert failure(str(tmp_path / "absent.csv")).endswith("a file on this machine: correct the path.")
 

@@ -277,7 +277,7 @@ def test_missing_file_says_where_it_was_looked_for(tmp_path: Path, monkeypatch: 
     monkeypatch.chdir(tmp_path)
     message = failure("absent.csv")
     assert message.startswith(f"the table {str(tmp_path / 'absent.csv')!r} does not exist")
-    assert f"correct the path, which begins in {str(tmp_path)!r}." in message
+    assert f"correct the path, which begins in the working directory, {str(tmp_path)!r}." in message
 
 
 def test_directory_is_refused(tmp_path: Path) -> None:

@@ -211,10 +211,17 @@ def test_files_are_private_and_go_with_their_run_or_an_hour_after_a_kill(
     del kept
     assert sorted(path.name for path in folder.iterdir()) == ["second-150-2.rows", "third-50-2.rows"]
     assert np.asarray(Store(folder, "second").kept()).shape == (150, 2)
+    # What cannot be deleted, and names of another version, keep nobody from the own rows.
+    (folder / "other.rows").mkdir()
+    os.utime(folder / "other.rows", (0, 0))
+    (folder / "second-2.rows").touch()
+    assert np.asarray(Store(folder, "second").kept()).shape == (150, 2)
+    (folder / "other.rows").rmdir()
+    (folder / "second-2.rows").unlink()
     os.truncate(folder / "second-150-2.rows", 800)
     assert Store(folder, "second").kept() is None
     assert sorted(path.name for path in folder.iterdir()) == ["third-50-2.rows"]
-    with pytest.raises(DataError, match=r"t changed as it was read \(2, then 3 columns\): again"):
+    with pytest.raises(DataError, match="t was replaced as it was read, 2 columns by 3: retry"):
         Store(folder, "other").keep([np.ones((50, 2)), np.ones((9, 3))], "t")
     assert isinstance(Store(folder, "off", keeps=False).keep([np.ones((50, 2))], "t"), np.ndarray)
 

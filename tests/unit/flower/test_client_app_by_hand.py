@@ -168,11 +168,11 @@ def test_a_table_that_changes_while_a_run_goes_on_is_told_in_the_own_log(
         if text:
             table.write_text(table.read_text() + text)
         assert load_client(now)._points.shape[1] == 2
-        assert sum("were written while the run goes on" in one.getMessage() for one in caplog.records) == told
+        assert sum("were written as the run went on" in one.getMessage() for one in caplog.records) == told
     table.write_text("a,b\n1,2\n")
     later = Context(99, now.node_id, now.node_config, now.state, {})
     load_client(later)
-    assert sum("were written while the run goes on" in one.getMessage() for one in caplog.records) == 1
+    assert sum("were written as the run went on" in one.getMessage() for one in caplog.records) == 1
 
 
 # -- tables -----------------------------------------------------------------------------------------------------------

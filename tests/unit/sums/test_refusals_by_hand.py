@@ -171,11 +171,15 @@ def test_one_entry_moves_by_no_more_than_its_bound_and_a_rounding(change: list[i
 
 @pytest.mark.parametrize(("unit", "largest"), [(PrivacyUnit.RECORD, 1.0 / 40), (PrivacyUnit.CLIENT, 1.0)])
 def test_the_largest_change_of_all_tables_is_told(unit: PrivacyUnit, largest: float) -> None:
-    """Of a count that may move by forty: by one where a row comes along, by all 40 of the largest table."""
+    """Of a count that may move by forty: by one where a row comes along, by a client's forty at most."""
     counted = Block("rows", (1,), Sensitivity(Norm.L2, 40.0, unit, "so"), NoiseShape.GAUSSIAN, 9.0, 40.0)
     still = Block("still", (1,), Sensitivity(Norm.L2, 1.0, unit, "so"), NoiseShape.GAUSSIAN, 9.0, 1.0)
-    found = check_sensitivity([counted, still], lambda rows: [np.array([float(len(rows))]), np.zeros(1)], 2, n_tables=1)
-    assert found == {"rows": largest, "still": 0.0}
+    most = 40.0 if unit is PrivacyUnit.CLIENT else math.inf
+    statistic = lambda rows: [np.array([min(float(len(rows)), most)]), np.zeros(1)]  # noqa: E731
+    assert check_sensitivity([counted, still], statistic, 2, n_tables=1) == {"rows": largest, "still": 0.0}
+    if unit is PrivacyUnit.CLIENT:
+        with pytest.raises(PlanError, match="'rows' moves by 4000 between two neighbouring tables"):
+            check_sensitivity([counted], lambda rows: [np.array([float(len(rows))])], 2, n_tables=1)
 
 
 @pytest.mark.parametrize(
@@ -231,11 +235,25 @@ def test_sums_have_room_for_all_rows_of_all_clients(
 ) -> None:
     asked: list[Any] = []
     plan = final_plan()
+    if unit is PrivacyUnit.CLIENT:
+        client = {"algorithm": "sphere_packing", "unit": "client", "trust": "central", "delta": 1e-5}
+        config = parse_config(n_clusters=2, bounds=((-1.0,), (1.0,)), **client)
+        plan = draft.draft_plan(config, run_id=1, n_clients=3, seed=0, n_features=2)
     monkeypatch.setattr(draft, "require_no_wrap", lambda *room: asked.append(room))
     because = Sensitivity(Norm.L2, 2.0, unit, "so")
     block = Block("sums", (2,), because, NoiseShape.GAUSSIAN, 3.0, 0.25)
     draft._check_round(plan, PlannedRound("r", "oblivious", (block,)))
     assert asked == [(0.25 * rows * 3, 6.0, "sums", plan.fraction_bits)]
+
+
+def test_a_sensitivity_is_for_the_unit_that_the_run_protects() -> None:
+    """The report would promise for a client what holds for one of its rows."""
+    because = Sensitivity(Norm.L2, 2.0, PrivacyUnit.CLIENT, "so")
+    block = Block("sums", (2,), because, NoiseShape.GAUSSIAN, 3.0, 0.25)
+    with pytest.raises(
+        PlanError, match="'sums' is bounded for one client, but the run protects one record: declare that"
+    ):
+        draft._check_round(final_plan(), PlannedRound("r", "oblivious", (block,)))
 
 
 @pytest.mark.parametrize(("noise", "norm"), [(NoiseShape.GAUSSIAN, Norm.L2), (NoiseShape.LAPLACE, Norm.L1)])
