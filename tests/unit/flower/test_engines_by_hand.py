@@ -15,8 +15,11 @@ from flwr.common.constant import ErrorCode
 from flwr.supercore.task_identity import TaskIdentity
 
 from flwr_dpkmeans import DPKMeans, FederatedKMeans
+from flwr_dpkmeans.algorithms.server_points import in_box
+from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.errors import ConfigurationError, DataError
 from flwr_dpkmeans.flower.engines import InProcessGrid, Made, Node, Tables, _cautions, federate, listed_tables
+from flwr_dpkmeans.flower.kmeans_client import STATISTIC, KMeansClient
 from flwr_dpkmeans.sums.statement import LOCAL
 
 ROWS = np.array([[0.0, 1.0], [2.0, 3.0], [4.0, 5.0]])
@@ -148,3 +151,27 @@ def test_runs_without_messages_say_which_they_are() -> None:
     told = [fit.privacy_.provenance for fit in central]
     assert len({one.run_id for one in told}) == 2
     assert {one.plan_digest for one in told} == {""}
+
+
+@pytest.mark.filterwarnings("ignore::flwr_dpkmeans.errors.PrivacyWarning")
+def test_a_result_is_there_although_the_first_party_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The others paid for it, and one of them has it."""
+    original = KMeansClient.fit
+
+    def fit(self: KMeansClient, parameters: Any, config: Any) -> Any:
+        if config.get("task") == STATISTIC and self._points[0, 0] == 0.5:
+            raise ValueError("no such row")
+        return original(self, parameters, config)
+
+    monkeypatch.setattr(KMeansClient, "fit", fit)
+    parts = [np.full((200, 2), value) for value in (0.5, 0.25, 0.25, 0.25)]
+    given: dict[str, Any] = {"bounds": (-1.0, 1.0), "epsilon": 50.0, "noise": "seeded", "random_state": 0}
+    found = federate("moments", parts, n_examples=800, **given)
+    assert found.privacy.n_attempts > len(found.plan.rounds)
+    assert all(np.isfinite(found[name]).all() for name in found.keys())  # noqa: SIM118
+
+
+def test_no_statistic_can_change_the_rows_that_the_next_round_sees() -> None:
+    scaled = in_box(Bounds((-1.0,), (1.0,)), np.full((3, 2), 0.5), 16)
+    with pytest.raises(ValueError, match="read-only"):
+        scaled *= 0.5
