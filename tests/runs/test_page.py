@@ -375,7 +375,7 @@ def test_both_forms_have_the_same_sections_words_and_cells(full: bool) -> None:
             assert told.split("; orange is above")[0].strip() in plain, told
     assert ("Centres of the clusters in the units" in plain) is full
     assert ("Spent so much." in plain) is ("0.5 ± 0.25" in plain) is ("| told apart |" in plain) is full
-    assert ("is not at hand here" in plain) is not full
+    assert ("What is left is not known here" in plain) is not full
     for sentence in (report.guarantee, report.neighbours, *report.assumptions, "ab" * 32, "2 (ab), 3 (cd)"):
         assert sentence in plain
 
@@ -482,7 +482,7 @@ def test_who_sees_what_follows_from_the_trust_model(trust: str, server: str, giv
     assert given in text
     # One table has no ledger to look into.
     alone = page(MARKDOWN, replace(result_of().report, trust=trust), None, b"").decode()
-    assert ("No ledger adds up" in alone, "ledger show" in alone) == (trust == "curator", trust != "curator")
+    assert ("No ledger adds up" in alone, "node status" in alone) == (trust == "curator", trust != "curator")
 
 
 @pytest.mark.parametrize(
@@ -641,3 +641,9 @@ def test_a_page_speaks_of_noise_where_there_is_some(algorithm: str, monkeypatch:
     else:
         assert [line for line in told if not re.search(r"\bno noise|without noise$", line)] == []
         assert any(re.search(r"arrays of sums: \d+ exact\. \|$", line) for line in written)
+
+
+@pytest.mark.parametrize(("n_clients", "told"), [(2, True), (3, False)])
+def test_of_two_parties_each_sees_the_others_totals_and_the_page_says_so(n_clients: int, told: bool) -> None:
+    text = page(MARKDOWN, replace(result_of().report, trust="central", n_clients=n_clients), None, b"").decode()
+    assert ("but of two parties each the other's totals, up to the noise" in text) is told

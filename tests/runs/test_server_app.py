@@ -773,7 +773,7 @@ def test_whole_run_says_where_everything_is(tmp_path: Path, log: list[str]) -> N
     assert shown <= cells[0]
     assert len(shown & cells[1]) < 3
     assert "By this party's ledger, runs of unit 'record' on data set" in own
-    assert "is not at hand here" in server
+    assert "What is left is not known here" in server
     assert "does not see the clusters" in server
     assert "This party's own rows by cluster" in own
     assert "own rows by cluster" not in server
