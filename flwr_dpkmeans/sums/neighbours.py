@@ -17,7 +17,7 @@ from flwr_dpkmeans.privacy.release import Block, Norm, PrivacyUnit
 from flwr_dpkmeans.sums.round import Array
 
 _STEPS = 2**16
-_SIZES, _MANY = (0, 1, 4, 40), 4000  # rows; many are more than any bound of a client that is not clipped has room for
+_SIZES, _MANY = (0, 1, 4, 40), 4000  # rows; the many of a client show whether it is clipped at all
 
 
 def check_sensitivity(
