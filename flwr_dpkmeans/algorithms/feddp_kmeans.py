@@ -191,7 +191,7 @@ class _OnServerPoints(KMeansTask):
         beyond = np.square(state.centroids - np.asarray(facts.centre)).sum(axis=1) > border**2
         part = float(counts[beyond & clear].sum() / max(counts.sum(), counts[clear].sum()))
         # Half of the server's points are longer than the root of that bound, unless it, or what cuts it off, was given.
-        free = own.get("data_radius") is None is own.get("outer_product_bound")
+        free = own.get("data_radius") is own.get("outer_product_bound") is None
         likes = free and plan.settings.unit is PrivacyUnit.RECORD and facts.outer_product_bound >= border**2
         return found if likes or part <= _MOST_AT_BORDER else (*found, told("unlike_server", part=part))
 

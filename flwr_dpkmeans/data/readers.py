@@ -179,7 +179,7 @@ def locate_file(path: str | Path, what: str, error: type[LocalMisuseError]) -> P
         told = "is a directory, but it must be one file: give the path of the file"
         raise error(f"the {what} {str(located)!r} {told}{', or put .parquet files into it' * (what == 'table')}.")
     if not located.is_file():
-        relative = not Path(path).is_absolute() and str(located).startswith(str(Path.cwd()))
+        relative = not Path(path).is_absolute() and located.is_relative_to(Path.cwd())
         begins = f", which begins in the working directory, {str(Path.cwd())!r}" if relative else ""
         told = "does not exist, but it must be a file on this machine: correct the path"
         raise error(f"the {what} {str(located)!r} {told}{begins}.")

@@ -107,8 +107,9 @@ class Store:
 
     def kept(self) -> Any:
         """What an earlier process kept under the name, or None; files that no run has looked at for long go."""
-        own = [*self.folder.glob(f"{self.name}-*-*.rows")] if self.folder is not None and self.keeps else []
-        for old in set(self.folder.glob("*.rows") if self.folder is not None and self.keeps else ()).difference(own):
+        files = {*self.folder.glob("*.rows")} if self.folder is not None and self.keeps else set[Path]()
+        own = [path for path in files if path.match(f"{self.name}-*-*.rows")]
+        for old in files.difference(own):
             with suppress(OSError):  # another process may have been faster
                 if time.time() - old.stat().st_mtime > _UNUSED_SECONDS:
                     old.unlink()
@@ -153,7 +154,7 @@ class Store:
         except OSError as error:
             mend = "free space there, or name another folder (a node's 'cache', else TMPDIR)"
             raise DataError(f"rows beyond memory cannot be kept in {self._place(error)}: {mend}.") from None
-        path = self.folder / f"{self.name}-{n_rows}-{block.shape[1]}.rows" if self.folder and self.name else None
+        path = self.folder / f"{self.name}-{n_rows}-{width}.rows" if self.folder and self.name else None
         if path is not None:
             with suppress(OSError):  # another process was faster, or files here have no second name
                 os.link(file.name, path)

@@ -574,12 +574,11 @@ def cache_of(context: Context, layout: Layout) -> Store:
 
 def _say_if_changed(context: Context, store: Store) -> None:
     """Warn, in the own log, where a table is another one than at the run's last message: the result is of none."""
-    known = context.state.config_records.get(_TABLE)
-    before = None if known is None or not str(known["name"]).startswith(_kept_by(context).name) else known
-    changed = before is not None and before["name"] != store.name
-    if changed:
+    known = context.state.config_records.get(_TABLE) or ConfigRecord()
+    own = str(known.get("name")).startswith(_kept_by(context).name)
+    if changed := own and known["name"] != store.name:
         logger.warning(_CHANGED)
-    changed = changed or (before is not None and bool(before.get("changed")))
+    changed = changed or (own and bool(known.get("changed")))
     context.state[_TABLE] = ConfigRecord({"name": store.name, "changed": changed})
 
 

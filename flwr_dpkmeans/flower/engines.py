@@ -206,8 +206,7 @@ class Made(Sequence[Array]):
 
     load: Callable[[int], ArrayLike]
     n_clients: int
-    n_rows: dict[int, int] = field(default_factory=dict, repr=False)
-    """Of each table that was looked at."""
+    n_rows: dict[int, int] = field(default_factory=dict, repr=False)  # of each table that was looked at
 
     @cached_property
     def columns(self) -> tuple[tuple[str, ...], tuple[object, ...], int]:

@@ -26,25 +26,23 @@ def profile(table: Any, labels: NDArray[np.int64], n_clusters: int) -> Any:
 
     words = {place: _words(table.iloc[:, place]) for place in range(table.shape[1])}
     numbers = pd.DataFrame({place: pd.to_numeric(own, errors="coerce") for place, own in words.items()}, dtype=float)
-    unread = {place: (numbers[place].isna() & cells.notna()).sum() for place, cells in words.items()}
-    texts = [place for place, cells in words.items() if unread[place] > _FEW_TEXTS * cells.notna().sum()]
+    unread = {place: numbers[place].isna() & cells.notna() for place, cells in words.items()}
+    texts = [place for place, cells in words.items() if unread[place].sum() > _FEW_TEXTS * cells.notna().sum()]
     numbers[texts] = np.nan
     described, total = [], max(1, int((labels >= 0).sum()))
     for cluster, inside in [("all", labels >= 0), *((str(j), labels == j) for j in range(n_clusters))]:
         rows = numbers[inside]
         own = pd.DataFrame({"count": rows.count(), "mean": rows.mean(), "std": rows.std(ddof=0), "commonest": ""})
         own[[f"{quantile:.0%}" for quantile in _QUANTILES]] = rows.quantile(_QUANTILES).T
-        for place, cells in words.items():  # slips among numbers
-            if place not in texts and (n_slips := int((rows[place].isna() & cells[inside].notna()).sum())):
+        for place, cells in words.items():
+            if place in texts:
+                present = cells[inside].dropna()
+                shares = present.value_counts(normalize=True)
+                listed = "; ".join(f"{value} ({share:.1%})" for value, share in shares.head(_COMMONEST).items())
+                told = f"{len(shares)} texts, each once" if len(shares) == len(present) > 1 else listed
+                own.loc[place, ["count", "commonest"]] = len(present), told
+            elif n_slips := int(unread[place][inside].sum()):
                 own.loc[place, "commonest"] = f"{n_slips} cells are no numbers"
-        for place in texts:
-            present = words[place][inside].dropna()
-            shares = present.value_counts(normalize=True)
-            listed = "; ".join(f"{value} ({share:.1%})" for value, share in shares.head(_COMMONEST).items())
-            own.loc[place, "count"] = len(present)
-            own.loc[place, "commonest"] = (
-                listed if len(shares) < max(len(present), 2) else f"{len(shares)} texts, each once"
-            )
         first = {"cluster": cluster, "rows": len(rows), "share": len(rows) / total}
         described.append(pd.DataFrame({**first, "column": list(map(str, table.columns)), **own}, index=own.index))
     return pd.concat(described, ignore_index=True)

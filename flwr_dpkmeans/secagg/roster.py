@@ -89,14 +89,8 @@ class Roster:
         return self.hashed_order[: max(2, max_silent + 2)]
 
     def neighbours(self, node_id: int, max_silent: int) -> tuple[int, ...]:
-        """The nodes with which `node_id` shares masks.
-
-        Up to `ALL_PAIRS_UP_TO` members: everybody. Above: those in a Harary graph of connectivity above `max_silent`
-        (Harary 1962), which stays in one part without so many nodes, so that no part of the others' sum can be read.
-        """
-        everybody = len(self.members) - 1
-        connectivity = (max_silent + 2) // 2 * 2
-        return self.circle(node_id, everybody if everybody < ALL_PAIRS_UP_TO else connectivity)
+        """The nodes with which `node_id` shares masks."""
+        return self.circle(node_id, mask_degree(len(self.members), max_silent))
 
     def circle(self, node_id: int, degree: int) -> tuple[int, ...]:
         """The `degree` (even) nearest nodes on the hashed circle, in ascending order, or everybody else."""
@@ -110,6 +104,15 @@ class Roster:
     @cached_property
     def _positions(self) -> dict[int, int]:
         return {node_id: place for place, node_id in enumerate(self.hashed_order)}
+
+
+def mask_degree(n_clients: int, max_silent: int) -> int:
+    """With how many others a client shares masks, where there are so many.
+
+    Up to `ALL_PAIRS_UP_TO` members: everybody. Above: those in a Harary graph of connectivity above `max_silent`
+    (Harary 1962), which stays in one part without so many nodes, so that no part of the others' sum can be read.
+    """
+    return n_clients - 1 if n_clients <= ALL_PAIRS_UP_TO else (max_silent + 2) // 2 * 2
 
 
 @lru_cache(maxsize=8)

@@ -60,13 +60,15 @@ class Finding:
 
 def require_pairs(what: str, text: str) -> None:
     """Refuse what Flower would leave out without a word: 'epsilon = 0.1' would run at the default."""
-    rest = [] if text.endswith(".toml") else _PAIR.sub("", text).split()
+    if text.endswith(".toml"):
+        return
+    rest = _PAIR.sub("", text).split()
     if rest:
         raise ConfigurationError(
             f"{what} is {text!r}, of which {' '.join(rest)!r} is no KEY=VALUE and would be left out: write no spaces "
             "beside '=', and quotes around a text that has some, as in columns='age, height'."
         )
-    keys = [] if text.endswith(".toml") else [pair[0].partition("=")[0] for pair in _PAIR.finditer(text)]
+    keys = [pair[0].partition("=")[0] for pair in _PAIR.finditer(text)]
     if twice := sorted({key for key in keys if keys.count(key) > 1}):
         raise ConfigurationError(f"{what} says {' and '.join(map(repr, twice))} more than once: leave the others out.")
 

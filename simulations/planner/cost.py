@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass
 
 from flwr_dpkmeans.secagg.agreement import recovery_graph
-from flwr_dpkmeans.secagg.roster import ALL_PAIRS_UP_TO
+from flwr_dpkmeans.secagg.roster import mask_degree
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.settings import Dropout
 
@@ -70,14 +70,13 @@ def cost_of(plan: Plan, n_messages: int, bytes_up: int) -> Cost:
 
 
 def _pairs(plan: Plan) -> tuple[int, int]:
-    """With how many neighbours a client masks, and how often it agrees on a key: as `Roster.neighbours`, and where sums
-    are recovered with each neighbour in each round."""
+    """With how many neighbours a client masks, and how often it agrees on a key: where sums are recovered, with each
+    in each round."""
     n_clients, max_silent = plan.n_clients, plan.max_silent
     if plan.dropout is Dropout.RECOVER:
         degree = recovery_graph(n_clients, max_silent).degree
         return degree, degree * (1 + len(plan.all_rounds))
-    sparse = n_clients > ALL_PAIRS_UP_TO
-    degree = min(n_clients - 1, (max_silent + 2) // 2 * 2) if sparse else n_clients - 1
+    degree = min(n_clients - 1, mask_degree(n_clients, max_silent))
     return degree, degree
 
 
