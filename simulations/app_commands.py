@@ -6,16 +6,21 @@ import json
 from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.data.readers import RawTable, header_of, table_blocks
+from flwr_dpkmeans.data.delimited import Tally, text_chunks
+from flwr_dpkmeans.data.dialect import Dialect
+from flwr_dpkmeans.data.files import OpenTable, open_table
+from flwr_dpkmeans.data.tables import require_rows
 from flwr_dpkmeans.errors import DataError
 from flwr_dpkmeans.flower.server_app import run_keys
+from flwr_dpkmeans.log import printable
 from flwr_dpkmeans.results.model import Model
 from flwr_dpkmeans.results.writer import write_whole
-from simulations.command_lines import parse
+from simulations.command_lines import parse, stated_dialect
 
 _HEAD = (
     "# Generated: python -m flwr_dpkmeans options --toml. 'auto' is what the run finds out or decides itself.",
@@ -24,49 +29,103 @@ _HEAD = (
 
 
 def predict(arguments: Sequence[str]) -> int:
-    """Write label, distance and margin of each row of a table: whole or not at all."""
+    """Write label, distance and margin of each record of a table: whole or not at all."""
     given = parse("predict", arguments)
     model, output = Model.load(given.model), Path(given.output)
-    if output.resolve() in {Path(path).resolve() for path in (given.model, given.table)}:
+    read_paths = {Path(path).resolve() for path in (given.model, given.table)}
+    if output.resolve() in read_paths:
         raise DataError(f"the labels would replace {str(output)!r}, which is read: choose another output file.")
-    # A model that has names finds them in the first row of a .csv file; else that is guessed.
-    _require_no_blank_rows(Path(given.table))
-    blocks, seen = table_blocks(given.table, bool(model.feature_names) or None), np.zeros(2, dtype=np.int64)
-    pieces = _pieces(model, blocks, seen)
+    opened = _opened(model, given.table, stated_dialect(given))
+    _require_no_blank_rows(opened, Path(given.table))
+    labelled = _Labelled(model, opened)
+    pieces = labelled.pieces()
     # The first one is made before anything is written: its columns are those of all.
-    place = write_whole(output, chain([next(pieces)], pieces))
+    path = write_whole(output, chain([next(pieces)], pieces))
     print(
-        f"{place}: {seen[0]} rows in their order; distance, and margin to the next centre, are in the fitted space, "
-        "where each column's bounds are -1 and 1."
+        f"{path}: {labelled.n_rows} rows in their order; distance, and margin to the next centre, are in the fitted "
+        "space, where each column's bounds are -1 and 1."
     )
-    if seen[1]:
-        print(f"{seen[1]} rows have no label: one of their cells is missing, or is nothing that its column may hold.")
+    if labelled.n_without:
+        print(
+            f"{labelled.n_without} rows have no label: one of their cells is missing, or is nothing that its column "
+            "may hold, or the record cannot be read."
+        )
+    for doubt in opened.reading.doubts():
+        print(printable(doubt.sentence))
     return 0
 
 
-def _require_no_blank_rows(path: Path) -> None:
+def _opened(model: Model, table: str, dialect: Dialect) -> OpenTable:
+    """The table as it was read for the clustering; a model that has names finds them in the header."""
+    if model.schema is not None:
+        dialect = dialect.over(model.schema.file)
+    if model.feature_names:
+        dialect = dialect.over(Dialect(header=True))
+    return open_table(table, dialect, may_guess=True)
+
+
+def _require_no_blank_rows(opened: OpenTable, path: Path) -> None:
     """Refuse blank lines between those of one column: no reader sees them, and labels would stand a line too early."""
-    if path.suffix.lower() == ".csv" and path.is_file():
-        with path.open(encoding="utf-8-sig", errors="replace", newline="") as lines:
-            was_blank, one_column = False, len(header_of(lines)[0]) == 1
-            for line in lines if one_column else ():
-                if line.strip() and was_blank:
-                    raise DataError(
-                        f"{path} has blank lines between its rows of one column: write NA there, or delete them."
-                    )
-                was_blank = was_blank or not line.strip()
+    if not opened.reading.is_text or len(opened.reading.names) > 1:
+        return
+    has_begun, was_blank, rest = False, False, b""
+    for chunk in text_chunks(path.expanduser(), str(opened.reading.dialect.encoding), Tally()):
+        *lines, rest = (rest + chunk).split(b"\n")
+        for line in lines:
+            if not line.strip():
+                was_blank = has_begun
+                continue
+            has_begun = True
+            if was_blank:
+                raise DataError(
+                    f"{path} has blank lines between its rows of one column: write NA there, or delete them."
+                )
 
 
-def _pieces(model: Model, blocks: Iterator[RawTable], seen: NDArray[np.int64]) -> Iterator[bytes]:
-    """The output; `seen` counts rows, and those without a label."""
-    head = "label,distance,margin\n"
-    for block in blocks:
-        found = model.assign(block)
-        seen += len(found), found["label"].isna().sum()
-        yield (head + found.to_csv(index=False, header=False)).encode()
-        head = ""
-    if 0 < seen[0] == seen[1]:
-        raise DataError("no row of the table has a finite number in each column of the model: look at its columns.")
+class _Labelled:
+    """A table's records with their labels, as text of a .csv file."""
+
+    def __init__(self, model: Model, opened: OpenTable) -> None:
+        self._model = model
+        self._opened = opened
+        self.n_rows = 0
+        self.n_without = 0
+
+    def pieces(self) -> Iterator[bytes]:
+        """Yield the output, some records after the others; a DataError if none has a label."""
+        numbers, texts = self._columns()
+        head = "label,distance,margin\n"
+        for block in self._opened.blocks(numbers, texts):
+            labelled = self._model.assign(block)
+            if block.records is not None:
+                labelled = self._with_gaps(labelled, block.records)
+            yield (head + self._written(labelled)).encode()
+            head = ""
+        n_after = self._opened.reading.tally.n_records - self.n_rows
+        if self._opened.reading.is_text and n_after > 0:
+            gaps = labelled.iloc[:0].reindex(range(n_after))
+            yield self._written(gaps).encode()
+        require_rows(self._opened)
+        if 0 < self.n_rows == self.n_without:
+            raise DataError("no row of the table has a finite number in each column of the model: look at its columns.")
+
+    def _columns(self) -> tuple[set[str] | None, set[str]]:
+        """Names of the columns that are read as numbers, and as text."""
+        schema = self._model.schema
+        if schema is None:
+            return set(self._model.feature_names) or None, set()
+        texts = {column.name for column in schema.columns if column.is_text}
+        return {column.name for column in schema.columns}, texts
+
+    def _with_gaps(self, labelled: Any, records: NDArray[np.int64]) -> Any:
+        """A line without label for each record that is no row, so that lines and records agree."""
+        end = int(records[-1]) + 1 if len(records) else self.n_rows
+        return labelled.set_axis(records, axis=0).reindex(range(self.n_rows, end))
+
+    def _written(self, labelled: Any) -> str:
+        self.n_rows += len(labelled)
+        self.n_without += int(labelled["label"].isna().sum())
+        return str(labelled.to_csv(index=False, header=False))
 
 
 def options(arguments: Sequence[str]) -> int:

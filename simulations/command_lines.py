@@ -6,9 +6,12 @@ import argparse
 import itertools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from flwr_dpkmeans.errors import nearest
+
+if TYPE_CHECKING:
+    from flwr_dpkmeans.data.dialect import Dialect
 
 Actions = Mapping[str, tuple[str, Mapping[str, Mapping[str, Any]]]]
 """A command's actions by name: what each does, and its own arguments with how argparse takes them."""
@@ -108,6 +111,29 @@ def _plan(parser: CommandLine) -> None:
     add("--output", metavar="FOLDER", help=f"write {PLAN_FILE} and {PICTURE_FILE} there")
 
 
+DIALECT: dict[str, dict[str, Any]] = {
+    "--separator": {"help": "what stands between cells of a text file: one character, or tab"},
+    "--decimal": {"help": "its decimal mark: . or ,"},
+    "--thousands": {"help": "its mark between groups of three digits"},
+    "--encoding": {"help": "its encoding, such as utf-8, utf-16, latin-1"},
+    "--header": {"choices": ("yes", "no"), "help": "whether its first record has names"},
+    "--row-names": {"choices": ("yes", "no"), "help": "whether records begin with a name, as R writes them"},
+    "--skip-lines": {"type": int, "help": "lines before the header"},
+    "--missing": {"help": "texts that are missing cells too, such as '?,-999'"},
+    "--comment": {"help": "what lines of comments begin with"},
+    "--dates": {"help": "how dates are written beside ISO 8601, such as %%d.%%m.%%Y"},
+}
+"""How a file of delimited text is written."""
+
+
+def stated_dialect(options: argparse.Namespace) -> Dialect:
+    """Return what a command's options state of a file."""
+    from flwr_dpkmeans.data.dialect import Dialect
+
+    names = [flag.removeprefix("--").replace("-", "_") for flag in DIALECT]
+    return Dialect.of_scalars({name: getattr(options, name) for name in names})
+
+
 _FILE: dict[str, Any] = {"file": {"type": Path, "help": "NODE.toml, or its folder"}}
 PAGE_PORT: dict[str, dict[str, Any]] = {"--port": {"type": int, "default": 8400, "help": "0: any that is free"}}
 _JSON = {"--json": {"action": "store_true", "help": "the same for programs"}}
@@ -124,6 +150,7 @@ _NODE: Actions = {
             "--query": {"default": "", "help": "what the database is asked for (SQL)"},
             "--columns": {"default": "", "help": "clustered ones, such as age,height; left out: all that hold numbers"},
             "--schema": {"type": Path, "help": "in place of columns: the schema that all parties share"},
+            **DIALECT,
             "--folder": {"type": Path, "default": Path(), "help": "where the folder is made"},
             "--max-epsilon-total": {"type": float, "default": 20.0, "help": "what all runs together may cost"},
             "--app": {"type": Path, "default": Path(), "help": "the own copy of the project, or its .fab file"},
@@ -176,12 +203,13 @@ _LEDGER: Actions = {
     "accept": ("go on with the ledger as it stands: for its owner, after looking at what is missing from it", {}),
 }
 _SCHEMA: Actions = {
-    "draft": ("write names and kinds of a table's columns into a .toml file beside it; the rest is yours", {}),
+    "draft": ("write names and kinds of a table's columns into a .toml file beside it; the rest is yours", DIALECT),
     "check": (
         "say how an own table reads by a schema: what is missing, misspelt, or outside the bounds",
         {
             "table": {"help": "a file, or a database's URL"},
             "--query": {"default": "", "help": "what the database is asked for (SQL)"},
+            **DIALECT,
         },
     ),
 }
@@ -192,8 +220,9 @@ _IDENTITY: Actions = {
 _FLAT: dict[str, dict[str, dict[str, Any]]] = {
     "predict": {
         "model": {"metavar": "MODEL", "help": "model.json of a run, or what FederatedKMeans.save wrote"},
-        "table": {"metavar": "TABLE", "help": "a .csv, .parquet, .npy or .npz file, or a folder of .parquet"},
+        "table": {"metavar": "TABLE", "help": "a table's file, or a folder of .parquet"},
         "-o --output": {"required": True, "help": "the .csv file to write; one that is there is replaced"},
+        **DIALECT,
     },
     "options": {"--toml": {"action": "store_true", "help": "the block [tool.flwr.app.config] of pyproject.toml"}},
 }

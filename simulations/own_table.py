@@ -6,11 +6,12 @@ import json
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
-from flwr_dpkmeans.data.readers import RawColumn, RawTable, joined_column, plain_number, table_blocks, whole_csv
+from flwr_dpkmeans.data import files
+from flwr_dpkmeans.data.cells import plain_number
+from flwr_dpkmeans.data.dialect import UNSTATED, Dialect
+from flwr_dpkmeans.data.raw_table import RawColumn, RawTable
 from flwr_dpkmeans.data.schema import Kind, days_of
 from flwr_dpkmeans.errors import DataError
 
@@ -21,11 +22,9 @@ _FEWEST_OF_AN_ID = 20
 """Fewer rows than that may all differ by chance."""
 
 
-def open_table(path: str | Path, header: bool | None = None, query: str = "") -> RawTable:
-    """All columns of a source with all of their rows; raises as `table_blocks` does."""
-    first, *others = table_blocks(path, None, query, partial(whole_csv, header=header))
-    each = zip(first.columns, *(block.columns for block in others), strict=True)
-    return replace(first, columns=tuple(map(joined_column, each)))
+def open_table(path: str | Path, dialect: Dialect = UNSTATED, query: str = "") -> RawTable:
+    """Return all columns of a source with all of their rows; raises as `files.open_table` does."""
+    return files.one_block(files.open_table(path, dialect, query=query, may_guess=True))
 
 
 def draft(table: RawTable) -> tuple[str, list[str]]:
@@ -42,11 +41,11 @@ def draft(table: RawTable) -> tuple[str, list[str]]:
         "[columns]",
     ]
     told = []
-    if not table.named and table.path.suffix == ".csv":
+    if not table.named and files.text_suffix(table.path):
         names = ",".join(column.name for column in table.columns)
         told.append(
             f"its first row is no header of different names, so it is data, and columns are called {names}: add "
-            f"one, or let nodes read it with header='no' and columns='{names}'"
+            f"one, state --header yes, or let nodes read it with header='no' and columns='{names}'"
         )
     for column in table.columns:
         cells = [cell for cell in column.text() if cell is not None]

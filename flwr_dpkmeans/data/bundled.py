@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from flwr_dpkmeans.data.dialect import Dialect
+from flwr_dpkmeans.data.files import SHOWN_SUFFIXES
 from flwr_dpkmeans.data.points import Bounds, frame_columns, require_names, validate_points
 from flwr_dpkmeans.data.schema import Schema
 from flwr_dpkmeans.data.tables import Layout, Table, load_by_schema, load_table
@@ -90,7 +92,7 @@ def load_source(
         return Table.of(encoded, table.partition_values, table.labels)
     require_source("the data source", source)
     if schema is not None:
-        layout = Layout(tuple(options["columns"]), label_column, options["header"] is not False)
+        layout = Layout(tuple(options["columns"]), label_column, options.get("dialect", Dialect()))
         return load_by_schema(source, schema, layout, partition_column=partition_column)
     return load_table(source, label_column=label_column, partition_column=partition_column, **options)
 
@@ -102,7 +104,7 @@ def require_source(what: str, source: str, *others: str) -> None:
         return
     known = ", ".join(("a bundled data set", *map(repr, others)))
     raise ConfigurationError(
-        f"{what} is {source!r}, but it must be {known} or the path of a .csv, .npy, .npz or .parquet file: "
+        f"{what} is {source!r}, but it must be {known} or the path of a file ({', '.join(SHOWN_SUFFIXES)}): "
         f"{nearest(source, names)}"
     )
 

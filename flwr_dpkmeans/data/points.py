@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.data.readers import UNREADABLE, reader_of
+from flwr_dpkmeans.data.files import UNREADABLE, reader_of
 from flwr_dpkmeans.errors import ConfigurationError, DataError, listed, nearest, require_ranges
 
 

@@ -26,8 +26,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from flwr_dpkmeans.data.cells import plain_number, text_of
+from flwr_dpkmeans.data.dialect import UNSTATED, Dialect
+from flwr_dpkmeans.data.frames import frame_table
 from flwr_dpkmeans.data.points import Bounds, read_ranges, validate_points
-from flwr_dpkmeans.data.readers import RawColumn, RawTable, frame_table, plain_number, text_of
+from flwr_dpkmeans.data.raw_table import RawColumn, RawTable
 from flwr_dpkmeans.errors import ConfigurationError, DataError, finding, nearest
 from flwr_dpkmeans.log import placed_logger
 
@@ -136,6 +139,11 @@ class Column(_Stated):
         return self
 
     @property
+    def is_text(self) -> bool:
+        """Whether its cells are looked at as they are written."""
+        return self.kind in (Kind.CATEGORY, Kind.DATE)
+
+    @property
     def features(self) -> tuple[str, ...]:
         """Names of the points' columns that it becomes."""
         return tuple(f"{self.name}={value}" for value in self.values) or (self.name,)
@@ -170,7 +178,7 @@ class Column(_Stated):
             one_hot = np.vstack([np.eye(len(self.values)), np.full(len(self.values), math.nan)])
             return np.asarray(one_hot[np.array([places[cell] for cell in found], dtype=np.intp)])
         if self.kind is Kind.DATE:
-            values = np.array([math.nan if cell is None else days_of(cell) for cell in cells.text()], dtype=float)
+            values = np.array([math.nan if cell is None else days_of(cell) for cell in cells.dates()], dtype=float)
         else:
             values = np.where(np.isfinite(numbers := cells.numbers()), numbers, math.nan)
         if self.kind is Kind.FLAG:
@@ -274,6 +282,9 @@ class Schema(_Stated):
     profile, profile_share : sequence of str, float
         Columns of which each cluster's mean and spread, or share of each value, are released, and what part of the
         budget this takes; those with weight 0 are not clustered.
+    file : Dialect, or mapping
+        What is stated of the files: separator, decimal, header and so on. It is no part of what parties agree
+        on, and each may state its own.
 
     Raises
     ------
@@ -297,6 +308,14 @@ class Schema(_Stated):
     scale: Scale = Scale.BOUNDS
     profile: tuple[str, ...] = ()
     profile_share: float = Field(0.05, gt=0.0, lt=0.5)
+    file: Dialect = UNSTATED
+    """How files of delimited text are written; a party's own file may differ."""
+
+    @field_validator("file", mode="before")
+    @classmethod
+    def _stated(cls, said: Any) -> Any:
+        """A file has a table of what is stated."""
+        return Dialect(**said) if isinstance(said, Mapping) else said
 
     @field_validator("columns", mode="before")
     @classmethod
@@ -334,12 +353,14 @@ class Schema(_Stated):
         """What a file says, in plain values of JSON and TOML; ``Schema(**said)`` reads it."""
         said = [column.model_dump(mode="json", exclude_defaults=True) for column in self.columns]
         profile = {"profile": list(self.profile), "profile_share": self.profile_share} if self.profile else {}
-        return {"scale": self.scale.value, **profile, "columns": {one.pop("name"): one for one in said}}
+        file = {"file": self.file.stated()} if self.file != UNSTATED else {}
+        return {"scale": self.scale.value, **profile, **file, "columns": {one.pop("name"): one for one in said}}
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of what it says, in hexadecimal."""
-        return hashlib.sha256(json.dumps(["flwr-dpkmeans schema", self.to_dict()]).encode()).hexdigest()
+        """SHA-256 of what it says of columns, in hexadecimal: parties' files may be written differently."""
+        agreed = {key: value for key, value in self.to_dict().items() if key != "file"}
+        return hashlib.sha256(json.dumps(["flwr-dpkmeans schema", agreed]).encode()).hexdigest()
 
     @cached_property
     def feature_names(self) -> tuple[str, ...]:

@@ -1,10 +1,10 @@
-"""Load one client's table: by what the file looks like, or by what its owner declared.
+"""Load one client's table: in a simulation by what the file holds, on a node by what its owner declared.
 
-A server sees whether a node answers, and with how many features. Where the file decided that (is the first row a
-header, is a column text, can all cells be read), one row could change the answer, at no charge to any budget. So a
-deployed node's table is read by a declared layout or schema: each line is a row and is read by itself, and one
-that has a cell that is no finite number is left out; what the server gets is then, but for the noised sums, the same
-with any row and without it.
+A server sees whether a node answers, and with how many features. Where the file decided that (is
+the first row a header, is a column text, can all cells be read), one row could change the answer,
+at no charge to any budget. So a deployed node's table is read by a declared layout or schema: each
+record is a row and is read by itself, and one that has a cell that is no finite number is left
+out; what the server gets is then, but for the noised sums, the same with any row and without it.
 """
 
 from __future__ import annotations
@@ -14,29 +14,42 @@ import logging
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.data import readers
+from flwr_dpkmeans.data.cells import has_decimal_comma
+from flwr_dpkmeans.data.dialect import UNSTATED, Dialect
+from flwr_dpkmeans.data.files import OpenTable, open_table
 from flwr_dpkmeans.data.points import require_names
-from flwr_dpkmeans.data.readers import RawColumn, RawTable, block_rows, source_name, table_blocks, values_of
+from flwr_dpkmeans.data.raw_table import RawColumn, RawTable, source_name, values_of
 from flwr_dpkmeans.data.rows import Store
 from flwr_dpkmeans.data.schema import Encoded, Schema, Seen, added, say_once
-from flwr_dpkmeans.errors import ConfigurationError, DataError
+from flwr_dpkmeans.errors import DataError
+
+_IN_MEMORY = Store()
 
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """Finite points, (n, d), or what `Encoded` has; the file's own names of columns (else none); what is read beside.
+    """The rows of one client.
 
-    Of a large table, points and labels are `Rows`. `partition_values`, (n,), is the column of numbers or text by which
-    rows may be split over clients; `labels`, (n,), what the label column holds, read by `as_classes` where an
-    evaluation looks at it.
+    Attributes
+    ----------
+    points : ndarray or Rows, (n, d)
+        Finite numbers, or what `Encoded` has.
+    names : tuple of str
+        The file's names of the columns; empty for a file without.
+    partition_values : ndarray, (n,), or None
+        The column of numbers or text by which rows may be split over clients.
+    labels : ndarray or Rows, (n,), or None
+        What the label column holds, read by `as_classes` where an evaluation looks at it.
+    schema : Schema or None
+        What the points were encoded by.
+    rows : ndarray, (n,), or None
+        Which of the source's rows these are; None: all of them.
     """
 
     points: NDArray[np.float64] = field(repr=False)
@@ -44,42 +57,54 @@ class Table:
     partition_values: NDArray[np.generic] | None = field(default=None, repr=False)
     labels: NDArray[np.generic] | None = field(default=None, repr=False)
     schema: Schema | None = None
-    """What the points were encoded by."""
     rows: NDArray[np.int64] | None = field(default=None, repr=False)
-    """(n,): which of the source's rows these are; None: all of them."""
 
     @classmethod
     def of(
         cls, encoded: Encoded, values: NDArray[np.generic] | None = None, labels: NDArray[np.generic] | None = None
     ) -> Table:
-        """The rows that a schema keeps, with what stands beside each row of the table, (n_rows,)."""
+        """Return the rows that a schema keeps.
+
+        `values` and `labels` stand beside each row of the table, (n_rows,).
+        """
         values, labels = (None if beside is None else beside[encoded.rows] for beside in (values, labels))
-        return cls(encoded.points, encoded.schema.feature_names, values, labels, encoded.schema, encoded.rows)
+        names = encoded.schema.feature_names
+        return cls(encoded.points, names, values, labels, encoded.schema, encoded.rows)
 
     def part(self, rows: NDArray[np.int64]) -> Table:
-        """Some of the rows, whose numbers ascend, as a table of their own."""
-        labels = None if self.labels is None else self.labels[rows]
-        places = rows if self.rows is None else self.rows[rows]
-        return replace(self, points=self.points[rows], partition_values=None, labels=labels, rows=places)
+        """Return some of the rows, whose numbers ascend, as a table of their own."""
+        return replace(
+            self,
+            points=self.points[rows],
+            partition_values=None,
+            labels=None if self.labels is None else self.labels[rows],
+            rows=rows if self.rows is None else self.rows[rows],
+        )
 
     def with_values(self, values: Any) -> Table:
-        """The same of other rows: their points and, in a last column, their labels, where this one has some."""
-        points, labels = (values, None) if self.labels is None else (values[:, :-1], values[:, -1])
-        return replace(self, points=points, labels=labels, rows=None)
+        """Return the same of other rows: their points and, where this has labels, a last column of them."""
+        if self.labels is None:
+            return replace(self, points=values, rows=None)
+        return replace(self, points=values[:, :-1], labels=values[:, -1], rows=None)
 
     @classmethod
-    def joined(cls, blocks: Iterable[Table], store: Store, what: str | Path) -> Table:
-        """A table of the rows of all blocks."""
-        one, rows = cls(np.zeros((0, 1))), list[NDArray[np.int64]]()
+    def joined(cls, blocks: Iterable[Table], store: Store, what: object) -> Table:
+        """Return a table of the rows of all blocks."""
+        last, rows = cls(np.zeros((0, 1))), list[NDArray[np.int64]]()
 
         def values() -> Iterator[NDArray[np.float64]]:
-            nonlocal one
-            for one in blocks:
-                rows.extend([] if one.rows is None or store.name else [one.rows])
-                yield one.points if one.labels is None else np.column_stack([one.points, one.labels])
+            nonlocal last
+            for block in blocks:
+                last = block
+                if block.rows is not None and not store.name:
+                    rows.append(block.rows)
+                if block.labels is None:
+                    yield block.points
+                else:
+                    yield np.column_stack([block.points, block.labels])
 
         whole = store.keep(values(), source_name(what))
-        return replace(one.with_values(whole), rows=np.concatenate(rows) if rows else None)
+        return replace(last.with_values(whole), rows=np.concatenate(rows) if rows else None)
 
 
 def load_table(
@@ -89,114 +114,249 @@ def load_table(
     partition_column: str = "",
     ignored: Collection[str] = (),
     columns: Collection[str] = (),
-    header: bool | None = None,
+    dialect: Dialect = UNSTATED,
 ) -> Table:
-    """Load the numeric columns of a file (one of `READERS`): points (n, d) with d >= 1 and n >= 0.
+    """Load the numeric columns of a file, as a simulation does: points (n, d) with d >= 1 and n >= 0.
 
-    Text columns (not a single number in them) and dates are left out, and named by a warning of the logger
-    ``flwr_dpkmeans.data``; truth values become 0 and 1. A column of both numbers and text is an error, so that one
-    mistyped cell never changes the number of features. Of a Parquet file the stored type decides; of an archive the
-    points are the array ``X``, or else the only one with two dimensions. Unless `header` says it, whether a .csv file
-    has one is guessed, which deployed nodes do not do (`load_declared`); a header without rows is an empty client.
+    Text columns (not a single number in them) and dates are left out, and named by a warning of
+    the logger ``flwr_dpkmeans.data``; truth values become 0 and 1. A column of both numbers and
+    text is an error, so that one mistyped cell never changes the number of features. Of a Parquet
+    file the stored type decides; of an archive the points are the array ``X``, or else the only one
+    with two dimensions. Whether delimited text has a header is guessed unless `dialect` says it,
+    which deployed nodes do not do (`load_declared`); a header without rows is an empty client.
 
-    `label_column` is left out: a name, an index (such as ``"-1"``) if the file has no names, or the name of an array
-    beside the points. So is `partition_column`, of numbers or text, which is returned beside the points. `ignored` are
-    left out where the file has them; of a file with names only `columns` are looked at besides (empty: all). A
-    `DataError` contains no value of a cell.
+    Parameters
+    ----------
+    path : str or Path
+    label_column : str
+        Column that is left out: a name, an index (such as ``"-1"``) if the file has no names, or
+        the name of an array beside the points.
+    partition_column : str
+        Column of numbers or text that is left out, and returned beside the points.
+    ignored : collection of str
+        Columns that are left out where the file has them.
+    columns : collection of str
+        Of a file with names only these are looked at besides; empty: all.
+    dialect : Dialect
+        What is stated of a file of delimited text.
+
+    Raises
+    ------
+    DataError
+        One sentence, which contains no value of a cell.
     """
-    split_by, found, n_bad = list[RawColumn](), list[str](), np.zeros((2, 1), dtype=np.int64)
+    opened = open_table(path, dialect, may_guess=True)
+    survey = _Survey(opened, label_column, partition_column, ignored, columns)
+    table = Table.joined(survey.blocks(), Store(), path)
+    say_doubts(opened)
+    require_rows(opened)
+    chosen = survey.numeric()
+    points = table.points
+    if len(chosen) < len(survey.names):
+        points = points[:, chosen]
+    if isinstance(points, np.ndarray):
+        points = np.ascontiguousarray(points)
+    names: tuple[str, ...] = ()
+    if survey.named:
+        used = [survey.names[index] for index in chosen]
+        names = require_names(used, len(used))
+    values = values_of(survey.split_by, partition_column, len(points), path)
+    survey.require_numbers(chosen)
+    return replace(table, points=points, names=names, partition_values=values)
 
-    def read() -> Iterator[Table]:
-        nonlocal found, n_bad
-        for raw in table_blocks(path, csv_reader=partial(readers.whole_csv, header=header)):
-            by = raw.column_of("partition_column", partition_column)
-            split_by.extend([] if by is None else [by])
-            numeric = _numeric(raw, (raw.column_of("label_column", label_column), by), ignored, columns)
-            points = np.stack([column.numbers() for column in numeric], axis=1)
-            found = [column.name for column in numeric]
-            n_bad = np.add(n_bad, [[one.n_unparsable for one in numeric], (~np.isfinite(points)).sum(axis=0)])
-            yield Table(points, require_names(found, len(found)) if raw.named else (), labels=raw.labels(label_column))
 
-    table = Table.joined(read(), Store(), path)
-    values = values_of(split_by, partition_column, len(table.points), path)
-    is_guessed = header is None and not table.names and Path(path).suffix == ".csv"
-    _require_numbers(found, n_bad.tolist(), path, ", or say header='yes' if its first row is names" * is_guessed)
-    return replace(table, partition_values=values)
+class _Survey:
+    """What the columns of a simulated table hold, learnt while its blocks are read."""
 
+    def __init__(
+        self,
+        opened: OpenTable,
+        label_column: str,
+        partition_column: str,
+        ignored: Collection[str],
+        columns: Collection[str],
+    ) -> None:
+        self._opened = opened
+        self._label_column = label_column
+        self._partition_column = partition_column
+        self._ignored = ignored
+        self._columns = columns
+        self.split_by = list[RawColumn]()
+        self.names = list[str]()
+        self.named = False
+        self._table = RawTable(Path(), (), named=False)
+        self._counts = np.zeros((3, 0), dtype=np.int64)
+        self._is_typed_text = list[bool]()
+        self._has_commas = np.zeros(0, dtype=bool)
 
-def _numeric(
-    raw: RawTable, others: Collection[RawColumn | None], ignored: Collection[str], columns: Collection[str]
-) -> list[RawColumn]:
-    if not raw.columns:
-        raise DataError(f"{raw} has 0 columns, but it needs at least 1: add a row of column names.")
-    kept = [column for column in raw.columns if column not in others and column.name not in ignored]
-    if columns and raw.named:
-        for name in columns:
-            raw.column_of("columns", name)
-        kept = [column for column in kept if column.name in columns]
-    if commas := [column.name for column in kept if column.has_decimal_commas()]:
-        raise DataError(
-            f"{raw} has numbers with a decimal comma in {', '.join(map(repr, commas))}, which would be left out as "
-            "text: write a point, 3.5 and not 3,5, or name other columns in columns."
-        )
-    text = [column.name for column in kept if column.values is None]
-    if text:
-        say_once(logging.WARNING, f"{raw.path}: left out {', '.join(map(repr, text))}, which hold no numbers.")
-    if len(text) == len(kept):
+    def blocks(self) -> Iterator[Table]:
+        """Yield all columns as points; text is NaN."""
+        for raw in self._opened.blocks():
+            by = raw.column_of("partition_column", self._partition_column)
+            if by is not None:
+                self.split_by.append(by)
+            label = raw.column_of("label_column", self._label_column)
+            chosen = self._chosen(raw, (label, by))
+            self._table, self.named = raw, raw.named
+            self.names = [column.name for column in chosen]
+            self._count(chosen)
+            numbers = [_numbers_or_gaps(column, raw.n_rows) for column in chosen]
+            yield Table(np.stack(numbers, axis=1), labels=raw.labels(self._label_column))
+
+    def _chosen(self, raw: RawTable, others: Collection[RawColumn | None]) -> list[RawColumn]:
+        """Columns that may be clustered."""
+        if not raw.columns:
+            raise DataError(f"{raw} has 0 columns, but it needs at least 1: add a row of column names.")
+        chosen = [column for column in raw.columns if column not in others and column.name not in self._ignored]
+        if self._columns and raw.named:
+            for name in self._columns:
+                raw.column_of("columns", name)
+            chosen = [column for column in chosen if column.name in self._columns]
+        if not chosen:
+            self._refuse_without_numbers(raw)
+        return chosen
+
+    def _refuse_without_numbers(self, raw: RawTable) -> None:
         raise DataError(f"{raw} has 0 numeric columns, but clustering needs at least 1: encode text as numbers.")
-    return [column for column in kept if column.values is not None]
 
+    def _count(self, columns: Sequence[RawColumn]) -> None:
+        """Add up numbers, texts among them and bad cells of each column."""
+        counts = np.zeros((3, len(columns)), dtype=np.int64)
+        if not self._is_typed_text:
+            self._counts = counts.copy()
+            self._has_commas = np.ones(len(columns), dtype=bool)
+            self._is_typed_text = [column.values is None for column in columns]
+        for index, column in enumerate(columns):
+            if column.values is None:
+                self._is_typed_text[index] = True
+                continue
+            n_numbers = int((~np.isnan(column.values)).sum())
+            n_finite = int(np.isfinite(column.values).sum())
+            counts[:, index] = n_numbers, column.n_unparsable, len(column.values) - n_finite
+            if column.n_unparsable and self._has_commas[index]:
+                cells = [cell for cell in column.text() if cell is not None]
+                self._has_commas[index] = all(map(has_decimal_comma, cells))
+        self._counts += counts
 
-def _require_numbers(names: Sequence[str], n_bad: Sequence[Sequence[int]], path: str | Path, or_else: str) -> None:
-    """Refuse the first column with cells that are text among numbers, or missing, of which so many are bad."""
-    text_mend = f"correct these cells, or remove the column from the file{or_else}"
-    for counts, problem, mend in (
-        (n_bad[0], "that is not a number among numbers", text_mend),
-        (n_bad[1], "that is missing or infinite", "fill in these cells, or remove the rows or the column"),
-    ):
-        bad = [place for place, count in enumerate(counts) if count]
-        if bad:
-            more = f" (and {len(bad) - 1} more columns have such rows)" if len(bad) > 1 else ""
+    def numeric(self) -> list[int]:
+        """Return which columns hold numbers; a DataError if none does."""
+        n_numbers, n_texts, _ = self._counts
+        is_text = np.array(self._is_typed_text) | ((n_numbers == 0) & (n_texts > 0))
+        commas = [
+            name
+            for index, name in enumerate(self.names)
+            if is_text[index] and n_texts[index] and self._has_commas[index]
+        ]
+        if commas:
             raise DataError(
-                f"the column {names[bad[0]]!r} of {source_name(path)!r} has {counts[bad[0]]} rows with a value "
-                f"{problem}{more}, but every value must be a finite number: {mend}."
+                f"{self._table} has numbers with a decimal comma in "
+                f"{', '.join(map(repr, commas))}, which would be left out as text: state "
+                "decimal = ',', or write a point, 3.5 and not 3,5, or name other columns in "
+                "columns."
             )
+        text = [name for index, name in enumerate(self.names) if is_text[index]]
+        if text:
+            shown = ", ".join(map(repr, text))
+            say_once(logging.WARNING, f"{self._table.path}: left out {shown}, which hold no numbers.")
+        if len(text) == len(self.names):
+            self._refuse_without_numbers(self._table)
+        return np.flatnonzero(~is_text).tolist()
+
+    def require_numbers(self, chosen: Sequence[int]) -> None:
+        """Refuse the first column with cells that are text among numbers, or missing."""
+        reading = self._opened.reading
+        or_header = ""
+        if reading.is_guessed and not reading.dialect.header:
+            or_header = ", or say header='yes' if its first row is names"
+        text_mend = f"correct these cells, or remove the column from the file{or_header}"
+        gap_mend = "fill in these cells, or remove the rows or the column"
+        self._require_none(chosen, 1, "that is not a number among numbers", text_mend)
+        self._require_none(chosen, 2, "that is missing or infinite", gap_mend)
+
+    def _require_none(self, chosen: Sequence[int], which: int, problem: str, mend: str) -> None:
+        bad = [index for index in chosen if self._counts[which, index]]
+        if not bad:
+            return
+        more = ""
+        if len(bad) > 1:
+            more = f" (and {len(bad) - 1} more columns have such rows)"
+        raise DataError(
+            f"the column {self.names[bad[0]]!r} of {self._opened.source!r} has "
+            f"{self._counts[which, bad[0]]} rows with a value {problem}{more}, but every value "
+            f"must be a finite number: {mend}."
+        )
+
+
+def _numbers_or_gaps(column: RawColumn, n_rows: int) -> NDArray[np.float64]:
+    return np.full(n_rows, np.nan) if column.values is None else column.values
+
+
+def require_rows(opened: OpenTable) -> None:
+    """Refuse a file of which each record was passed over: its user looks at all rows anyway."""
+    tally = opened.reading.tally
+    if tally.n_records and tally.n_passed_over == tally.n_records:
+        loudest = max(opened.reading.doubts(), key=lambda doubt: doubt.level)
+        raise DataError(loudest.sentence)
+
+
+def say_doubts(opened: OpenTable) -> None:
+    """Log, on this machine only, what the owner of a table should know of how it was read."""
+    for doubt in opened.reading.doubts():
+        say_once(doubt.level, doubt.sentence)
 
 
 @dataclass(frozen=True)
 class Layout:
-    """What a node's owner says of its table."""
+    """What a node's owner says of its table.
+
+    Attributes
+    ----------
+    columns : tuple of str
+        The columns that are clustered, by name. Of a file without names (.npy, .npz, text
+        without header): the names of all its columns in their order; empty for an array whose
+        columns have none.
+    label_column : str
+        Column of classes, by name (or, without names, by index), which is left out; empty: none.
+    dialect : Dialect
+        How a file of delimited text is written; it has a header unless this says otherwise.
+    query : str
+        What a database is asked for, where the table is the URL of one.
+    """
 
     columns: tuple[str, ...] = ()
-    """The columns that are clustered, by name. Of a file without names (.npy, .npz, .csv without header): the names of
-    all its columns in their order; empty for an array whose columns have none."""
     label_column: str = ""
-    """Column of classes, by name (or, without names, by index), which is left out; empty for none."""
-    header: bool = True
-    """Whether the first row of a .csv file holds names; without, its cells are separated by commas."""
+    dialect: Dialect = UNSTATED
     query: str = ""
-    """What a database is asked for, where the table is the URL of one."""
 
     @classmethod
-    def of(cls, columns: object, label_column: object = "", header: object = None, query: object = "") -> Layout:
+    def of(cls, columns: object, label_column: object = "", dialect: Dialect = UNSTATED, query: object = "") -> Layout:
         """Read it from scalars, as a node's configuration has them: names separated by commas."""
         names = next(csv.reader([str(columns)], skipinitialspace=True), [])
-        said = parse_header(header) is not False
-        return cls(tuple(name.strip() for name in names if name.strip()), str(label_column), said, str(query))
+        stripped = tuple(name.strip() for name in names if name.strip())
+        return cls(stripped, str(label_column), dialect, str(query))
+
+    @property
+    def has_header(self) -> bool:
+        """Whether the first record of delimited text has names."""
+        return self.dialect.header is not False
+
+    def over(self, dialect: Dialect) -> Layout:
+        """Return the same, with what its dialect leaves open taken from another one."""
+        return replace(self, dialect=self.dialect.over(dialect))
+
+    def open(self, source: Any) -> OpenTable:
+        """Open a table as a node does, which looks at no row to find out what it is."""
+        names = () if self.has_header else self.columns
+        return open_table(source, self.dialect, query=self.query, names=names)
 
 
-def parse_header(value: object) -> bool | None:
-    """Whether a .csv file is said to have a header; None where nothing is said."""
-    said = {"": None, "auto": None, "none": None, "yes": True, "true": True, "no": False, "false": False}
-    if str(value).lower() not in said:
-        raise ConfigurationError(f"header is {value!r}, but it says whether a file has one: give 'yes' or 'no'.")
-    return said[str(value).lower()]
+def load_declared(path: Any, layout: Layout, store: Store = _IN_MEMORY) -> Table:
+    """Load the rows of a file in which every declared column is a finite number, and their labels.
 
-
-def load_declared(path: str | Path, layout: Layout, store: Store = Store()) -> Table:  # noqa: B008 - frozen
-    """Load the rows of a file in which every declared column is a finite number, with their labels if it has some.
-
-    A `DataError` is raised if the file is missing or of no known format, or has other columns than declared.
+    Raises
+    ------
+    DataError
+        If the file is missing or of no known format, or has other columns than declared.
 
     Examples
     --------
@@ -207,104 +367,144 @@ def load_declared(path: str | Path, layout: Layout, store: Store = Store()) -> T
     ...     load_declared(file, Layout.of("age,height")).points.tolist()
     [[31.0, 170.0]]
     """
-    reader = partial(_from_csv, layout=layout, numbers={*layout.columns, layout.label_column})
-    bad = dict[str, None]()
+    stored = store.kept()
+    if stored is not None:
+        names = tuple(name for name in layout.columns if name != layout.label_column)
+        labels = stored if layout.label_column else None
+        return Table(stored, names, labels=labels).with_values(stored)
+    opened = layout.open(path)
+    incomplete = dict[str, None]()
 
-    def read() -> Iterator[Table]:
-        for raw in table_blocks(path, layout.header, layout.query, reader):
-            named = _renamed(raw, layout.columns) if layout.columns and not raw.named else raw
+    # Columns of a file without header get their names only below.
+    numbers = {*layout.columns, layout.label_column} if layout.has_header else None
+
+    def blocks() -> Iterator[Table]:
+        for raw in opened.blocks(numbers):
+            named = _renamed(raw, layout.columns)
             wanted = _declared(named, layout)
             points = np.stack([column.numbers() for column in wanted], axis=1)
-            finite = np.isfinite(points)
+            is_finite = np.isfinite(points)
             names = tuple(column.name for column in wanted) if named.named else ()
             block = Table(points, names, labels=named.labels(layout.label_column))
-            if not finite.all():
-                bad.update({wanted[place].name: None for place in np.flatnonzero(~finite.all(axis=0))})
-                block = block.part(np.flatnonzero(finite.all(axis=1)))
+            if not is_finite.all():
+                gaps = np.flatnonzero(~is_finite.all(axis=0))
+                incomplete.update({wanted[index].name: None for index in gaps})
+                block = block.part(np.flatnonzero(is_finite.all(axis=1)))
             yield block
 
-    if (kept := store.kept()) is not None:
-        names = tuple(name for name in layout.columns if name != layout.label_column)
-        return Table(kept, names, labels=kept if layout.label_column else None).with_values(kept)
-    table = replace(Table.joined(read(), store, path), rows=None)
-    if bad:
+    table = replace(Table.joined(blocks(), store, path), rows=None)
+    say_doubts(opened)
+    if incomplete:
         # On the node only; how many rows is for the owner to count.
         level, sentence = logging.WARNING, "left out rows with cells that are no finite number, in"
         if not len(table.points):
-            level, sentence = logging.ERROR, "NO row has a finite number in each of the columns; look at"
-        say_once(level, f"{source_name(path)}: {sentence} {', '.join(map(repr, bad))}.")
+            level = logging.ERROR
+            sentence = "NO row has a finite number in each of the columns; look at"
+        names = ", ".join(map(repr, incomplete))
+        say_once(level, f"{source_name(path)}: {sentence} {names}.")
     return table
 
 
 def load_by_schema(
-    source: str | Path,
-    schema: Schema,
-    layout: Layout = Layout(),
-    store: Store = Store(),  # noqa: B008 - frozen
-    *,
-    partition_column: str = "",
+    source: Any, schema: Schema, layout: Layout = Layout(), store: Store = _IN_MEMORY, *, partition_column: str = ""
 ) -> Table:
     """Load what a schema asks for, as points in units with its feature names; other columns are left out.
 
-    A `ColumnError` is raised for a column that the table lacks, a `DataError` if it cannot be read. Nothing that
-    stands in a row is an error, or changes what becomes of another one.
-    """
-    texts = {one.name for one in schema.columns if one.kind not in ("number", "flag")} | {partition_column}
-    split_by, all_seen, n_rows = list[RawColumn](), list[Sequence[Seen]](), 0
+    Nothing that stands in a row is an error, or changes what becomes of another one.
 
-    def read() -> Iterator[Table]:
+    Raises
+    ------
+    ColumnError
+        For a column that the table lacks.
+    DataError
+        If the table cannot be read.
+    """
+    stored = store.kept()
+    if stored is not None:
+        labels = stored if layout.label_column else None
+        table = Table(stored, schema.feature_names, labels=labels, schema=schema)
+        return table.with_values(stored)
+    layout = layout.over(schema.file)
+    opened = layout.open(source)
+    texts = {column.name for column in schema.columns if column.is_text} | {partition_column}
+    split_by, counts, n_rows = list[RawColumn](), list[Sequence[Seen]](), 0
+
+    def blocks() -> Iterator[Table]:
         nonlocal n_rows
-        for raw in _by_schema(source, schema, layout, texts):
+        for raw in _by_schema(opened, schema, layout, texts):
             by = raw.column_of("partition_column", partition_column)
-            split_by.extend([] if by is None else [by])
+            if by is not None:
+                split_by.append(by)
             encoded = schema.encoded(raw)
-            all_seen.append(encoded.seen)
-            yield replace(Table.of(encoded, labels=raw.labels(layout.label_column)), rows=encoded.rows + n_rows)
+            counts.append(encoded.seen)
+            block = Table.of(encoded, labels=raw.labels(layout.label_column))
+            yield replace(block, rows=encoded.rows + n_rows)
             n_rows += encoded.n_rows
 
-    if (kept := store.kept()) is not None:
-        labels = kept if layout.label_column else None
-        return Table(kept, schema.feature_names, labels=labels, schema=schema).with_values(kept)
-    table = Table.joined(read(), store, source)
-    schema.tell(f"the table {source_name(source)!r}", n_rows, added(all_seen), len(table.points))
+    table = Table.joined(blocks(), store, source)
+    say_doubts(opened)
+    called = f"the table {source_name(source)!r}"
+    schema.tell(called, n_rows, added(counts), len(table.points))
     values = values_of(split_by, partition_column, n_rows, source)
-    return replace(table, partition_values=None if values is None or table.rows is None else values[table.rows])
+    if values is not None and table.rows is not None:
+        values = values[table.rows]
+    return replace(table, partition_values=values)
 
 
-def load_stated(source: Any, layout: Layout, schema: Schema | None, store: Store = Store()) -> Table:  # noqa: B008
-    """Load rows as a node's owner says: by a schema or by declared columns; `source` may be an Arrow table, too."""
-    return load_declared(source, layout, store) if schema is None else load_by_schema(source, schema, layout, store)
+def load_stated(source: Any, layout: Layout, schema: Schema | None, store: Store = _IN_MEMORY) -> Table:
+    """Load rows as a node's owner says: by a schema or by declared columns.
+
+    `source` may be an Arrow table, too.
+    """
+    if schema is None:
+        return load_declared(source, layout, store)
+    return load_by_schema(source, schema, layout, store)
 
 
-def look_by_schema(source: str | Path, schema: Schema, layout: Layout = Layout()) -> list[Seen]:
-    """What a schema finds in each of its columns, the spellings of unknown cells among it; raises as the above does."""
-    blocks = _by_schema(source, schema, layout, {one.name for one in schema.columns})
-    return added([seen for _, _, seen in schema.read(raw)] for raw in blocks)
+def look_by_schema(source: str | Path, schema: Schema, layout: Layout = Layout()) -> tuple[list[Seen], OpenTable]:
+    """Return what a schema finds in each of its columns, the spellings of unknown cells among it.
+
+    Beside it, the table that was read, whose reading has the owner's doubts. Raises as
+    `load_by_schema` does.
+    """
+    layout = layout.over(schema.file)
+    opened = layout.open(source)
+    texts = {column.name for column in schema.columns}
+    blocks = _by_schema(opened, schema, layout, texts)
+    seen = added([found for _, _, found in schema.read(raw)] for raw in blocks)
+    return seen, opened
 
 
-def _by_schema(source: str | Path, schema: Schema, layout: Layout, texts: Collection[str]) -> Iterator[RawTable]:
+def _by_schema(opened: OpenTable, schema: Schema, layout: Layout, texts: Collection[str]) -> Iterator[RawTable]:
     """The columns of a schema, and that of the labels; `texts` are read as they are written."""
-    numbers = {one.name for one in schema.columns} | {layout.label_column}
-    reader = partial(_from_csv, layout=layout, numbers=numbers, texts=texts)
-    for raw in table_blocks(source, layout.header, layout.query, reader):
-        if layout.columns and raw.named and layout.header:
+    numbers = {column.name for column in schema.columns} | {layout.label_column}
+    if not layout.has_header and layout.columns:
+        numbers = _file_names(layout, numbers)
+        texts = _file_names(layout, texts)
+    for raw in opened.blocks(numbers, texts):
+        if layout.columns and raw.named and layout.has_header:
             raise DataError(f"columns are named beside a schema, which names those of {raw} itself: leave them out.")
-        yield _renamed(raw, layout.columns) if layout.columns and not raw.named else raw
+        yield _renamed(raw, layout.columns)
+
+
+def _file_names(layout: Layout, names: Collection[str]) -> set[str]:
+    """What the reader calls columns of a file without header."""
+    return {f"x{index}" for index, name in enumerate(layout.columns) if name in names}
 
 
 def _declared(raw: RawTable, layout: Layout) -> list[RawColumn]:
     """The columns that are clustered, in the declared order; each is there once, and at least one is left."""
     if raw.named and not layout.columns:
         raise DataError(
-            f"nothing says which columns of {raw} are clustered, and what stands in them may not decide "
-            "it: name them in the node's configuration, as in columns='age,height'."
+            f"nothing says which columns of {raw} are clustered, and what stands in them may not "
+            "decide it: name them in the node's configuration, as in columns='age,height'."
         )
     times = Counter(column.name for column in raw.columns)
     missing = [name for name in layout.columns if times[name] != 1]
     if missing:
         raise DataError(
-            f"columns has {missing[0]!r}, but {raw} does not have one column of that name: correct the "
-            "node's configuration, or the header."
+            f"columns has {missing[0]!r}, but {raw} does not have one column of that name: "
+            "correct the node's configuration, or the header."
         )
     require_names(layout.columns, len(layout.columns))
     label = raw.column_of("label_column", layout.label_column)
@@ -316,48 +516,10 @@ def _declared(raw: RawTable, layout: Layout) -> list[RawColumn]:
 
 
 def _renamed(raw: RawTable, names: Sequence[str]) -> RawTable:
+    """A table without names gets those that its owner declares."""
+    if raw.named or not names:
+        return raw
     if len(names) != len(raw.columns):
         raise DataError(f"columns has {len(names)} names, but {raw} has {len(raw.columns)} columns: name all of them.")
     renamed = [replace(column, name=name) for name, column in zip(names, raw.columns, strict=True)]
     return replace(raw, columns=tuple(renamed), named=True)
-
-
-def _from_csv(path: Path, layout: Layout, numbers: Collection[str], texts: Collection[str] = ()) -> Iterator[RawTable]:
-    """Read some columns of a .csv file, line by line: a quote or a bad byte spoils its own line only.
-
-    Numbers are read as such, texts as they are written; of other columns there is the name alone. A line with another
-    number of cells is no row: a record of many lines would be as many, each of gaps that a schema may fill. An empty
-    file has no header, so not one of its columns is found.
-    """
-    n_others = 0
-    try:
-        with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
-            lines = (line for line in file if line.strip())
-            names, separator = readers.header_of(lines) if layout.header else (list(layout.columns), ",")
-            block: list[str] | None = []
-            while block is not None:
-                found = [readers.cells_of(line.rstrip("\r\n"), separator) for line in block]
-                rows = [cells for cells in found if len(cells) == len(names)]
-                n_others += len(found) - len(rows)
-                yield RawTable(path, tuple(_csv_columns(names, rows, numbers, texts)), named=True)
-                block = list(islice(lines, block_rows(4 * len(names)))) or None
-        if n_others:
-            told = f"left out {n_others} lines that do not have {len(names)} cells, as the header has"
-            say_once(logging.WARNING, f"{source_name(path)}: {told}; a cell may hold no line break.")
-    except OSError as error:
-        raise DataError(f"the table {str(path)!r} is unreadable ({type(error).__name__}): check its rights.") from error
-
-
-def _csv_columns(
-    names: Sequence[str], rows: list[list[str]], numbers: Collection[str], texts: Collection[str]
-) -> Iterator[RawColumn]:
-    """The columns of some lines."""
-    places = [place for place, name in enumerate(names) if name in numbers and name not in texts]
-    values, unread = np.zeros((0, len(places))), np.zeros(len(places), dtype=np.int64)
-    if rows and places:
-        values, unread = readers.numbers_in([[cells[place] for place in places] for cells in rows])
-    for order, place in enumerate(places):
-        yield RawColumn(names[place], values[:, order], int(unread[order]))
-    written = [place for place, name in enumerate(names) if name in texts]
-    yield from (RawColumn.of_cells(names[place], [cells[place] for cells in rows]) for place in written)
-    yield from (RawColumn(name, None) for name in names if name not in {*numbers, *texts})

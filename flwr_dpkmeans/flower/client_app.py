@@ -35,12 +35,13 @@ from flwr_dpkmeans import errors
 from flwr_dpkmeans.algorithms import algorithm_entry
 from flwr_dpkmeans.algorithms.array_sum import ArraySum
 from flwr_dpkmeans.data.bundled import BUNDLED, as_classes, load_source_once
+from flwr_dpkmeans.data.dialect import Dialect
+from flwr_dpkmeans.data.files import is_clustered, open_table, source_files, whole_frame
 from flwr_dpkmeans.data.partition import MIXTURE, MixtureClients, Partition, parse_sizes, partition_indices
 from flwr_dpkmeans.data.points import as_array, frame_columns
-from flwr_dpkmeans.data.readers import is_clustered, whole_frame
 from flwr_dpkmeans.data.rows import Rows, Store
 from flwr_dpkmeans.data.schema import Encoded, Schema, schema_of
-from flwr_dpkmeans.data.tables import Layout, Table, load_stated, parse_header
+from flwr_dpkmeans.data.tables import Layout, Table, load_stated
 from flwr_dpkmeans.errors import ConfigurationError, DataError, DPKMeansError, LocalMisuseError, ProtocolError
 from flwr_dpkmeans.flower.exchange import RECORD, content_of, log_size, packet_of, recall, remember
 from flwr_dpkmeans.flower.kmeans_client import DESCRIBE, STATISTIC, KMeansClient, held_by
@@ -533,7 +534,7 @@ def load_client(context: Context) -> KMeansClient:
     source = str(run.get("data", ""))
     described, whole = None if node.get("data-path") else BUNDLED.get(source), None
     if node.get("data-path"):
-        layout = Layout.of(*(node.get(key, "") for key in ("columns", "label-column", "header", "query")))
+        layout = layout_of(node)
         source, schema = str(node["data-path"]), node.get("schema")
         agreed = None if not schema else Schema.load(schema)
         store = cache_of(context, layout)
@@ -541,13 +542,13 @@ def load_client(context: Context) -> KMeansClient:
         if is_clustered(source):
             return ClusterClient(source, partial(load_stated, layout=layout, schema=agreed), result_folder(context))
         table = load_stated(source, layout, agreed, store)
-        whole = partial(whole_frame, source, layout.header, layout.columns, layout.query)
+        whole = partial(_whole_table, source, layout, agreed)
     elif simulated and source == MIXTURE:
         table = Table(mixture_of(run).client_points(int(node["partition-id"])))
     elif simulated or described is not None:
         table = simulated_part(source, run, node)
         if described is None:
-            whole = partial(whole_frame, source, parse_header(run.get("header", AUTO)), rows=table.rows)
+            whole = partial(_simulated_frame, source, run, table)
     else:
         raise ConfigurationError(
             "this node has no 'data-path' in its node configuration, and the server may not choose a file on it: start "
@@ -555,6 +556,38 @@ def load_client(context: Context) -> KMeansClient:
         )
     image_shape = None if described is None else described.image_shape
     return KMeansClient(output_dir=result_folder(context), image_shape=image_shape, table=whole, **held_by(table))
+
+
+def layout_of(node: Mapping[str, Any]) -> Layout:
+    """Return what a deployed node's own configuration says of its table."""
+    stated = dict(json.loads(str(node.get("file") or "{}")))
+    header = Dialect.of_scalars({"header": node.get("header", "")})
+    dialect = header.over(Dialect(**stated))
+    columns, label, query = (node.get(key, "") for key in ("columns", "label-column", "query"))
+    return Layout.of(columns, label, dialect, query)
+
+
+def dialect_of(run: Mapping[str, Any]) -> Dialect:
+    """Return what a simulation's configuration states of its file: ``header``, and the keys of ``file``."""
+    stated = {key.removeprefix("file."): value for key, value in run.items() if key.startswith("file.")}
+    return Dialect.of_scalars({"header": run.get("header", AUTO), **stated})
+
+
+def _whole_table(source: str, layout: Layout, schema: Schema | None) -> Any:
+    """All rows and columns of a node's table, for its own profile."""
+    if schema is not None:
+        layout = layout.over(schema.file)
+    return whole_frame(layout.open(source), names=layout.columns)
+
+
+def _simulated_frame(source: str, run: Mapping[str, Any], table: Table) -> Any:
+    """All columns of a simulated client's rows."""
+    dialect = dialect_of(run)
+    if table.schema is not None:  # which tells columns by name, as on nodes
+        opened = open_table(source, dialect.over(table.schema.file))
+    else:
+        opened = open_table(source, dialect, may_guess=True)
+    return whole_frame(opened, rows=table.rows)
 
 
 def cache_of(context: Context, layout: Layout) -> Store:
@@ -566,7 +599,7 @@ def cache_of(context: Context, layout: Layout) -> Store:
     config, store = context.node_config, _kept_by(context)
     given = str(config["data-path"])
     source = Path(given.partition("://")[2] if is_clustered(given) else given).expanduser()
-    files = [source, Path(str(config.get("schema") or source)), *sorted(source.glob("*.parquet"))]
+    files = [source, Path(str(config.get("schema") or source)), *source_files(source)]
     states = [(str(file.absolute()), (now := file.stat()).st_size, now.st_mtime_ns) for file in files if file.exists()]
     said = [str(source), repr(layout), *map(repr, states)]
     return replace(store, name=store.name + hashlib.sha256(json.dumps(said).encode()).hexdigest()[:32])
@@ -596,11 +629,13 @@ def mixture_of(run_config: Mapping[str, Any]) -> MixtureClients:
 
 def simulated_part(source: str, run: Mapping[str, Any], node: Mapping[str, Any]) -> Table:
     """The rows of one virtual node; all of them where nothing says that there are others."""
-    label, header = str(run.get("label-column", "")), parse_header(run.get("header", AUTO))
+    label, dialect = str(run.get("label-column", "")), dialect_of(run)
     by = str(run.get("partition-column", ""))
     own = Layout.of(stated if (stated := run.get("columns", AUTO)) != AUTO else "").columns
     schema = schema_of(run.get("bounds"))
-    table = load_source_once(source, label_column=label, partition_column=by, columns=own, header=header, schema=schema)
+    table = load_source_once(
+        source, label_column=label, partition_column=by, columns=own, dialect=dialect, schema=schema
+    )
     # Whoever simulates holds all rows: text for classes would be paid for, and tell nothing.
     task = algorithm_entry(str(run.get("algorithm", DEFAULT_ALGORITHM)))
     looks = bool(run.get("n-classes")) or task.n_classes is not Task.n_classes

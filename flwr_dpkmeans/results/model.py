@@ -17,8 +17,10 @@ from numpy.typing import ArrayLike, NDArray
 from pydantic import TypeAdapter
 
 from flwr_dpkmeans.algorithms.cluster_profile import Figure
+from flwr_dpkmeans.data.files import locate_file
+from flwr_dpkmeans.data.frames import frame_table
 from flwr_dpkmeans.data.points import Bounds, as_array, column_labels, frame_columns, require_names, require_same_labels
-from flwr_dpkmeans.data.readers import RawTable, frame_table, locate_file
+from flwr_dpkmeans.data.raw_table import RawTable
 from flwr_dpkmeans.data.schema import Kind, Schema
 from flwr_dpkmeans.errors import DataError, LocalMisuseError, column_names, listed
 from flwr_dpkmeans.kmeans.lloyd import GRID, nearest_centroids, round_to_grid, row_blocks

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.data.readers import MISSING
+from flwr_dpkmeans.data.cells import MISSING
 
 _QUANTILES = [0.05, 0.25, 0.5, 0.75, 0.95]
 _COMMONEST = 5

@@ -31,7 +31,7 @@ from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 from packaging.version import Version
 
-from flwr_dpkmeans.data.readers import is_clustered
+from flwr_dpkmeans.data.files import is_clustered
 from flwr_dpkmeans.data.schema import MOST_OUTSIDE, Schema
 from flwr_dpkmeans.data.tables import Layout, Table, load_stated, look_by_schema
 from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError, PeerError, listed
@@ -395,7 +395,7 @@ class NodeCheck:
     def load(self) -> partial[Table]:
         """What reads rows as the node's app does."""
         options = self.options
-        layout = Layout(options.columns, options.label_column, options.header, options.query)
+        layout = Layout(options.columns, options.label_column, options.dialect, options.query)
         return partial(load_stated, layout=layout, schema=self.schema)
 
     @cached_property
@@ -425,7 +425,7 @@ class NodeCheck:
 
     def _units(self) -> str:
         """Never wrong: what rows say must not decide whether a node takes part, and no number of them is told."""
-        names, header, query = self.options.columns, self.options.header, self.options.query
+        names, dialect, query = self.options.columns, self.options.dialect, self.options.query
         if is_clustered(self.options.data_path):
             return "not looked at: a cluster has the rows"
         pairs = self.rules.allowed_bounds or ()
@@ -433,8 +433,9 @@ class NodeCheck:
         columns = {name: {"kind": "number", "bounds": pair} for name, pair in stated}
         if not (schema := self.schema or (Schema(columns=columns) if columns else None)):
             return "not known: neither a schema nor the policy's allowed-bounds says what the columns lie between"
-        layout = Layout(() if header else names, header=header, query=query)
-        foreign = [one.name for one in look_by_schema(self.options.data_path, schema, layout) if one.looks_foreign]
+        layout = Layout(() if self.options.header else names, dialect=dialect, query=query)
+        seen, _ = look_by_schema(self.options.data_path, schema, layout)
+        foreign = [column.name for column in seen if column.looks_foreign]
         if foreign:
             raise NoteError(f"over {MOST_OUTSIDE:.0%} of {listed(foreign)} lie outside their bounds: another unit?")
         return f"at most {MOST_OUTSIDE:.0%} of each column lie outside the stated bounds"

@@ -13,7 +13,8 @@ from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, model_validator
 
-from flwr_dpkmeans.data.readers import is_clustered
+from flwr_dpkmeans.data.dialect import Dialect
+from flwr_dpkmeans.data.files import is_clustered
 from flwr_dpkmeans.errors import ConfigurationError, finding
 from flwr_dpkmeans.node.policy import read_toml
 
@@ -137,6 +138,9 @@ class NodeOptions(SettingsFile):
     """The columns that are clustered, by name: the file does not decide that. Empty for an array without names."""
     header: bool = True
     """Whether the first row of a .csv file holds names; without one, `columns` names all columns in their order."""
+    file: Mapping[str, Any] = Field(default_factory=dict)
+    """How the file is written, as a table [file]: separator, decimal, thousands, encoding, row-names, skip-lines,
+    missing, comment, dates; what it leaves open is the schema's, or what the header shows."""
     label_column: str = ""
     """Column of classes, for a private evaluation; "": none."""
     cache: str = ""
@@ -154,6 +158,7 @@ class NodeOptions(SettingsFile):
     def _fits(self) -> NodeOptions:
         if (self.isolation is Isolation.PROCESS) != (self.runtime_secret is not None):
             raise ValueError("runtime-secret and isolation='process' belong together: give both or neither")
+        _ = self.dialect
         if self.insecure and (self.key or self.root_certificates):
             raise ValueError("insecure is true beside key or root-certificates: leave it out")
         is_database = "://" in self.data_path and not is_clustered(self.data_path)
@@ -162,6 +167,12 @@ class NodeOptions(SettingsFile):
         if is_database and re.search("(?i):[^/@]+@|(password|pwd)=", self.data_path):
             raise ValueError("data-path holds a password, which `ps` shows to all users here: see PGPASSFILE")
         return self
+
+    @property
+    def dialect(self) -> Dialect:
+        """How the file is written, as far as it is stated."""
+        stated = {name.replace("-", "_"): value for name, value in self.file.items()}
+        return Dialect(**stated) if self.header else Dialect(header=False).over(Dialect(**stated))
 
     @property
     def data_file(self) -> Path | None:
@@ -180,6 +191,8 @@ class NodeOptions(SettingsFile):
         told = self.model_dump(mode="json", by_alias=True, include={*_NODE_CONFIG}, exclude_defaults=True)
         quoted = ['"' + name.replace('"', '""') + '"' for name in self.columns]
         told |= {"columns": ",".join(quoted)} if quoted else {}
+        if self.file:
+            told["file"] = json.dumps(self.dialect.stated())
         return told if self.header else told | {"header": "no"}
 
 

@@ -13,11 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from flwr_dpkmeans.data.readers import is_clustered
+from flwr_dpkmeans.data.files import is_clustered
 from flwr_dpkmeans.data.schema import Schema
 from flwr_dpkmeans.errors import ConfigurationError, listed
 from flwr_dpkmeans.node import policy as policy_module
 from flwr_dpkmeans.node.identity import Identity, write_new
+from simulations.command_lines import stated_dialect
 from simulations.deploy.certificates import write_node_key
 from simulations.deploy.findings import (
     HOST,
@@ -100,6 +101,9 @@ def _settings(given: argparse.Namespace, invitation: Invitation) -> dict[str, An
     }
     if given.query:
         settings["query"] = given.query
+    stated = stated_dialect(given).stated()
+    if stated:
+        settings["file"] = {name.replace("_", "-"): value for name, value in stated.items()}
     if given.schema and given.columns:
         raise ConfigurationError("--schema says which columns are clustered, and so does --columns: leave one out.")
     if given.schema:
@@ -109,7 +113,8 @@ def _settings(given: argparse.Namespace, invitation: Invitation) -> dict[str, An
         return settings | {"columns": [name.strip() for name in given.columns.split(",")]}
     if is_clustered(given.data):
         raise ConfigurationError("nothing says which columns of a cluster's table are clustered: add --columns.")
-    table = open_table(given.data, query=given.query)
+    dialect = stated_dialect(given)
+    table = open_table(given.data, dialect, query=given.query)
     # Without names of its own a table has made-up ones, which must be those of all of its columns.
     held = [one.name for one in table.columns if not table.named or np.isfinite(one.numbers()).any()]
     if not held:

@@ -12,6 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+from flwr_dpkmeans.data import files
+from flwr_dpkmeans.data.dialect import Dialect
 from flwr_dpkmeans.data.schema import MOST_OUTSIDE, Kind, Schema, Seen
 from flwr_dpkmeans.data.tables import Layout, look_by_schema
 from flwr_dpkmeans.errors import ConfigurationError, listed, nearest
@@ -20,10 +22,10 @@ from flwr_dpkmeans.node.identity import Identity
 from flwr_dpkmeans.node.ledger import RESULT_TAKEN, FileLedger, LedgerEntry, head_path, total_delta
 from flwr_dpkmeans.node.policy import DEPLOYED, ClientPolicy
 from flwr_dpkmeans.privacy.release import PrivacyUnit
-from simulations.command_lines import parse
+from simulations.command_lines import parse, stated_dialect
 from simulations.deploy.ledger_report import LedgerReport, inspect_ledger
 from simulations.deploy.node_options import NodeOptions
-from simulations.own_table import draft, open_table
+from simulations.own_table import draft
 
 _NO_TERMINAL = 1000
 _LINE = re.compile(r"(?P<time>\S+) [A-Z]+ run (?P<run>\d+)[^:]*: (?P<message>.*)")
@@ -67,18 +69,44 @@ def schema(arguments: Sequence[str]) -> int:
     options = parse("schema", arguments)
     if options.action == "check":
         agreed = Schema.load(options.path)
-        return _tell_columns(agreed, look_by_schema(options.table, agreed, Layout(query=options.query)))
-    target = Path(options.path).with_suffix(".toml")
-    skeleton, told = draft(open_table(options.path))
+        layout = Layout(dialect=stated_dialect(options), query=options.query)
+        seen, opened = look_by_schema(options.table, agreed, layout)
+        print(printable(str(opened.reading)))
+        problems = _print_doubts(opened)
+        return max(problems, _tell_columns(agreed, seen))
+    target = schema_file(Path(options.path))
+    dialect = stated_dialect(options)
+    opened = files.open_table(options.path, dialect, may_guess=True)
+    skeleton, told = draft(files.one_block(opened))
+    skeleton += file_table(dialect)
     try:
         with target.open("x", encoding="utf-8") as file:
             file.write(skeleton)
     except FileExistsError as error:
         raise ConfigurationError(f"{target} exists and is left alone: move it away.") from error
-    print(f"wrote {target}: fill in its bounds and values")
+    print(printable(f"wrote {target}: fill in its bounds and values ({opened.reading})"))
+    _print_doubts(opened)
     for sentence in told:
         print(printable(sentence))
     return 0
+
+
+def schema_file(table: Path) -> Path:
+    """Return where a table's schema is drafted: beside it, without any of its suffixes."""
+    return table.with_name(table.name.split(".")[0] or table.name).with_suffix(".toml")
+
+
+def file_table(dialect: Dialect) -> str:
+    """Return what is stated of a file as the table ``[file]`` of a schema; empty if nothing is."""
+    lines = [f"{name} = {json.dumps(value)}" for name, value in dialect.stated().items()]
+    return "\n".join(["", "[file]", *lines, ""]) if lines else ""
+
+
+def _print_doubts(opened: files.OpenTable) -> int:
+    """Print what the owner should know of how a table was read; 1 if records are no rows."""
+    for doubt in opened.reading.doubts():
+        print(printable(doubt.sentence))
+    return int(opened.reading.tally.n_passed_over > 0)
 
 
 def _tell_columns(schema: Schema, seen: Sequence[Seen]) -> int:

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.progress import track
 
-from flwr_dpkmeans.data.readers import UNREADABLE
+from flwr_dpkmeans.data.files import UNREADABLE
 from flwr_dpkmeans.errors import ConfigurationError, DataError, DPKMeansError, require_whole
 
 Model = Callable[[list[str]], Any]

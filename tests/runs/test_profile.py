@@ -16,7 +16,7 @@ import pytest
 from flwr.app import Context, Message, RecordDict
 
 from flwr_dpkmeans import FederatedKMeans
-from flwr_dpkmeans.data.readers import whole_frame
+from flwr_dpkmeans.data.files import open_table, whole_frame
 from flwr_dpkmeans.data.schema import Schema
 from flwr_dpkmeans.flower import client_app as app_module
 from flwr_dpkmeans.flower.client_app import SecureAggregation, client_app, load_client
@@ -202,8 +202,8 @@ def test_a_simulated_client_profiles_its_own_rows_of_the_file(
 
 def test_columns_of_an_array_have_numbers_unless_they_are_named(tmp_path: Path) -> None:
     np.save(tmp_path / "rows.npy", np.arange(6.0).reshape(3, 2))
-    assert whole_frame(tmp_path / "rows.npy").to_dict("list") == {0: [0.0, 2.0, 4.0], 1: [1.0, 3.0, 5.0]}
-    named = whole_frame(tmp_path / "rows.npy", names=("a", "b"), rows=[2, 0])
+    assert whole_frame(open_table(tmp_path / "rows.npy")).to_dict("list") == {0: [0.0, 2.0, 4.0], 1: [1.0, 3.0, 5.0]}
+    named = whole_frame(open_table(tmp_path / "rows.npy"), names=("a", "b"), rows=[2, 0])
     assert named.to_dict("list") == {"a": [4.0, 0.0], "b": [5.0, 1.0]}
     assert as_frame(pa.table({"a": [1.0], "b": ["x"]})).to_dict("list") == {"a": [1.0], "b": ["x"]}
 

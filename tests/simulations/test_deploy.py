@@ -16,6 +16,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import load_pem_private_key, load_ssh_private_key, load_ssh_public_key
 
 import simulations.deploy
+from flwr_dpkmeans.data.dialect import Dialect
 from flwr_dpkmeans.data.tables import Layout, load_declared, load_table
 from flwr_dpkmeans.errors import ConfigurationError, DataError, DisagreementError, RefusalError
 from flwr_dpkmeans.flower.server_app import strategy_from_run_config
@@ -131,7 +132,9 @@ def test_a_site_says_which_columns_of_its_file_are_clustered(tmp_path: Path, hea
     for name in ("a.csv", "b.csv"):
         (data / name).write_text(header + ("31,x,170\n47,y,160\n" if header else "31,170\n47,160\n"))
     own = make_sites(tmp_path / "out", str(data), 0, default_policy(1.0))[1].node_config
-    loaded = load_declared(str(own["data-path"]), Layout.of(own["columns"], header=own["header"]))
+    loaded = load_declared(
+        str(own["data-path"]), Layout.of(own["columns"], dialect=Dialect(header=own["header"] == "yes"))
+    )
     assert loaded.points.tolist() == [[31.0, 170.0], [47.0, 160.0]]
     assert loaded.names == (("age", "height, cm") if header else ("x0", "x1"))
 

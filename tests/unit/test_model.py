@@ -19,7 +19,7 @@ from support.results import report_of
 
 from flwr_dpkmeans import FederatedKMeans
 from flwr_dpkmeans.__main__ import main
-from flwr_dpkmeans.data import readers
+from flwr_dpkmeans.data import raw_table
 from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.data.schema import Schema
 from flwr_dpkmeans.errors import DataError, LocalMisuseError
@@ -275,7 +275,7 @@ def command(folder: Path, table: Any, output: str = "labels.csv") -> int:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(readers, "_BLOCK_ROWS", 7)
+    monkeypatch.setattr(raw_table, "_BLOCK_ROWS", 7)
     model_of(feature_names=NAMES).save(tmp_path / "model.json")
     return tmp_path
 
@@ -328,10 +328,9 @@ def test_blank_lines_between_rows_of_one_column_are_refused(folder: Path, capsys
         ("agee,bmi\n1,2\n", "no columns named 'age', but the model needs one: did you mean 'agee'?"),
         ("age,bmi,age\n1,2,3\n", "2 columns named 'age'"),
         ("1,2\n3,4\n", "no columns named 'age'"),
-        ("age,bmi\n" + "1,2\n" * 20 + "1,2,3\n", "cannot be read as .csv"),
-        ("age,bmi\n1,2,3\n4,5,6\n", "cannot be read as .csv"),
+        ("age,bmi\n1,2,3\n4,5,6\n", "ALL 2 records are left out: they have one cell more than there are columns"),
         ("age,bmi\n" + ",\n" * 3, "no row of the table has a finite number"),
-        ("", "cannot be read as .csv"),
+        ("", "no columns named 'age'"),
     ],
 )
 def test_a_table_that_does_not_fit_leaves_nothing(
@@ -342,6 +341,20 @@ def test_a_table_that_does_not_fit_leaves_nothing(
     assert command(folder, folder / "rows.csv", "out/labels.csv" if "column" in why else "labels.csv") == 1
     assert why in capsys.readouterr().err
     assert sorted(path.name for path in folder.iterdir()) == ["model.json", "rows.csv"]
+
+
+def test_a_record_that_is_no_row_has_a_line_without_label_at_its_place(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    records = ["1,2", "1,2,3", '5,"x', "90,45", "4", "90,45", "7"]
+    (folder / "rows.csv").write_text("\n".join(["age,bmi", *records]) + "\n")
+    assert command(folder, folder / "rows.csv") == 0
+    labels = pd.read_csv(folder / "labels.csv")["label"]
+    assert labels.isna().tolist() == [False, True, True, False, True, False, True]
+    out = capsys.readouterr().out
+    assert "7 rows in their order" in out
+    assert "1 of 7 records are left out: they have a quote that does not close" in out
+    assert "2 of 7 records are left out: they have fewer cells than there are columns" in out
 
 
 def test_what_is_read_is_not_replaced(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

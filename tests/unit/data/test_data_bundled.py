@@ -10,6 +10,7 @@ from sklearn import datasets
 
 from flwr_dpkmeans.data import bundled
 from flwr_dpkmeans.data.bundled import BUNDLED, load_bundled, load_source
+from flwr_dpkmeans.data.dialect import Dialect
 from flwr_dpkmeans.data.schema import Schema
 from flwr_dpkmeans.errors import ConfigurationError, DataError
 
@@ -90,7 +91,7 @@ def test_a_schema_reads_a_file_without_header_where_that_is_said(
     tmp_path: Path, header: bool | None, text: str
 ) -> None:
     (tmp_path / "t.csv").write_text(text)
-    options = {"header": header, "columns": ("a",) if header is False else ()}
+    options = {"dialect": Dialect(header=header), "columns": ("a",) if header is False else ()}
     schema = Schema(columns={"a": {"kind": "number", "bounds": (0, 9)}})
     assert load_source(str(tmp_path / "t.csv"), schema=schema, **options).points.tolist() == [[1.0], [2.0]]
 
@@ -100,8 +101,8 @@ def test_unknown_name(source: str, tail: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         load_source(source)
     assert str(caught.value).startswith(
-        f"the data source is {source!r}, but it must be a bundled data set or the path of a .csv, .npy, .npz or "
-        f".parquet file: {tail}"
+        f"the data source is {source!r}, but it must be a bundled data set or the path of a file (.csv, "
+        f".tsv, .csv.gz, .npy, .npz, .parquet, .xlsx, .dta, .sas7bdat, .feather): {tail}"
     )
 
 

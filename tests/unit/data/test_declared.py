@@ -15,8 +15,9 @@ import pyarrow.parquet as pq
 import pytest
 from support.cases import pairs
 
+from flwr_dpkmeans.data.dialect import Dialect
 from flwr_dpkmeans.data.schema import Schema
-from flwr_dpkmeans.data.tables import Layout, load_by_schema, load_declared, load_stated, parse_header
+from flwr_dpkmeans.data.tables import Layout, load_by_schema, load_declared, load_stated
 from flwr_dpkmeans.errors import ConfigurationError, DataError
 
 ROWS = ["31,a,170", "47,b,160", "52,c,180"]
@@ -54,7 +55,7 @@ def write(folder: Path, lines: list[str], name: str = "table.csv") -> Path:
 @pytest.mark.parametrize(("what", "place", "header"), pairs(HOSTILE, [0, 1, 3], [True, False]))
 def test_one_row_changes_nothing_but_itself(tmp_path: Path, what: str, place: int, header: bool) -> None:
     lines = [*ROWS[:place], HOSTILE[what], *ROWS[place:]]
-    schema = SCHEMA if header else Layout(("age", "kind", "height"), "kind", header=False)
+    schema = SCHEMA if header else Layout(("age", "kind", "height"), "kind", Dialect(header=False))
     loaded = load_declared(write(tmp_path, ["age,kind,height"] * header + lines), schema)
     assert loaded.points.tolist() == NUMBERS
     assert loaded.names == ("age", "height")
@@ -65,7 +66,7 @@ def test_no_row_makes_a_file_look_like_one_of_another_kind(tmp_path: Path, begin
     """What a file begins with was looked at where that was a row: without a header, or behind one of a letter."""
     for end in ("\n", "\r", "\r\n"):
         for header in ([], ["a,b"], ["a"]):
-            layout = Layout(("a",) if header == ["a"] else ("a", "b"), header=bool(header))
+            layout = Layout(("a",) if header == ["a"] else ("a", "b"), dialect=Dialect(header=bool(header)))
             lines = [*header, begins, "1" if header == ["a"] else "1,2"]
             path = write(tmp_path, [end.join(lines)])
             assert load_declared(path, layout).points.tolist() == [[1.0, 2.0][: len(layout.columns)]]
@@ -118,7 +119,7 @@ def test_a_number_is_one_in_whatever_company(tmp_path: Path, cell: str, value: f
 def test_a_table_without_rows_has_the_same_columns(tmp_path: Path) -> None:
     loaded = load_declared(write(tmp_path, ["age,kind,height"]), SCHEMA)
     assert (loaded.points.shape, loaded.names) == ((0, 2), ("age", "height"))
-    empty = load_declared(write(tmp_path, []), Layout(("age", "height"), header=False))
+    empty = load_declared(write(tmp_path, []), Layout(("age", "height"), dialect=Dialect(header=False)))
     assert (empty.points.shape, empty.names) == ((0, 2), ("age", "height"))
 
 
@@ -230,11 +231,13 @@ def test_names_of_columns_are_separated_by_commas_and_may_be_quoted() -> None:
 
 
 def test_a_header_is_said_with_yes_or_no() -> None:
-    assert [parse_header(value) for value in (True, "yes", "TRUE", False, "no", "False")] == [True] * 3 + [False] * 3
-    assert [parse_header(value) for value in (None, "", "auto")] == [None] * 3
-    assert [Layout.of("a", header=value).header for value in ("yes", None, "no")] == [True, True, False]
-    with pytest.raises(ConfigurationError, match="header is 'maybe', but it says whether a file has one"):
-        parse_header("maybe")
+    def header(value: object) -> bool | None:
+        return Dialect.of_scalars({"header": value}).header
+
+    assert [header(value) for value in (True, "yes", "TRUE", False, "no", "False")] == [True] * 3 + [False] * 3
+    assert [header(value) for value in (None, "", "auto")] == [None] * 3
+    with pytest.raises(ConfigurationError, match="header is 'maybe', but it is a fact about a file"):
+        header("maybe")
 
 
 def test_a_row_of_text_decides_about_no_other_row_however_numbers_are_padded(tmp_path: Path) -> None:

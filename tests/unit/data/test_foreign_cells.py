@@ -13,17 +13,13 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
+from flwr_dpkmeans.data.cells import MISSING, number_of, numbers_in, text_of
+from flwr_dpkmeans.data.delimited import cells_of
+from flwr_dpkmeans.data.dialect import Dialect
+from flwr_dpkmeans.data.files import open_table as open_file
+from flwr_dpkmeans.data.frames import frame_table
 from flwr_dpkmeans.data.points import read_ranges, validate_points
-from flwr_dpkmeans.data.readers import (
-    MISSING,
-    RawTable,
-    cells_of,
-    frame_table,
-    number_of,
-    numbers_in,
-    table_blocks,
-    text_of,
-)
+from flwr_dpkmeans.data.raw_table import RawTable
 from flwr_dpkmeans.data.schema import Schema, say_once
 from flwr_dpkmeans.data.tables import Layout, load_by_schema, load_declared, load_table
 from flwr_dpkmeans.errors import ConfigurationError, DataError
@@ -41,7 +37,10 @@ def doors(cells: Any, column: dict[str, Any], folder: Path) -> list[list[Any]]:
     frame.to_parquet(folder / "t.parquet")
     files = [folder / "t.csv", folder / "t.parquet"]
     found = [schema.encode(frame).points, *(load_by_schema(file, schema).points for file in files)]
-    found += [np.concatenate([schema.encode(block).points for block in table_blocks(file, True)]) for file in files]
+    texts = ("v",) if column["kind"] != "number" else ()
+    for file in files:
+        blocks = open_file(file).blocks(("v", "row"), texts)
+        found.append(np.concatenate([schema.encode(block).points for block in blocks]))
     whole = [dict(zip(points[:, -1].tolist(), points[:, :-1].tolist(), strict=True)) for points in found]
     return [[one.get(float(row)) for row in range(len(frame))] for one in whole]
 
@@ -128,8 +127,8 @@ def test_two_columns_of_one_name_are_refused_in_simulation_too(tmp_path: Path) -
     file.write_text("v,w, v\n1,2,3\n4,5,6\n")
     for columns in ((), ("v", "w")):
         with pytest.raises(DataError, match="2 of 3 columns have the name 'v'"):
-            load_table(file, header=True, columns=columns)
-    assert load_table(file, header=True, columns=("w",)).points.tolist() == [[2.0], [5.0]]
+            load_table(file, dialect=Dialect(header=True), columns=columns)
+    assert load_table(file, dialect=Dialect(header=True), columns=("w",)).points.tolist() == [[2.0], [5.0]]
 
 
 @pytest.mark.parametrize("door", ["frame", "csv", "parquet", "predict"])
@@ -147,7 +146,7 @@ def test_cells_that_cannot_be_read_are_counted_beside_missing_ones(
         if door == "frame":
             schema.encode(frame)
         elif door == "predict":
-            list(map(schema.encode, table_blocks(tmp_path / "t.csv", True)))
+            list(map(schema.encode, open_file(tmp_path / "t.csv").blocks(("v", "clean"), ("ward",))))
         else:
             load_by_schema(tmp_path / f"t.{door}", schema)
     (line,) = [record for record in caplog.records if "cells are missing" in record.message]
@@ -199,7 +198,7 @@ def test_a_frame_of_pandas_is_read_cell_by_cell_but_for_plain_numbers() -> None:
 
 def test_a_line_is_cut_at_its_separators_and_not_within_quotes() -> None:
     lines = ["", "1, 2", '1, "2,5",3', '"a ""b"" c",']
-    cells = [[], ["1", " 2"], ["1", "2,5", "3"], ['a "b" c', ""]]
+    cells = [[], ["1", "2"], ["1", "2,5", "3"], ['a "b" c', ""]]
     assert [cells_of(line, ",") for line in lines] == cells
     assert [cells_of(line.replace(",", ";"), ";") for line in lines] == [
         [cell.replace(",", ";") for cell in row] for row in cells
@@ -220,9 +219,10 @@ def test_a_line_is_cut_at_its_separators_and_not_within_quotes() -> None:
 def test_numbers_are_read_alike_in_whatever_company(
     cells: list[list[str]], numbers: list[list[float | None]], others: list[int]
 ) -> None:
-    found, n_others = numbers_in(cells)
-    np.testing.assert_array_equal(found, np.array(numbers, dtype=float))
-    assert n_others.tolist() == others
+    for column, expected, n_expected in zip(zip(*cells, strict=True), zip(*numbers, strict=True), others, strict=True):
+        found, n_others = numbers_in(pa.array(column))
+        np.testing.assert_array_equal(found, np.array(expected, dtype=float))
+        assert n_others == n_expected
     assert (number_of(10**400), number_of("1e400")) == (math.inf, math.inf)
 
 
@@ -234,8 +234,8 @@ def test_a_database_in_memory_is_no_file_that_must_be_there(url: str) -> None:
 
 def test_columns_without_names_are_numbered_and_not_called_by_their_first_cells(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("1,0\n2,3\n")
-    (block,) = table_blocks(tmp_path / "t.csv", False)
-    assert ([column.name for column in block.columns], block.named) == (["0", "1"], False)
+    _, block = open_file(tmp_path / "t.csv", Dialect(header=False), may_guess=True).blocks()
+    assert ([column.name for column in block.columns], block.named) == (["x0", "x1"], False)
     by_index = block.column_of("label_column", "0")
     assert by_index is not None
     assert by_index.text() == ["1", "2"]

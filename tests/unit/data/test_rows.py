@@ -18,8 +18,8 @@ import pandas as pd
 import pytest
 
 from flwr_dpkmeans import FederatedKMeans, federate
-from flwr_dpkmeans.data import readers, rows
-from flwr_dpkmeans.data.readers import RawColumn, joined_column
+from flwr_dpkmeans.data import raw_table, rows
+from flwr_dpkmeans.data.raw_table import RawColumn, joined_column
 from flwr_dpkmeans.data.rows import Rows, Store
 from flwr_dpkmeans.data.schema import Schema
 from flwr_dpkmeans.data.tables import Layout, Table, load_by_schema, load_declared, load_table
@@ -79,7 +79,7 @@ def test_a_table_has_the_same_bits_however_it_is_read(
     assert whole.points[:, 0].tolist() == by_hand["a"].fillna(0.0).clip(*((-9, 9), (-2, 2))[load is by_schema]).tolist()
     assert whole.labels is not None
     assert whole.labels.tolist() == by_hand["class"].tolist()
-    monkeypatch.setattr(readers, "_BLOCK_ROWS", block)
+    monkeypatch.setattr(raw_table, "_BLOCK_ROWS", block)
     monkeypatch.setattr(rows, "IN_MEMORY", 100)
     monkeypatch.setattr(rows, "_WINDOW", 50)
     for path in files if block > 1 else files[:1]:
@@ -99,7 +99,7 @@ def test_a_simulated_table_is_the_same_and_its_gaps_are_counted_in_all_blocks(
     files: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = load_table(files[0], label_column="class", partition_column="kind", columns=["b"])
-    monkeypatch.setattr(readers, "_BLOCK_ROWS", 100)
+    monkeypatch.setattr(raw_table, "_BLOCK_ROWS", 100)
     monkeypatch.setattr(rows, "IN_MEMORY", 100)
     found = load_table(files[1], label_column="class", partition_column="kind", columns=["b"])
     assert np.asarray(found.points).tobytes() == whole.points.tobytes()
@@ -294,7 +294,7 @@ def test_a_table_of_over_16_mebibytes_is_large() -> None:
 
 def test_a_block_has_65536_rows_or_262144_cells_and_at_least_one_row() -> None:
     widths = [0, 1, 4, 5, 2**17, 2**17 + 1, 2**18, 2**18 + 1]
-    assert list(map(readers.block_rows, widths)) == [65536, 65536, 65536, 52428, 2, 1, 1, 1]
+    assert list(map(raw_table.block_rows, widths)) == [65536, 65536, 65536, 52428, 2, 1, 1, 1]
 
 
 @pytest.mark.parametrize("label", ["", "class"])
@@ -330,9 +330,9 @@ def test_rows_that_are_kept_have_labels_only_where_a_column_of_them_is_named(
 def test_rows_are_split_by_numbers_where_there_is_nothing_else(column: RawColumn, values: Any) -> None:
     if isinstance(values, str):
         with pytest.raises(DataError, match=values):
-            readers.values_of([column], "c", 2, "t.csv")
+            raw_table.values_of([column], "c", 2, "t.csv")
     else:
-        found = readers.values_of([column], "c", 2, "t.csv")
+        found = raw_table.values_of([column], "c", 2, "t.csv")
         assert found is not None
         assert found.tolist() == values
 

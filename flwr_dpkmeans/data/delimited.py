@@ -1,0 +1,401 @@
+"""Records of delimited text, as RFC 4180 has them: a record is a row, whatever its cells hold.
+
+Bytes are cut into records first, and only then into cells. A quote that does not close costs
+its own line, never another record's; a record has at most `most_bytes` bytes, so that one cell
+cannot swallow a file. What is decided for a record follows from that record, and from what the
+reader was told of the file: on a deployed node no row may decide about another one.
+"""
+
+from __future__ import annotations
+
+import bz2
+import codecs
+import csv
+import gzip
+import lzma
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import partial
+from pathlib import Path
+from types import MappingProxyType
+from typing import IO, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+CHUNK_BYTES = 1 << 20
+_RECORD_BYTES = 1 << 17
+_BYTES_PER_COLUMN = 64
+_QUOTE, _NEWLINE = ord('"'), ord("\n")
+
+COMPRESSED: Mapping[str, Callable[[Path], IO[bytes]]] = MappingProxyType(
+    {".gz": partial(gzip.open, mode="rb"), ".bz2": partial(bz2.open, mode="rb"), ".xz": partial(lzma.open, mode="rb")}
+)
+"""What opens a compressed file, by its last suffix."""
+
+
+class PassedOver(StrEnum):
+    """Why a record is no row."""
+
+    UNCLOSED = "have a quote that does not close"
+    TOO_LONG = "are longer than a record may be"
+    TOO_FEW = "have fewer cells than there are columns"
+    TOO_MANY = "have more cells than there are columns"
+    ONE_MORE = "have one cell more than there are columns"
+
+
+@dataclass
+class Tally:
+    """How many records a file has, and what became of them: for its owner's eyes only."""
+
+    n_records: int = 0
+    passed_over: Counter[PassedOver] = field(default_factory=Counter)
+    n_trailing: int = 0
+    """Records that end with a separator, behind which nothing stands."""
+    n_row_names: int = 0
+    """Records that begin with a name for which the header has no cell."""
+    has_bad_bytes: bool = False
+    """Whether bytes were found that are no text in the file's encoding."""
+
+    @property
+    def n_passed_over(self) -> int:
+        """Number of records that are no rows."""
+        return self.passed_over.total()
+
+
+@dataclass(frozen=True, eq=False)
+class CellBlock:
+    """Some rows of a file.
+
+    Attributes
+    ----------
+    columns : sequence of pyarrow.Array
+        Their cells as they are written, one array of strings for each column.
+    records : ndarray, (n_rows,)
+        Which of the file's records the rows are, from 0 on.
+    """
+
+    columns: Sequence[Any]
+    records: NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class RowShape:
+    """Which cells of a record are a row.
+
+    Attributes
+    ----------
+    separator : str
+        One ASCII character.
+    n_columns : int
+        Cells of a row.
+    row_names : bool or None
+        Whether each record begins with one more cell, its name. None: a record with one
+        cell more that begins with a quote does, as R writes it.
+    """
+
+    separator: str
+    n_columns: int
+    row_names: bool | None = None
+
+    @property
+    def most_bytes(self) -> int:
+        """How long a record may be."""
+        return _RECORD_BYTES + _BYTES_PER_COLUMN * self.n_columns
+
+    def row_of(self, record: bytes, tally: Tally) -> list[str] | PassedOver:
+        """Return the cells of a record that is a row, or why it is none."""
+        cells = cells_of(record.decode(errors="replace"), self.separator)
+        if cells is None:
+            return PassedOver.TOO_LONG
+        n_more = len(cells) - self.n_columns
+        if n_more == 0 and not self.row_names:
+            return cells
+        if n_more == 1 and self.row_names is not True and not cells[-1].strip():
+            tally.n_trailing += 1
+            return cells[:-1]
+        begins_quoted = record.lstrip().startswith(b'"')
+        if n_more == 1 and (self.row_names or (self.row_names is None and begins_quoted)):
+            tally.n_row_names += 1
+            return cells[1:]
+        if n_more == 1:
+            return PassedOver.ONE_MORE
+        return PassedOver.TOO_MANY if n_more > 0 else PassedOver.TOO_FEW
+
+
+def cells_of(record: str, separator: str) -> list[str] | None:
+    """Return the cells of one record; None where one is longer than the csv module reads."""
+    rows = csv.reader([record], delimiter=separator, skipinitialspace=True)
+    try:
+        return next(rows, [])
+    except csv.Error:
+        return None
+
+
+def record_pattern(separator: str) -> re.Pattern[bytes]:
+    """Return the pattern of one whole record with the end of its line.
+
+    A cell that begins with a quote ends with one, in front of a separator or the line's end;
+    quotes within it are doubled. Other cells may have quotes, as 5" has.
+    """
+    mark = re.escape(separator.encode())
+    quoted = rb'[ ]*+"(?:[^"]++|"")*+"[ ]*+(?=[' + mark + rb"\n])"
+    plain = rb'(?![ ]*+")[^' + mark + rb"\n]*+"
+    cell = rb"(?:" + quoted + rb"|" + plain + rb")"
+    return re.compile(cell + rb"(?:" + mark + cell + rb")*+\n")
+
+
+def _open_quote_pattern(separator: str) -> re.Pattern[bytes]:
+    """The pattern of a record that is within quotes where the text ends."""
+    mark = re.escape(separator.encode())
+    quoted = rb'[ ]*+"(?:[^"]++|"")*+"[ ]*+(?=[' + mark + rb"\n])"
+    plain = rb'(?![ ]*+")[^' + mark + rb"\n]*+"
+    cells = rb"(?:(?:" + quoted + rb"|" + plain + rb")" + mark + rb")*"
+    return re.compile(cells + rb'[ ]*+"(?:[^"]++|"")*+\Z')
+
+
+def text_chunks(path: Path, encoding: str, tally: Tally) -> Iterator[bytes]:
+    """Yield a file's text as UTF-8, lines ending with a line feed, without byte order mark.
+
+    Bytes that are no text become replacement characters: they spoil their own cell only.
+    """
+    decoder = codecs.getincrementaldecoder(encoding)("replace")
+    is_utf8 = codecs.lookup(encoding).name == "utf-8"
+    is_first, ends_with_return = True, False
+    with _opened(path) as file:
+        while chunk := file.read(CHUNK_BYTES):
+            # Whole ASCII needs no decoding, unless a character was cut in two before it.
+            if not (is_utf8 and chunk.isascii() and not decoder.getstate()[0]):
+                chunk = _as_utf8(decoder.decode(chunk), tally)
+            if is_first:
+                chunk = chunk.removeprefix(codecs.BOM_UTF8)
+                is_first = not chunk
+            if ends_with_return:
+                chunk = b"\r" + chunk
+            ends_with_return = chunk.endswith(b"\r")
+            yield _with_line_feeds(chunk.removesuffix(b"\r"))
+    rest = _as_utf8(decoder.decode(b"", final=True), tally)
+    if ends_with_return or rest:
+        yield rest + b"\n"
+
+
+def _opened(path: Path) -> IO[bytes]:
+    opener = COMPRESSED.get(path.suffix.lower())
+    return path.open("rb") if opener is None else opener(path)
+
+
+def _as_utf8(text: str, tally: Tally) -> bytes:
+    tally.has_bad_bytes |= "\ufffd" in text
+    return text.encode("utf-8", errors="replace")
+
+
+def _with_line_feeds(chunk: bytes) -> bytes:
+    if b"\r" not in chunk:
+        return chunk
+    return chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+
+
+class RecordReader:
+    """Cuts text into records, and these into cells.
+
+    Parameters
+    ----------
+    shape : RowShape
+        Which cells of a record are a row.
+    comment : str
+        What lines of comments begin with; empty: there are none.
+    tally : Tally
+        Counts what becomes of the records.
+    """
+
+    def __init__(self, shape: RowShape, comment: str, tally: Tally) -> None:
+        self._shape = shape
+        self._comment = comment.encode()
+        self._tally = tally
+        self._record = record_pattern(shape.separator)
+        self._open_quote = _open_quote_pattern(shape.separator)
+        # A line of separators is a record, of cells in which nothing stands.
+        self._blanks = b" \t\v\f\n".replace(shape.separator.encode(), b"")
+        self._within_line = False
+        self._expects_more = bool(shape.row_names)
+
+    def empty(self) -> CellBlock:
+        """Return a block without rows."""
+        return self._block_of([], [])
+
+    def blocks(self, chunks: Iterator[bytes]) -> Iterator[CellBlock]:
+        """Yield the rows of a text, some after the others."""
+        buffer = b""
+        for chunk in chunks:
+            buffer += chunk
+            # Short pieces, as a decompressor gives them, are put together first.
+            if len(buffer) < CHUNK_BYTES:
+                continue
+            block, n_bytes = self._block(buffer, at_end=False)
+            buffer = buffer[n_bytes:]
+            yield block
+        if buffer and not buffer.endswith(b"\n"):
+            buffer += b"\n"
+        while buffer:
+            block, n_bytes = self._block(buffer, at_end=True)
+            buffer = buffer[n_bytes:]
+            yield block
+
+    def _block(self, buffer: bytes, *, at_end: bool) -> tuple[CellBlock, int]:
+        """Rows of the whole records that a buffer begins with, and their length."""
+        if self._within_line:  # of which the beginning was too long, and is gone
+            return self._skipped_line(buffer)
+        n_bytes = whole_records(buffer, self._shape.separator, self._shape.most_bytes)
+        if n_bytes and not self._comment:
+            block = self._parsed(buffer[:n_bytes])
+            if block is not None:
+                return block, n_bytes
+        return self._one_by_one(buffer, at_end=at_end)
+
+    def _skipped_line(self, buffer: bytes) -> tuple[CellBlock, int]:
+        end = buffer.find(b"\n")
+        self._within_line = end < 0
+        return self.empty(), len(buffer) if end < 0 else end + 1
+
+    def _parsed(self, records: bytes) -> CellBlock | None:
+        """Rows of records that all have the same number of cells; None if they have not.
+
+        Only speed depends on it: `_one_by_one` gives the same rows.
+        """
+        import pyarrow as pa
+        from pyarrow import csv as arrow_csv
+
+        shape = self._shape
+        n_cells = shape.n_columns + self._expects_more
+        if n_cells == 1 and _has_blank_line(records):
+            return None
+        names = [str(index) for index in range(n_cells)]
+        try:
+            table = arrow_csv.read_csv(
+                pa.BufferReader(records),
+                arrow_csv.ReadOptions(column_names=names, use_threads=False, block_size=len(records) + 1),
+                arrow_csv.ParseOptions(delimiter=shape.separator, newlines_in_values=True),
+                arrow_csv.ConvertOptions(column_types=dict.fromkeys(names, pa.string()), strings_can_be_null=False),
+            )
+        except pa.ArrowInvalid:
+            return None
+        columns = [column.combine_chunks() for column in table.columns]
+        if self._expects_more:
+            columns = self._without_names(columns, records)
+        if columns is None:
+            return None
+        first = self._tally.n_records
+        self._tally.n_records += table.num_rows
+        return CellBlock(columns, np.arange(first, first + table.num_rows))
+
+    def _without_names(self, columns: list[Any], records: bytes) -> list[Any] | None:
+        """Columns of records that all have one cell more; None if that is not the same one."""
+        import pyarrow.compute as pc
+
+        n_rows = len(columns[0])
+        if self._shape.row_names:
+            self._tally.n_row_names += n_rows
+            return columns[1:]
+        is_blank = pc.equal(pc.utf8_trim_whitespace(columns[-1]), "")
+        if pc.all(is_blank).as_py():
+            self._tally.n_trailing += n_rows
+            return columns[:-1]
+        return None
+
+    def _one_by_one(self, buffer: bytes, *, at_end: bool) -> tuple[CellBlock, int]:
+        """Rows of the whole records that a buffer begins with, each looked at by itself."""
+        rows, numbers = list[list[str]](), list[int]()
+        most, start = self._shape.most_bytes, 0
+        n_wider = 0
+        while start < len(buffer):
+            stop = min(len(buffer), start + most)
+            match = self._record.match(buffer, start, stop)
+            if match is None:
+                is_undecided = stop - start < most and not at_end
+                if is_undecided:
+                    break
+                start = self._after_broken(buffer, start, stop)
+                continue
+            record, start = match[0], match.end()
+            if not record.strip(self._blanks) or self._is_comment(record):
+                continue
+            n_before = self._tally.n_trailing + self._tally.n_row_names
+            row = self._shape.row_of(record, self._tally)
+            n_wider += self._tally.n_trailing + self._tally.n_row_names - n_before
+            if isinstance(row, PassedOver):
+                self._tally.passed_over[row] += 1
+            else:
+                rows.append(row)
+                numbers.append(self._tally.n_records)
+            self._tally.n_records += 1
+        self._expects_more = 2 * n_wider > len(rows) or bool(self._shape.row_names)
+        return self._block_of(rows, numbers), start
+
+    def _is_comment(self, record: bytes) -> bool:
+        return bool(self._comment) and record.lstrip().startswith(self._comment)
+
+    def _after_broken(self, buffer: bytes, start: int, stop: int) -> int:
+        """Where the next record may begin behind one that is none."""
+        self._tally.n_records += 1
+        line_end = buffer.find(b"\n", start, stop) + 1
+        if not line_end:
+            self._tally.passed_over[PassedOver.TOO_LONG] += 1
+            self._within_line = True
+            return stop
+        is_whole_window = stop - start == self._shape.most_bytes
+        if is_whole_window and self._open_quote.match(buffer, start, stop):
+            # Lines of one long cell must not pass for records: whoever writes the cell
+            # would write as many rows as it has lines.
+            self._tally.passed_over[PassedOver.TOO_LONG] += 1
+            return buffer.rfind(b"\n", start, stop) + 1
+        self._tally.passed_over[PassedOver.UNCLOSED] += 1
+        return line_end
+
+    def _block_of(self, rows: list[list[str]], numbers: list[int]) -> CellBlock:
+        import pyarrow as pa
+
+        columns = [pa.array([row[index] for row in rows], pa.string()) for index in range(self._shape.n_columns)]
+        return CellBlock(columns, np.array(numbers, dtype=np.int64))
+
+
+def _has_blank_line(records: bytes) -> bool:
+    """Whether a line of white space is among them, which is no record of one cell."""
+    return re.search(rb"^[ \t\v\f]*$", records[:-1], re.MULTILINE) is not None
+
+
+def whole_records(buffer: bytes, separator: str, most_bytes: int) -> int:
+    """Return the length of the whole records that a buffer begins with.
+
+    0 where a quote in them is not as RFC 4180 has it, or a record is too long: then
+    records are to be looked at one by one.
+    """
+    end = buffer.rfind(b"\n") + 1
+    if b'"' not in buffer and _has_short_lines(buffer, most_bytes):
+        return end
+    data = np.frombuffer(buffer, np.uint8)
+    quotes = np.flatnonzero(data == _QUOTE)
+    newlines = np.flatnonzero(data == _NEWLINE)
+    is_outside = np.searchsorted(quotes, newlines) % 2 == 0
+    ends = newlines[is_outside]
+    if not len(ends) or np.diff(ends, prepend=-1).max() > most_bytes:
+        return 0
+    quotes = quotes[quotes < ends[-1]]
+    opening, closing = quotes[0::2], quotes[1::2]
+    is_doubled = opening[1:] == closing[:-1] + 1
+    before = np.where(opening > 0, data[opening - 1], _NEWLINE)
+    begins = (before == ord(separator)) | (before == _NEWLINE)
+    begins[1:] |= is_doubled
+    after = data[closing + 1]
+    closes = (after == ord(separator)) | (after == _NEWLINE)
+    closes[:-1] |= is_doubled
+    return int(ends[-1]) + 1 if begins.all() and closes.all() else 0
+
+
+def _has_short_lines(buffer: bytes, most_bytes: int) -> bool:
+    """Whether each stretch of half the length has a line's end, so that no line is longer."""
+    step = most_bytes // 2
+    starts = range(0, len(buffer) - step, step)
+    return all(buffer.find(b"\n", start, start + step) >= 0 for start in starts)

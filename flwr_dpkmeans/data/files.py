@@ -1,0 +1,417 @@
+"""The one reader of tables: simulation, node, draft, check and prediction all open files here.
+
+`open_table` decides how a source is read and says so; `OpenTable.blocks` yields its rows. What a
+door makes of the columns is the door's; what is a header, a record, a name or a number is decided
+here alone, so that one file is one table at every door.
+"""
+
+from __future__ import annotations
+
+import zipfile
+import zlib
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import cache, partial
+from itertools import chain
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, TypeVar
+
+from flwr_dpkmeans.data.arrays import npy_blocks, npz_blocks
+from flwr_dpkmeans.data.cells import numbers_in, text_of, texts_in
+from flwr_dpkmeans.data.delimited import COMPRESSED, CellBlock, RecordReader, RowShape, text_chunks
+from flwr_dpkmeans.data.dialect import UNSTATED, Dialect
+from flwr_dpkmeans.data.foreign import NAMED_READERS, WORKBOOKS, query_blocks, sheet_rows
+from flwr_dpkmeans.data.frames import frame_table
+from flwr_dpkmeans.data.headers import Beginning, guess_header, look_at
+from flwr_dpkmeans.data.parquet import SUFFIXES, folder_files, is_parquet_folder, parquet_blocks
+from flwr_dpkmeans.data.raw_table import RawColumn, RawTable, joined_column, source_name
+from flwr_dpkmeans.data.reading import Reading
+from flwr_dpkmeans.errors import DataError, DPKMeansError, LocalMisuseError
+
+ResultT = TypeVar("ResultT")
+_Blocks = Callable[[], Iterator[RawTable]]
+
+UNREADABLE = (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error)
+"""What readers raise for a file of another format."""
+_TEXT_SUFFIXES = (".csv", ".tsv", ".txt", ".psv")
+_SEPARATOR_OF_SUFFIX = {".tsv": "\t", ".psv": "|"}
+_BYTE_ORDER_MARKS = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
+_OTHER_CONTENT = {b"\x1f\x8b": "gzip", b"PK\3\4": "an Excel or zip file"}
+_UNCOMPRESSED_SUFFIX = {"gzip": ".csv.gz", "an Excel or zip file": ".xlsx"}
+
+READERS: Mapping[str, Callable[[Path], Iterator[RawTable]]] = MappingProxyType(
+    {".npy": npy_blocks, ".npz": npz_blocks, **dict.fromkeys(SUFFIXES, parquet_blocks), **NAMED_READERS}
+)
+"""What reads files that say their columns' types themselves, by suffix."""
+SHOWN_SUFFIXES = (*(".csv", ".tsv", ".csv.gz", ".npy", ".npz", ".parquet", ".xlsx"), *(".dta", ".sas7bdat", ".feather"))
+
+
+@dataclass(frozen=True, eq=False)
+class OpenTable:
+    """A table whose columns are clear, and whose rows can be read.
+
+    Attributes
+    ----------
+    reading : Reading
+        What the source was taken for; what it says of records grows with `blocks`.
+    """
+
+    reading: Reading
+    _read: Callable[[Collection[str] | None, Collection[str]], Iterator[RawTable]] = field(repr=False)
+
+    def blocks(self, numbers: Collection[str] | None = None, texts: Collection[str] = ()) -> Iterator[RawTable]:
+        """Yield some rows after the others: at least one block, perhaps without rows.
+
+        Parameters
+        ----------
+        numbers : collection of str, or None
+            Columns of delimited text that are read as numbers; None: all.
+        texts : collection of str
+            Columns of delimited text that are read as they are written.
+
+        Raises
+        ------
+        DataError
+            One sentence without a value of a cell.
+        """
+        yield from self._read(numbers, texts)
+
+    @property
+    def source(self) -> str:
+        """What sentences call it."""
+        return self.reading.source
+
+
+def open_table(
+    source: Any, dialect: Dialect = UNSTATED, *, query: str = "", names: Sequence[str] = (), may_guess: bool = False
+) -> OpenTable:
+    """Find out how a table is read.
+
+    Parameters
+    ----------
+    source : path, URL, or data frame
+        A file, a folder of Parquet files, the URL of a database, or what `frame_table` takes.
+    dialect : Dialect
+        What is stated of a file of delimited text.
+    query : str
+        What a database is asked for.
+    names : sequence of str
+        Of the columns of delimited text without header, all of them in their order.
+    may_guess : bool
+        Whether rows may be looked at to find out what is not stated: never on a deployed node,
+        where one row would then decide how others are read.
+
+    Returns
+    -------
+    OpenTable
+
+    Raises
+    ------
+    DataError
+        One sentence, if the source is missing or of no known format.
+    """
+    reading = Reading(source_name(source), dialect)
+    if not isinstance(source, str | Path):
+        return _opened(reading, lambda: iter([frame_table(source)]))
+    if "://" in str(source):
+        return _opened(reading, partial(query_blocks, str(source), query))
+    path = Path(source).expanduser().absolute()
+    if is_parquet_folder(path):
+        reading.passed_over = tuple(folder_files(path)[1])
+        return _opened(reading, partial(_guarded, path, parquet_blocks))
+    located = locate_file(source, "table", DataError)
+    suffix = text_suffix(located)
+    if suffix:
+        return _open_text(located, suffix, reading, names, may_guess)
+    if located.suffix.lower() in WORKBOOKS:
+        return _open_workbook(located, reading, may_guess)
+    if located.suffix.lower() not in READERS:
+        raise DataError(
+            f"the table {str(located)!r} has the suffix {located.suffix!r}, but only "
+            f"{', '.join(SHOWN_SUFFIXES[:-1])} and {SHOWN_SUFFIXES[-1]} can be read: convert the "
+            "file to one of these."
+        )
+    read = READERS[located.suffix.lower()]
+    return _opened(reading, partial(_guarded, located, read))
+
+
+def _opened(reading: Reading, read: _Blocks) -> OpenTable:
+    """A table that says its columns' types itself."""
+    return OpenTable(reading, lambda numbers, texts: read())
+
+
+def text_suffix(path: Path) -> str:
+    """Return the suffix of a file of delimited text, compressed or not; empty for others."""
+    suffixes = [suffix.lower() for suffix in path.suffixes]
+    if suffixes and suffixes[-1] in COMPRESSED:
+        suffixes.pop()
+    return suffixes[-1] if suffixes and suffixes[-1] in _TEXT_SUFFIXES else ""
+
+
+def _open_text(path: Path, suffix: str, reading: Reading, names: Sequence[str], may_guess: bool) -> OpenTable:
+    stated = reading.dialect
+    if suffix in _SEPARATOR_OF_SUFFIX:
+        stated = stated.over(Dialect(separator=_SEPARATOR_OF_SUFFIX[suffix]))
+    encoding = stated.encoding or _certain_encoding(path, stated)
+    stated = stated.over(Dialect(encoding=encoding))
+    chunks = text_chunks(path, encoding, reading.tally)
+    text = in_one_sentence(path, lambda: next(chunks, b""))
+    chunks.close()
+    beginning = look_at(text, stated, may_guess=may_guess, source=f"the table {str(path)!r}")
+    _require_readable_header(path, beginning)
+    reading.dialect = beginning.dialect
+    reading.why_header = beginning.why
+    reading.is_guessed = bool(beginning.why)
+    columns = _columns_of(beginning, reading, len(beginning.first) if may_guess else len(names))
+    file = _TextFile(path, beginning, reading, columns)
+    return OpenTable(reading, file.blocks)
+
+
+def _certain_encoding(path: Path, stated: Dialect) -> str:
+    """UTF-16 where a mark says it, and otherwise UTF-8.
+
+    Only a header is looked at: what a row begins with may not decide whether a node answers.
+    """
+    if stated.header is False:
+        return "utf-8"
+    begins = b""
+    with suppress(OSError), path.open("rb") as file:  # whoever reads it says so
+        begins = b"".join(file.read(4).splitlines()[:1])
+    for mark, encoding in _BYTE_ORDER_MARKS.items():
+        if begins.startswith(mark):
+            return encoding
+    if path.suffix.lower() in COMPRESSED:
+        return "utf-8"
+    for mark, kind in _OTHER_CONTENT.items():
+        if begins.startswith(mark):
+            suffix = _UNCOMPRESSED_SUFFIX[kind]
+            raise DataError(
+                f"the table {str(path)!r} is {kind}, but its suffix says that it is text: give "
+                f"it its own, such as {suffix}."
+            )
+    if 0 in begins:
+        raise DataError(
+            f"the table {str(path)!r} is UTF-16 without a mark that says so, but text is taken "
+            "for UTF-8: state encoding = 'utf-16-le' or 'utf-16-be'."
+        )
+    return "utf-8"
+
+
+def _require_readable_header(path: Path, beginning: Beginning) -> None:
+    if beginning.dialect.header and any("\ufffd" in name for name in beginning.first):
+        raise DataError(
+            f"the header of the table {str(path)!r} is not {beginning.dialect.encoding} text, "
+            "but names are read from it: state the encoding, such as 'latin-1' or 'cp1252', or "
+            "save the file as UTF-8."
+        )
+
+
+def _columns_of(beginning: Beginning, reading: Reading, n_columns: int) -> dict[int, str]:
+    """Names of the columns that are read, by their numbers; `n_columns` without a header."""
+    if not beginning.dialect.header:
+        return {index: f"x{index}" for index in range(n_columns)}
+    first, n_cells = beginning.first, len(beginning.first)
+    # An index, or what stands behind the last separator of a line.
+    at_ends = {0, n_cells - 1}
+    unnamed = [index for index in at_ends if n_cells > 1 and not first[index]]
+    reading.unnamed = tuple(index + 1 for index in sorted(unnamed))
+    columns = {index: name or f"column {index + 1}" for index, name in enumerate(first) if index not in unnamed}
+    reading.names = tuple(columns.values())
+    return columns
+
+
+@dataclass(frozen=True, eq=False)
+class _TextFile:
+    """A file of delimited text."""
+
+    path: Path
+    beginning: Beginning
+    reading: Reading
+    columns: Mapping[int, str]
+
+    @property
+    def _shape(self) -> RowShape:
+        dialect = self.beginning.dialect
+        n_columns = len(self.beginning.first) if dialect.header else len(self.columns)
+        return RowShape(str(dialect.separator), n_columns, dialect.row_names)
+
+    def blocks(self, numbers: Collection[str] | None, texts: Collection[str]) -> Iterator[RawTable]:
+        """Yield rows; what becomes of records is counted anew."""
+        tally = self.reading.tally = type(self.reading.tally)()
+        dialect = self.beginning.dialect
+        chunks = text_chunks(self.path, str(dialect.encoding), tally)
+        reader = RecordReader(self._shape, dialect.comment or "", tally)
+        empty = reader.empty()
+        yield self._table(empty, numbers, texts)
+        if not self._shape.n_columns:
+            return
+        first = in_one_sentence(self.path, lambda: next(chunks, b""))
+        rest = chain([first[self.beginning.n_bytes :]], chunks)
+        blocks = reader.blocks(rest)
+        while True:
+            block = in_one_sentence(self.path, lambda: next(blocks, None))
+            if block is None:
+                return
+            if len(block.records):
+                yield self._table(block, numbers, texts)
+
+    def _table(self, block: CellBlock, numbers: Collection[str] | None, texts: Collection[str]) -> RawTable:
+        columns = []
+        for index, name in self.columns.items():
+            is_number = name not in texts and (numbers is None or name in numbers)
+            columns.append(self._column(name, block.columns[index], is_number))
+        named = bool(self.beginning.dialect.header)
+        return RawTable(self.path, tuple(columns), named, records=block.records)
+
+    def _column(self, name: str, cells: Any, is_number: bool) -> RawColumn:
+        dialect = self.beginning.dialect
+        text = cache(partial(texts_in, cells, dialect.markers))
+        dates = dialect.dates or ""
+        if not is_number:
+            return RawColumn(name, None, text=text, date_format=dates)
+        values, n_others = numbers_in(cells, dialect.number_format, dialect.markers)
+        return RawColumn(name, values, n_others, text, date_format=dates)
+
+
+def _open_workbook(path: Path, reading: Reading, may_guess: bool) -> OpenTable:
+    """The first sheet of a workbook, whose header is found as that of text is."""
+    try:
+        rows = in_one_sentence(path, lambda: sheet_rows(path))
+    except ImportError as error:
+        rows = None
+        missing = error.name or "openpyxl"
+    if rows is None:
+        raise DataError(
+            f"the table {str(path)!r} is a workbook, but {missing} is not there to read it: "
+            "pip install 'flwr-dpkmeans[excel]'."
+        )
+    rows = rows[reading.dialect.skip_lines or 0 :]
+    texts = [[text_of(cell) or "" for cell in row] for row in rows[:200]]
+    is_header = reading.dialect.header
+    if is_header is None and not may_guess:
+        is_header = True
+    if is_header is None and texts:
+        is_header, reading.why_header = guess_header(texts[0], texts[1:])
+        reading.is_guessed = bool(reading.why_header)
+    reading.dialect = reading.dialect.over(Dialect(header=bool(is_header)))
+    beginning = Beginning(reading.dialect, tuple(texts[0]) if texts else (), 0)
+    columns = _columns_of(beginning, reading, len(beginning.first))
+    body = rows[1:] if is_header else rows
+    reading.tally.n_records = len(body)
+    raw = [RawColumn.of_cells(name, [row[index] for row in body]) for index, name in columns.items()]
+    table = RawTable(path, tuple(raw), named=bool(is_header))
+    return _opened(reading, lambda: iter([table]))
+
+
+def locate_file(path: str | Path, what: str, error: type[LocalMisuseError]) -> Path:
+    """Return the absolute path of an existing file; `what` names it in the error sentence."""
+    try:
+        located = Path(path).expanduser().absolute()
+    except RuntimeError:  # "~someone" without such a user stays as it was written
+        located = Path(path).absolute()
+    if located.is_dir():
+        mend = "give the path of the file"
+        if what == "table":
+            mend += ", or put .parquet files into it"
+        raise error(f"the {what} {str(located)!r} is a directory, but it must be one file: {mend}.")
+    if not located.is_file():
+        begins = ""
+        if not Path(path).is_absolute() and located.is_relative_to(Path.cwd()):
+            begins = f", which begins in the working directory, {str(Path.cwd())!r}"
+        raise error(
+            f"the {what} {str(located)!r} does not exist, but it must be a file on this "
+            f"machine: correct the path{begins}."
+        )
+    return located
+
+
+def reader_of(
+    path: str | Path, what: str, readers: Mapping[str, ResultT], error: type[LocalMisuseError]
+) -> tuple[Path, ResultT]:
+    """Return a file's absolute path, and its reader by the suffix."""
+    located = locate_file(path, what, error)
+    suffix = located.suffix.lower()
+    if suffix not in readers:
+        *others, last = readers
+        raise error(
+            f"the {what} {str(located)!r} has the suffix {located.suffix!r}, but only "
+            f"{', '.join(others)} and {last} can be read: convert the file to one of these."
+        )
+    return located, readers[suffix]
+
+
+def is_clustered(source: object) -> bool:
+    """Whether a source is a table of a Ray or Dask cluster, as ``ray:///shared/rows``."""
+    return str(source).startswith(("ray://", "dask://"))
+
+
+def source_files(source: str | Path) -> list[Path]:
+    """Return the files that a table's rows are in: those of a folder, or the path itself."""
+    path = Path(source).expanduser()
+    return folder_files(path)[0] if path.is_dir() else [path]
+
+
+def in_one_sentence(located: Path, step: Callable[[], ResultT]) -> ResultT:
+    """Return the outcome of a step of reading; what goes wrong becomes a `DataError`."""
+    try:
+        return step()
+    except (DPKMeansError, ImportError):
+        raise
+    except UNREADABLE as error:
+        problem = (
+            f"the table {str(located)!r} cannot be read as {located.suffix.lower()} "
+            f"({type(error).__name__}), but its content must match its suffix (or, in a folder, "
+            "be .parquet): check that it is complete, readable by this user and holds no pickled "
+            "objects."
+        )
+    # Outside of the handler: the chained error could carry the bytes of a cell.
+    raise DataError(problem)
+
+
+def _guarded(path: Path, read: Callable[[Path], Iterator[RawTable]]) -> Iterator[RawTable]:
+    blocks = read(path)
+    while True:
+        block = in_one_sentence(path, partial(next, blocks, None))
+        if block is None:
+            return
+        yield block
+
+
+def whole_frame(
+    table: OpenTable, *, names: Sequence[str] = (), rows: Any = None, columns: Collection[str] | None = None
+) -> Any:
+    """Return a table, or some of its rows and columns, as one pandas data frame.
+
+    `names` are for columns that have none; text stays as it is written.
+    """
+    import pandas as pd
+
+    frames, n_rows = [], 0
+    for raw in table.blocks(numbers=()):
+        titles = [column.name for column in raw.columns] if raw.named else list(names)
+        cells = {
+            index: column.text() if column.values is None else column.values
+            for index, column in enumerate(raw.columns)
+            if columns is None or not titles or titles[index] in columns
+        }
+        frame = pd.DataFrame(cells)
+        if titles:
+            frame = frame.set_axis([titles[index] for index in cells], axis=1)
+        frame.index += n_rows
+        n_rows += raw.n_rows
+        frames.append(frame if rows is None else frame[frame.index.isin(rows)])
+    whole = pd.concat(frames)
+    return whole if rows is None else whole.loc[rows]
+
+
+def one_block(table: OpenTable) -> RawTable:
+    """Return all rows of a table as one."""
+    first, *others = table.blocks()
+    blocks = [first, *others]
+    columns = [
+        joined_column(parts).as_text_without_numbers()
+        for parts in zip(*(block.columns for block in blocks), strict=True)
+    ]
+    return replace(first, columns=tuple(columns), records=None)
