@@ -15,10 +15,9 @@ import gzip
 import lzma
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import IO, Any
@@ -31,10 +30,10 @@ _RECORD_BYTES = 1 << 17
 _BYTES_PER_COLUMN = 64
 _QUOTE, _NEWLINE = ord('"'), ord("\n")
 
-COMPRESSED: Mapping[str, Callable[[Path], IO[bytes]]] = MappingProxyType(
-    {".gz": partial(gzip.open, mode="rb"), ".bz2": partial(bz2.open, mode="rb"), ".xz": partial(lzma.open, mode="rb")}
+COMPRESSED: Mapping[str, Callable[[Path], Any]] = MappingProxyType(
+    {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 )
-"""What opens a compressed file, by its last suffix."""
+"""What opens a compressed file, whose bytes it decompresses, by its last suffix."""
 
 
 class PassedOver(StrEnum):
@@ -157,7 +156,7 @@ def _open_quote_pattern(separator: str) -> re.Pattern[bytes]:
     return re.compile(cells + rb'[ ]*+"(?:[^"]++|"")*+\Z')
 
 
-def text_chunks(path: Path, encoding: str, tally: Tally) -> Iterator[bytes]:
+def text_chunks(path: Path, encoding: str, tally: Tally) -> Generator[bytes, None, None]:
     """Yield a file's text as UTF-8, lines ending with a line feed, without byte order mark.
 
     Bytes that are no text become replacement characters: they spoil their own cell only.
@@ -184,7 +183,8 @@ def text_chunks(path: Path, encoding: str, tally: Tally) -> Iterator[bytes]:
 
 def _opened(path: Path) -> IO[bytes]:
     opener = COMPRESSED.get(path.suffix.lower())
-    return path.open("rb") if opener is None else opener(path)
+    opened: IO[bytes] = path.open("rb") if opener is None else opener(path)
+    return opened
 
 
 def _as_utf8(text: str, tally: Tally) -> bytes:
@@ -282,16 +282,15 @@ class RecordReader:
             )
         except pa.ArrowInvalid:
             return None
-        columns = [column.combine_chunks() for column in table.columns]
-        if self._expects_more:
-            columns = self._without_names(columns, records)
+        cells = [column.combine_chunks() for column in table.columns]
+        columns = self._without_names(cells) if self._expects_more else cells
         if columns is None:
             return None
         first = self._tally.n_records
         self._tally.n_records += table.num_rows
         return CellBlock(columns, np.arange(first, first + table.num_rows))
 
-    def _without_names(self, columns: list[Any], records: bytes) -> list[Any] | None:
+    def _without_names(self, columns: list[Any]) -> list[Any] | None:
         """Columns of records that all have one cell more; None if that is not the same one."""
         import pyarrow.compute as pc
 

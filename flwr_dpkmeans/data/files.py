@@ -69,7 +69,7 @@ class OpenTable:
         numbers : collection of str, or None
             Columns of delimited text that are read as numbers; None: all.
         texts : collection of str
-            Columns of delimited text that are read as they are written.
+            Columns of delimited text that are text, whatever they hold.
 
         Raises
         ------
@@ -260,18 +260,20 @@ class _TextFile:
     def _table(self, block: CellBlock, numbers: Collection[str] | None, texts: Collection[str]) -> RawTable:
         columns = []
         for index, name in self.columns.items():
-            is_number = name not in texts and (numbers is None or name in numbers)
-            columns.append(self._column(name, block.columns[index], is_number))
+            is_number = numbers is None or name in numbers
+            columns.append(self._column(name, block.columns[index], is_number, name in texts))
         named = bool(self.beginning.dialect.header)
         return RawTable(self.path, tuple(columns), named, records=block.records)
 
-    def _column(self, name: str, cells: Any, is_number: bool) -> RawColumn:
+    def _column(self, name: str, cells: Any, is_number: bool, is_text: bool) -> RawColumn:
         dialect = self.beginning.dialect
         text = cache(partial(texts_in, cells, dialect.markers))
         dates = dialect.dates or ""
         if not is_number:
             return RawColumn(name, None, text=text, date_format=dates)
         values, n_others = numbers_in(cells, dialect.number_format, dialect.markers)
+        if is_text:
+            return RawColumn(name, None, text=text, numeric=values, date_format=dates)
         return RawColumn(name, values, n_others, text, date_format=dates)
 
 
@@ -300,9 +302,20 @@ def _open_workbook(path: Path, reading: Reading, may_guess: bool) -> OpenTable:
     columns = _columns_of(beginning, reading, len(beginning.first))
     body = rows[1:] if is_header else rows
     reading.tally.n_records = len(body)
-    raw = [RawColumn.of_cells(name, [row[index] for row in body]) for index, name in columns.items()]
+    cells = {index: [row[index] for row in body] for index in columns}
+    raw = [_sheet_column(name, cells[index], reading.dialect) for index, name in columns.items()]
     table = RawTable(path, tuple(raw), named=bool(is_header))
     return _opened(reading, lambda: iter([table]))
+
+
+def _sheet_column(name: str, cells: list[Any], dialect: Dialect) -> RawColumn:
+    """A column of a workbook's cells, each of which has a type of its own."""
+    import pyarrow as pa
+
+    written = pa.array([text_of(cell) or "" for cell in cells], pa.string())
+    values, n_others = numbers_in(written, markers=dialect.markers)
+    text = cache(partial(texts_in, written, dialect.markers))
+    return RawColumn(name, values, n_others, text, date_format=dialect.dates or "")
 
 
 def locate_file(path: str | Path, what: str, error: type[LocalMisuseError]) -> Path:

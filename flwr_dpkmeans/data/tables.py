@@ -400,8 +400,8 @@ def load_declared(path: Any, layout: Layout, store: Store = _IN_MEMORY) -> Table
         if not len(table.points):
             level = logging.ERROR
             sentence = "NO row has a finite number in each of the columns; look at"
-        names = ", ".join(map(repr, incomplete))
-        say_once(level, f"{source_name(path)}: {sentence} {names}.")
+        shown = ", ".join(map(repr, incomplete))
+        say_once(level, f"{source_name(path)}: {sentence} {shown}.")
     return table
 
 
@@ -426,12 +426,14 @@ def load_by_schema(
         return table.with_values(stored)
     layout = layout.over(schema.file)
     opened = layout.open(source)
-    texts = {column.name for column in schema.columns if column.is_text} | {partition_column}
+    written = {column.name for column in schema.columns if column.is_text}
+    numbers = {column.name for column in schema.columns} - written | {layout.label_column}
+    texts = written | {partition_column}
     split_by, counts, n_rows = list[RawColumn](), list[Sequence[Seen]](), 0
 
     def blocks() -> Iterator[Table]:
         nonlocal n_rows
-        for raw in _by_schema(opened, schema, layout, texts):
+        for raw in _by_schema(opened, layout, numbers, texts):
             by = raw.column_of("partition_column", partition_column)
             if by is not None:
                 split_by.append(by)
@@ -469,15 +471,16 @@ def look_by_schema(source: str | Path, schema: Schema, layout: Layout = Layout()
     """
     layout = layout.over(schema.file)
     opened = layout.open(source)
-    texts = {column.name for column in schema.columns}
-    blocks = _by_schema(opened, schema, layout, texts)
+    names = {column.name for column in schema.columns}
+    blocks = _by_schema(opened, layout, names, names)
     seen = added([found for _, _, found in schema.read(raw)] for raw in blocks)
     return seen, opened
 
 
-def _by_schema(opened: OpenTable, schema: Schema, layout: Layout, texts: Collection[str]) -> Iterator[RawTable]:
-    """The columns of a schema, and that of the labels; `texts` are read as they are written."""
-    numbers = {column.name for column in schema.columns} | {layout.label_column}
+def _by_schema(
+    opened: OpenTable, layout: Layout, numbers: Collection[str], texts: Collection[str]
+) -> Iterator[RawTable]:
+    """The columns of a schema, and that of the labels, with the names that a layout gives them."""
     if not layout.has_header and layout.columns:
         numbers = _file_names(layout, numbers)
         texts = _file_names(layout, texts)

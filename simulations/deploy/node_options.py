@@ -80,10 +80,18 @@ class SettingsFile(BaseModel):
         lines = list[str]()
         for name, field in cls.model_fields.items():
             default = () if field.is_required() else "" if field.default is None else field.default
-            stated = f"{field.alias} = {json.dumps(values.get(name, default), ensure_ascii=False, default=str)}"
+            stated = f"{field.alias} = {_as_toml(values.get(name, default))}"
             about = textwrap.wrap((field.description or "").replace("``", "'"), 110)
             lines += ["", *(f"# {line}" for line in about), stated if name in values else f"# {stated}"]
         return "\n".join(lines[1:]) + "\n"
+
+
+def _as_toml(value: Any) -> str:
+    """A value as a TOML file has it; a mapping is an inline table."""
+    if isinstance(value, Mapping):
+        pairs = ", ".join(f"{key} = {_as_toml(part)}" for key, part in value.items())
+        return f"{{ {pairs} }}" if pairs else "{}"
+    return json.dumps(value, ensure_ascii=False, default=str)
 
 
 class NodeOptions(SettingsFile):

@@ -15,6 +15,7 @@ import pandas as pd
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Error, Message, RecordDict
 
+from flwr_dpkmeans.data.dialect import Dialect
 from flwr_dpkmeans.data.schema import Schema
 from flwr_dpkmeans.data.tables import Layout
 from flwr_dpkmeans.errors import BudgetError, ColumnError, ConfigurationError, DataError, LocalMisuseError, RefusalError
@@ -141,7 +142,7 @@ def test_rows_beyond_memory_are_kept_by_run_node_and_whatever_changes_them(home:
         assert store.name.startswith("3_987_")
         return store.name
 
-    names = [name(), name(Layout(header=False)), name(schema=str(schema))]
+    names = [name(), name(Layout(dialect=Dialect(header=False))), name(schema=str(schema))]
     os.utime(schema, (1, 1))
     names.append(name(schema=str(schema)))
     (table / "1.parquet").write_bytes(b"")
