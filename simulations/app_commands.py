@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from flwr_dpkmeans.data.delimited import Tally, text_chunks
 from flwr_dpkmeans.data.dialect import Dialect
-from flwr_dpkmeans.data.files import OpenTable, open_table
+from flwr_dpkmeans.data.files import ColumnUse, OpenTable, open_table
 from flwr_dpkmeans.data.tables import require_rows
 from flwr_dpkmeans.errors import DataError
 from flwr_dpkmeans.flower.server_app import run_keys
@@ -93,9 +93,8 @@ class _Labelled:
 
     def pieces(self) -> Iterator[bytes]:
         """Yield the output, some records after the others; a DataError if none has a label."""
-        numbers, texts = self._columns()
         head = "label,distance,margin\n"
-        for block in self._opened.blocks(numbers, texts):
+        for block in self._opened.blocks(self._use()):
             labelled = self._model.assign(block)
             if block.records is not None:
                 labelled = self._with_gaps(labelled, block.records)
@@ -109,13 +108,13 @@ class _Labelled:
         if 0 < self.n_rows == self.n_without:
             raise DataError("no row of the table has a finite number in each column of the model: look at its columns.")
 
-    def _columns(self) -> tuple[set[str] | None, set[str]]:
-        """Names of the columns that are read as numbers, and as text."""
+    def _use(self) -> ColumnUse:
+        """Which columns are read as numbers, and as text."""
         schema = self._model.schema
         if schema is None:
-            return set(self._model.feature_names) or None, set()
+            return ColumnUse(set(self._model.feature_names) or None)
         texts = {column.name for column in schema.columns if column.is_text}
-        return {column.name for column in schema.columns}, texts
+        return ColumnUse({column.name for column in schema.columns} - texts, texts)
 
     def _with_gaps(self, labelled: Any, records: NDArray[np.int64]) -> Any:
         """A line without label for each record that is no row, so that lines and records agree."""

@@ -135,6 +135,10 @@ def _missing_array(markers: frozenset[str]) -> Any:
 
 def texts_in(cells: Any, markers: frozenset[str] = frozenset()) -> list[str | None]:
     """Return the cells of an Arrow array of strings as stripped texts, None where missing."""
+    import pyarrow as pa
+
+    if pa.types.is_floating(cells.type):  # nobody was to ask for their text
+        return [text_of(number) for number in cells.to_pylist()]
     encoded = cells.dictionary_encode()
     different = [text_of(text) for text in encoded.dictionary.to_pylist()]
     texts = [None if text in markers else text for text in different]
@@ -168,6 +172,8 @@ def numbers_in(
     import pyarrow as pa
     import pyarrow.compute as pc
 
+    if pa.types.is_floating(cells.type):
+        return cells.to_numpy(), 0
     if number_format.is_plain and not markers:
         numbers = _cast(cells)
         if numbers is not None and not np.isnan(numbers).any():

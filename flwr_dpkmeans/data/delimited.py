@@ -15,7 +15,7 @@ import gzip
 import lzma
 import re
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 CHUNK_BYTES = 1 << 20
+_FAILED_COLUMN = re.compile(r"In CSV column #(\d+): CSV conversion error")
 _RECORD_BYTES = 1 << 17
 _BYTES_PER_COLUMN = 64
 _QUOTE, _NEWLINE = ord('"'), ord("\n")
@@ -71,14 +72,31 @@ class CellBlock:
 
     Attributes
     ----------
-    columns : sequence of pyarrow.Array
-        Their cells as they are written, one array of strings for each column.
+    columns : mapping of int to pyarrow.Array
+        Cells of the wanted columns: strings as they are written, or numbers where all of them
+        are plain ones and nobody wants them as text.
     records : ndarray, (n_rows,)
         Which of the file's records the rows are, from 0 on.
     """
 
-    columns: Sequence[Any]
+    columns: Mapping[int, Any]
     records: NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Which columns of a text are read.
+
+    Attributes
+    ----------
+    columns : frozenset of int
+        All of them.
+    only_numbers : frozenset of int
+        Those of which nobody will ask for the text.
+    """
+
+    columns: frozenset[int]
+    only_numbers: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -209,10 +227,14 @@ class RecordReader:
         What lines of comments begin with; empty: there are none.
     tally : Tally
         Counts what becomes of the records.
+    wanted : Wanted
+        Which columns are read.
     """
 
-    def __init__(self, shape: RowShape, comment: str, tally: Tally) -> None:
+    def __init__(self, shape: RowShape, comment: str, tally: Tally, wanted: Wanted) -> None:
         self._shape = shape
+        self._wanted = wanted
+        self._plain = set(wanted.only_numbers)
         self._comment = comment.encode()
         self._tally = tally
         self._record = record_pattern(shape.separator)
@@ -265,44 +287,46 @@ class RecordReader:
 
         Only speed depends on it: `_one_by_one` gives the same rows.
         """
-        import pyarrow as pa
-        from pyarrow import csv as arrow_csv
 
-        shape = self._shape
-        n_cells = shape.n_columns + self._expects_more
+        n_cells = self._shape.n_columns + self._expects_more
         if n_cells == 1 and _has_blank_line(records):
             return None
-        names = [str(index) for index in range(n_cells)]
-        try:
-            table = arrow_csv.read_csv(
-                pa.BufferReader(records),
-                arrow_csv.ReadOptions(column_names=names, use_threads=False, block_size=len(records) + 1),
-                arrow_csv.ParseOptions(delimiter=shape.separator, newlines_in_values=True),
-                arrow_csv.ConvertOptions(column_types=dict.fromkeys(names, pa.string()), strings_can_be_null=False),
-            )
-        except pa.ArrowInvalid:
-            return None
-        cells = [column.combine_chunks() for column in table.columns]
-        columns = self._without_names(cells) if self._expects_more else cells
+        if self._expects_more:
+            columns = self._without_names(_arrow_columns(records, self._shape.separator, n_cells))
+        else:
+            columns = self._wanted_columns(records)
         if columns is None:
             return None
+        n_rows = len(next(iter(columns.values()), ()))
         first = self._tally.n_records
-        self._tally.n_records += table.num_rows
-        return CellBlock(columns, np.arange(first, first + table.num_rows))
+        self._tally.n_records += n_rows
+        return CellBlock(columns, np.arange(first, first + n_rows))
 
-    def _without_names(self, columns: list[Any]) -> list[Any] | None:
+    def _wanted_columns(self, records: bytes) -> dict[int, Any] | None:
+        """Wanted columns, as numbers where all cells are plain ones; None for another width."""
+        n_cells, separator = self._shape.n_columns, self._shape.separator
+        wanted = self._wanted.columns or frozenset({0})
+        while True:
+            try:
+                return _arrow_columns(records, separator, n_cells, wanted, self._plain)
+            except _NoPlainNumbers as error:
+                self._plain.discard(error.column)
+
+    def _without_names(self, columns: dict[int, Any] | None) -> dict[int, Any] | None:
         """Columns of records that all have one cell more; None if that is not the same one."""
         import pyarrow.compute as pc
 
+        if columns is None:
+            return None
         n_rows = len(columns[0])
         if self._shape.row_names:
             self._tally.n_row_names += n_rows
-            return columns[1:]
-        is_blank = pc.equal(pc.utf8_trim_whitespace(columns[-1]), "")
-        if pc.all(is_blank).as_py():
-            self._tally.n_trailing += n_rows
-            return columns[:-1]
-        return None
+            return {index - 1: cells for index, cells in columns.items() if index}
+        is_blank = pc.equal(pc.utf8_trim_whitespace(columns.pop(len(columns) - 1)), "")
+        if not pc.all(is_blank).as_py():
+            return None
+        self._tally.n_trailing += n_rows
+        return columns
 
     def _one_by_one(self, buffer: bytes, *, at_end: bool) -> tuple[CellBlock, int]:
         """Rows of the whole records that a buffer begins with, each looked at by itself."""
@@ -356,8 +380,51 @@ class RecordReader:
     def _block_of(self, rows: list[list[str]], numbers: list[int]) -> CellBlock:
         import pyarrow as pa
 
-        columns = [pa.array([row[index] for row in rows], pa.string()) for index in range(self._shape.n_columns)]
+        columns = {index: pa.array([row[index] for row in rows], pa.string()) for index in self._wanted.columns}
         return CellBlock(columns, np.array(numbers, dtype=np.int64))
+
+
+class _NoPlainNumbers(Exception):
+    """A column has a cell that is no plain number."""
+
+    def __init__(self, column: int) -> None:
+        super().__init__(column)
+        self.column = column
+
+
+def _arrow_columns(
+    records: bytes, separator: str, n_cells: int, wanted: Collection[int] | None = None, plain: Collection[int] = ()
+) -> dict[int, Any] | None:
+    """Columns of records with so many cells, strings or plain numbers; None for another width.
+
+    `_NoPlainNumbers` where a column cannot be read as such, and is to be read as strings.
+    """
+    import pyarrow as pa
+    from pyarrow import csv as arrow_csv
+
+    indexes = sorted(range(n_cells) if wanted is None else wanted)
+    types = {str(index): pa.float64() if index in plain else pa.string() for index in indexes}
+    names = [str(index) for index in range(n_cells)]
+    try:
+        table = arrow_csv.read_csv(
+            pa.BufferReader(records),
+            arrow_csv.ReadOptions(column_names=names, use_threads=False, block_size=len(records) + 1),
+            arrow_csv.ParseOptions(delimiter=separator, newlines_in_values=True),
+            arrow_csv.ConvertOptions(
+                column_types=types, include_columns=list(types), null_values=[], strings_can_be_null=False
+            ),
+        )
+    except pa.ArrowInvalid as error:
+        column = _FAILED_COLUMN.search(str(error))
+        if column is None or int(column[1]) not in plain:
+            return None
+        raise _NoPlainNumbers(int(column[1])) from None
+    columns = {index: table.column(str(index)).combine_chunks() for index in indexes}
+    for index in plain:
+        # "nan" is a missing cell, and nan(1) is none: only their texts tell them apart.
+        if index in columns and np.isnan(columns[index].to_numpy()).any():
+            raise _NoPlainNumbers(index)
+    return columns
 
 
 def _has_blank_line(records: bytes) -> bool:

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 from flwr_dpkmeans.data.arrays import npy_blocks, npz_blocks
 from flwr_dpkmeans.data.cells import numbers_in, text_of, texts_in
-from flwr_dpkmeans.data.delimited import COMPRESSED, CellBlock, RecordReader, RowShape, text_chunks
+from flwr_dpkmeans.data.delimited import COMPRESSED, CellBlock, RecordReader, RowShape, Tally, Wanted, text_chunks
 from flwr_dpkmeans.data.dialect import UNSTATED, Dialect
 from flwr_dpkmeans.data.foreign import NAMED_READERS, WORKBOOKS, query_blocks, sheet_rows
 from flwr_dpkmeans.data.frames import frame_table
@@ -48,6 +48,36 @@ READERS: Mapping[str, Callable[[Path], Iterator[RawTable]]] = MappingProxyType(
 SHOWN_SUFFIXES = (*(".csv", ".tsv", ".csv.gz", ".npy", ".npz", ".parquet", ".xlsx"), *(".dta", ".sas7bdat", ".feather"))
 
 
+@dataclass(frozen=True)
+class ColumnUse:
+    """What a door will do with the columns of delimited text; other tables say their types.
+
+    Attributes
+    ----------
+    numbers : collection of str, or None
+        Columns that are read as numbers; None: all.
+    texts : collection of str, or None
+        Columns that are text, whatever they hold; None: all.
+    keeps_text : bool
+        Whether the text of columns of numbers may be asked for, too; without it is faster.
+    """
+
+    numbers: Collection[str] | None = None
+    texts: Collection[str] | None = ()
+    keeps_text: bool = True
+
+    def has_numbers(self, name: str) -> bool:
+        """Whether a column is read as numbers."""
+        return self.numbers is None or name in self.numbers
+
+    def is_text(self, name: str) -> bool:
+        """Whether a column is text, whatever it holds."""
+        return self.texts is None or name in self.texts
+
+
+EVERYTHING = ColumnUse()
+
+
 @dataclass(frozen=True, eq=False)
 class OpenTable:
     """A table whose columns are clear, and whose rows can be read.
@@ -59,24 +89,17 @@ class OpenTable:
     """
 
     reading: Reading
-    _read: Callable[[Collection[str] | None, Collection[str]], Iterator[RawTable]] = field(repr=False)
+    _read: Callable[[ColumnUse], Iterator[RawTable]] = field(repr=False)
 
-    def blocks(self, numbers: Collection[str] | None = None, texts: Collection[str] = ()) -> Iterator[RawTable]:
+    def blocks(self, use: ColumnUse = EVERYTHING) -> Iterator[RawTable]:
         """Yield some rows after the others: at least one block, perhaps without rows.
-
-        Parameters
-        ----------
-        numbers : collection of str, or None
-            Columns of delimited text that are read as numbers; None: all.
-        texts : collection of str
-            Columns of delimited text that are text, whatever they hold.
 
         Raises
         ------
         DataError
             One sentence without a value of a cell.
         """
-        yield from self._read(numbers, texts)
+        yield from self._read(use)
 
     @property
     def source(self) -> str:
@@ -139,7 +162,7 @@ def open_table(
 
 def _opened(reading: Reading, read: _Blocks) -> OpenTable:
     """A table that says its columns' types itself."""
-    return OpenTable(reading, lambda numbers, texts: read())
+    return OpenTable(reading, lambda use: read())
 
 
 def text_suffix(path: Path) -> str:
@@ -237,42 +260,51 @@ class _TextFile:
         n_columns = len(self.beginning.first) if dialect.header else len(self.columns)
         return RowShape(str(dialect.separator), n_columns, dialect.row_names)
 
-    def blocks(self, numbers: Collection[str] | None, texts: Collection[str]) -> Iterator[RawTable]:
+    def blocks(self, use: ColumnUse) -> Iterator[RawTable]:
         """Yield rows; what becomes of records is counted anew."""
-        tally = self.reading.tally = type(self.reading.tally)()
+        tally = self.reading.tally = Tally()
         dialect = self.beginning.dialect
         chunks = text_chunks(self.path, str(dialect.encoding), tally)
-        reader = RecordReader(self._shape, dialect.comment or "", tally)
-        empty = reader.empty()
-        yield self._table(empty, numbers, texts)
+        reader = RecordReader(self._shape, dialect.comment or "", tally, self._wanted(use))
+        yield self._table(reader.empty(), use)
         if not self._shape.n_columns:
             return
         first = in_one_sentence(self.path, lambda: next(chunks, b""))
-        rest = chain([first[self.beginning.n_bytes :]], chunks)
-        blocks = reader.blocks(rest)
+        blocks = reader.blocks(chain([first[self.beginning.n_bytes :]], chunks))
         while True:
             block = in_one_sentence(self.path, lambda: next(blocks, None))
             if block is None:
                 return
             if len(block.records):
-                yield self._table(block, numbers, texts)
+                yield self._table(block, use)
 
-    def _table(self, block: CellBlock, numbers: Collection[str] | None, texts: Collection[str]) -> RawTable:
-        columns = []
-        for index, name in self.columns.items():
-            is_number = numbers is None or name in numbers
-            columns.append(self._column(name, block.columns[index], is_number, name in texts))
-        named = bool(self.beginning.dialect.header)
-        return RawTable(self.path, tuple(columns), named, records=block.records)
-
-    def _column(self, name: str, cells: Any, is_number: bool, is_text: bool) -> RawColumn:
+    def _wanted(self, use: ColumnUse) -> Wanted:
+        """Which columns are read, and of which nobody will ask for the text."""
         dialect = self.beginning.dialect
-        text = cache(partial(texts_in, cells, dialect.markers))
+        is_plain = dialect.number_format.is_plain and not dialect.markers
+        columns, only_numbers = set(), set()
+        for index, name in self.columns.items():
+            if use.has_numbers(name) or use.is_text(name):
+                columns.add(index)
+            if is_plain and not use.keeps_text and not use.is_text(name):
+                only_numbers.add(index)
+        return Wanted(frozenset(columns), frozenset(only_numbers & columns))
+
+    def _table(self, block: CellBlock, use: ColumnUse) -> RawTable:
+        columns = tuple(self._column(name, block.columns.get(index), use) for index, name in self.columns.items())
+        named = bool(self.beginning.dialect.header)
+        return RawTable(self.path, columns, named, records=block.records)
+
+    def _column(self, name: str, cells: Any, use: ColumnUse) -> RawColumn:
+        dialect = self.beginning.dialect
         dates = dialect.dates or ""
-        if not is_number:
+        if cells is None:  # nobody wants it: there is its name alone
+            return RawColumn(name, None)
+        text = cache(partial(texts_in, cells, dialect.markers))
+        if not use.has_numbers(name):
             return RawColumn(name, None, text=text, date_format=dates)
         values, n_others = numbers_in(cells, dialect.number_format, dialect.markers)
-        if is_text:
+        if use.is_text(name):
             return RawColumn(name, None, text=text, numeric=values, date_format=dates)
         return RawColumn(name, values, n_others, text, date_format=dates)
 
@@ -402,7 +434,7 @@ def whole_frame(
     import pandas as pd
 
     frames, n_rows = [], 0
-    for raw in table.blocks(numbers=()):
+    for raw in table.blocks(ColumnUse(numbers=(), texts=None)):
         titles = [column.name for column in raw.columns] if raw.named else list(names)
         cells = {
             index: column.text() if column.values is None else column.values

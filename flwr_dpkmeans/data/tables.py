@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from flwr_dpkmeans.data.cells import has_decimal_comma
 from flwr_dpkmeans.data.dialect import UNSTATED, Dialect
-from flwr_dpkmeans.data.files import OpenTable, open_table
+from flwr_dpkmeans.data.files import ColumnUse, OpenTable, open_table
 from flwr_dpkmeans.data.points import require_names
 from flwr_dpkmeans.data.raw_table import RawColumn, RawTable, source_name, values_of
 from flwr_dpkmeans.data.rows import Store
@@ -191,7 +191,8 @@ class _Survey:
 
     def blocks(self) -> Iterator[Table]:
         """Yield all columns as points; text is NaN."""
-        for raw in self._opened.blocks():
+        use = ColumnUse(texts={self._partition_column}, keeps_text=False)
+        for raw in self._opened.blocks(use):
             by = raw.column_of("partition_column", self._partition_column)
             if by is not None:
                 self.split_by.append(by)
@@ -377,9 +378,10 @@ def load_declared(path: Any, layout: Layout, store: Store = _IN_MEMORY) -> Table
 
     # Columns of a file without header get their names only below.
     numbers = {*layout.columns, layout.label_column} if layout.has_header else None
+    use = ColumnUse(numbers, keeps_text=False)
 
     def blocks() -> Iterator[Table]:
-        for raw in opened.blocks(numbers):
+        for raw in opened.blocks(use):
             named = _renamed(raw, layout.columns)
             wanted = _declared(named, layout)
             points = np.stack([column.numbers() for column in wanted], axis=1)
@@ -433,7 +435,7 @@ def load_by_schema(
 
     def blocks() -> Iterator[Table]:
         nonlocal n_rows
-        for raw in _by_schema(opened, layout, numbers, texts):
+        for raw in _by_schema(opened, layout, ColumnUse(numbers, texts, keeps_text=False)):
             by = raw.column_of("partition_column", partition_column)
             if by is not None:
                 split_by.append(by)
@@ -472,27 +474,25 @@ def look_by_schema(source: str | Path, schema: Schema, layout: Layout = Layout()
     layout = layout.over(schema.file)
     opened = layout.open(source)
     names = {column.name for column in schema.columns}
-    blocks = _by_schema(opened, layout, names, names)
+    blocks = _by_schema(opened, layout, ColumnUse(names, names))
     seen = added([found for _, _, found in schema.read(raw)] for raw in blocks)
     return seen, opened
 
 
-def _by_schema(
-    opened: OpenTable, layout: Layout, numbers: Collection[str], texts: Collection[str]
-) -> Iterator[RawTable]:
+def _by_schema(opened: OpenTable, layout: Layout, use: ColumnUse) -> Iterator[RawTable]:
     """The columns of a schema, and that of the labels, with the names that a layout gives them."""
     if not layout.has_header and layout.columns:
-        numbers = _file_names(layout, numbers)
-        texts = _file_names(layout, texts)
-    for raw in opened.blocks(numbers, texts):
+        numbers, texts = _file_names(layout, use.numbers), _file_names(layout, use.texts)
+        use = replace(use, numbers=numbers, texts=texts)
+    for raw in opened.blocks(use):
         if layout.columns and raw.named and layout.has_header:
             raise DataError(f"columns are named beside a schema, which names those of {raw} itself: leave them out.")
         yield _renamed(raw, layout.columns)
 
 
-def _file_names(layout: Layout, names: Collection[str]) -> set[str]:
+def _file_names(layout: Layout, names: Collection[str] | None) -> set[str]:
     """What the reader calls columns of a file without header."""
-    return {f"x{index}" for index, name in enumerate(layout.columns) if name in names}
+    return {f"x{index}" for index, name in enumerate(layout.columns) if name in (names or ())}
 
 
 def _declared(raw: RawTable, layout: Layout) -> list[RawColumn]:

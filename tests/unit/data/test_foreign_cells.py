@@ -16,6 +16,7 @@ import pytest
 from flwr_dpkmeans.data.cells import MISSING, number_of, numbers_in, text_of
 from flwr_dpkmeans.data.delimited import cells_of
 from flwr_dpkmeans.data.dialect import Dialect
+from flwr_dpkmeans.data.files import ColumnUse
 from flwr_dpkmeans.data.files import open_table as open_file
 from flwr_dpkmeans.data.frames import frame_table
 from flwr_dpkmeans.data.points import read_ranges, validate_points
@@ -39,7 +40,7 @@ def doors(cells: Any, column: dict[str, Any], folder: Path) -> list[list[Any]]:
     found = [schema.encode(frame).points, *(load_by_schema(file, schema).points for file in files)]
     texts = ("v",) if column["kind"] != "number" else ()
     for file in files:
-        blocks = open_file(file).blocks(("v", "row"), texts)
+        blocks = open_file(file).blocks(ColumnUse(("v", "row"), texts))
         found.append(np.concatenate([schema.encode(block).points for block in blocks]))
     whole = [dict(zip(points[:, -1].tolist(), points[:, :-1].tolist(), strict=True)) for points in found]
     return [[one.get(float(row)) for row in range(len(frame))] for one in whole]
@@ -146,7 +147,7 @@ def test_cells_that_cannot_be_read_are_counted_beside_missing_ones(
         if door == "frame":
             schema.encode(frame)
         elif door == "predict":
-            list(map(schema.encode, open_file(tmp_path / "t.csv").blocks(("v", "clean"), ("ward",))))
+            list(map(schema.encode, open_file(tmp_path / "t.csv").blocks(ColumnUse(("v", "clean"), ("ward",)))))
         else:
             load_by_schema(tmp_path / f"t.{door}", schema)
     (line,) = [record for record in caplog.records if "cells are missing" in record.message]
