@@ -317,7 +317,7 @@ def test_a_file_without_bounds_is_refused() -> None:
         ({"data": "mixture", "partition": "contiguous"}, "partition is 'contiguous', but the rows of the mixture are "),
         ({"data": "mixture", "mixture-rows-per-client": -1}, "the number of rows of each of the mixture's clients is "),
         ({"data": "digit"}, "data is 'digit', but it must be a bundled data set, 'mixture' or the path of a "),
-        ({"data": "mixtur"}, "data is 'mixtur', but it must be a bundled data set, 'mixture' or the path of a .csv, "),
+        ({"data": "mixtur"}, "data is 'mixtur', but it must be a bundled data set, 'mixture' or the path of a file "),
         ({"server-data": "iriss"}, "server-data is 'iriss', but it must be a bundled data set, 'mixture' or the path "),
         ({"sever-data": "iris"}, "there is no run-config key 'sever-data': did you mean 'server-data'?"),
         ({"partition-colum": "a"}, "there is no run-config key 'partition-colum': did you mean 'partition-column'?"),
