@@ -249,7 +249,7 @@ def load_by_schema(
     A `ColumnError` is raised for a column that the table lacks, a `DataError` if it cannot be read. Nothing that
     stands in a row is an error, or changes what becomes of another one.
     """
-    texts = {one.name for one in schema.columns if one.kind not in ("number", "flag")} | {partition_column}
+    texts = schema.text_columns | {partition_column}
     split_by, all_seen, n_rows = list[RawColumn](), list[Sequence[Seen]](), 0
 
     def read() -> Iterator[Table]:
@@ -279,7 +279,7 @@ def load_stated(source: Any, layout: Layout, schema: Schema | None, store: Store
 def look_by_schema(source: str | Path, schema: Schema, layout: Layout = Layout()) -> list[Seen]:
     """What a schema finds in each of its columns, the spellings of unknown cells among it; raises as the above does."""
     blocks = _by_schema(source, schema, layout, {one.name for one in schema.columns})
-    return added([seen for _, _, seen in schema.read(raw)] for raw in blocks)
+    return added([seen for _, _, seen in schema.read(raw, with_spreads=True)] for raw in blocks)
 
 
 def _by_schema(source: str | Path, schema: Schema, layout: Layout, texts: Collection[str]) -> Iterator[RawTable]:

@@ -88,17 +88,27 @@ class Model:
         """Of the columns, or their numbers."""
         return self.feature_names or tuple(f"feature {place}" for place in range(self.scaled.shape[1]))
 
+    @property
+    def shown_names(self) -> tuple[str, ...]:
+        """What stands before the values of `shown`."""
+        return self.names if self.schema is None else self.schema.shown_names
+
     def shown(self) -> list[list[str]]:
         """The centroids' values as people read them, n_features lists of n_clusters: dates as such, shares in %."""
         if self.schema is None:
             return list(map(number_texts, self.centroids.T.tolist()))
-        told, rows = self.schema.decode(self.centroids), list[list[str]]()
+        told, rows, first = self.schema.decode(self.centroids), list[list[str]](), 0
         for column in self.schema.clustered.columns:
             own = told[column.name]
+            points = self.centroids[:, first : first + len(column.features)]
+            first += len(column.features)
             if column.kind is Kind.CATEGORY:
                 rows += [[f"{shares[str(value)]:.0%}" for shares in own] for value in column.values]
             elif column.kind is Kind.FLAG:
                 rows.append([f"{share:.0%}" for share in own])
+            elif column.kind is Kind.CYCLE:
+                # Far from the circle's middle, values are alike; near to it, their mean says nothing.
+                rows += [number_texts(own), number_texts(np.hypot(*points.T).tolist())]
             else:
                 rows.append(own if column.kind is Kind.DATE else number_texts(own))
         return rows

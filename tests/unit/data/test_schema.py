@@ -241,7 +241,7 @@ def test_a_file_and_an_object_say_the_same(schema: Schema, tmp_path: Path) -> No
         ('a = { kind = "number", bounds = [1, 0.5] }', "a number has a lower, then an upper one: give both"),
         ('a = { kind = "number", bounds = [1, 1] }', "a number has a lower, then an upper one: give both"),
         ('a = { kind = "number", bounds = [0, inf] }', "a number has a lower, then an upper one"),
-        ('a = { kind = "date", bounds = ["2013", "2014"] }', "a date has a lower, then an upper one"),
+        ('a = { kind = "date", bounds = ["2014-01-01", "2013-01-01"] }', "a date has a lower, then an upper one"),
         ('a = { kind = "category" }', "it is a category, so values must be given"),
         ('a = { kind = "category", values = ["x"], fill = "x" }', "missing is 'drop', so fill must not be"),
         (
