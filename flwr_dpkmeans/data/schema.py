@@ -321,6 +321,9 @@ class Schema(Stated):
             said += f"; of these cells, spelt as nothing that the column may hold: {others}" if others else ""
             loud = logging.WARNING if others or most > _MANY * n_rows else logging.INFO
             say_once(logging.ERROR if most == n_rows else loud, said)
+        elif n_kept < n_rows:
+            loud = logging.WARNING if n_rows - n_kept > _MANY * n_rows else logging.INFO
+            say_once(loud, f"{table}: {n_rows - n_kept} of {n_rows} rows left out for cells outside the bounds")
         if clipped := [one.name for one in seen if one.n_outside > _MOST_CLIPPED * n_rows]:
             say_once(logging.WARNING, f"{table}: over 1% of the cells lie outside the bounds of {', '.join(clipped)}")
 

@@ -31,7 +31,7 @@ from flwr_dpkmeans.algorithms.measure import EvaluationResult, read_evaluation
 from flwr_dpkmeans.algorithms.server_points import PRIVATE, in_box, is_private, plan_bounds, resolve_bounds
 from flwr_dpkmeans.data import points as data_points
 from flwr_dpkmeans.data.points import Bounds, column_labels, frame_columns, require_same_labels, validate_points
-from flwr_dpkmeans.data.schema import MOST_OUTSIDE, Encoded, Missing, Schema, schema_of
+from flwr_dpkmeans.data.schema import MOST_OUTSIDE, Encoded, Missing, Outside, Schema, schema_of
 from flwr_dpkmeans.errors import ConfigurationError, DataError, PrivacyWarning, require_whole
 from flwr_dpkmeans.flower.client_app import SecureAggregation, client_app
 from flwr_dpkmeans.flower.kmeans_client import KMeansClient
@@ -422,9 +422,11 @@ def _cautions(parties: Sequence[str], encoded: Sequence[Encoded]) -> tuple[str, 
                 "schema lets them hold, and stand-ins are clustered: look at how they are spelt."
             )
         if own.foreign:
+            are_missing = all(one.outside is Outside.MISSING for one in columns if one.name in own.foreign)
+            fate = "missing" if are_missing else "clipped"
             sentences.append(
                 f"{LOCAL}over {MOST_OUTSIDE:.0%} of the cells of {', '.join(map(repr, own.foreign))} of {party} lie "
-                "outside the schema's bounds and are clipped: look at the units there."
+                f"outside the schema's bounds and are {fate}: look at the units there."
             )
     return tuple(sentences)
 
