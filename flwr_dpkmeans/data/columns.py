@@ -173,18 +173,18 @@ class Column(Stated):
         ranged = self.kind in (Kind.NUMBER, Kind.DATE)
         for key, needed, why in (
             ("bounds", ranged, a_kind),
-            ("values", self.kind is Kind.CATEGORY, a_kind),
-            ("fill", self.missing is Missing.FILL, f"missing is '{self.missing}'"),
-            ("period", self.kind is Kind.CYCLE, a_kind),
+            ("values", self.kind == Kind.CATEGORY, a_kind),
+            ("fill", self.missing == Missing.FILL, f"missing is '{self.missing}'"),
+            ("period", self.kind == Kind.CYCLE, a_kind),
         ):
             if needed != (getattr(self, key) not in (None, ())):
                 raise ValueError(f"{why}, so {key} must {'be given: add it' if needed else 'not be: leave it out'}")
-        is_log = self.transform is Transform.LOG
+        is_log = self.transform == Transform.LOG
         for key, allowed, why in (
-            ("transform", self.kind is Kind.NUMBER, a_kind),
+            ("transform", self.kind == Kind.NUMBER, a_kind),
             ("offset", is_log, f"transform is '{self.transform}'"),
             ("outside", ranged, a_kind),
-            ("start", self.kind is Kind.CYCLE, a_kind),
+            ("start", self.kind == Kind.CYCLE, a_kind),
         ):
             if not allowed and getattr(self, key) != type(self).model_fields[key].default:
                 raise ValueError(f"{why}, so {key} must not be: leave it out")
@@ -208,14 +208,14 @@ class Column(Stated):
     def _require_bounds(self) -> None:
         """Refuse bounds that are no range, or that have no logarithm."""
         for end in self.bounds or ():
-            if self.kind is Kind.DATE and math.isnan(days_of(text_of(end) or "")):
+            if self.kind == Kind.DATE and math.isnan(days_of(text_of(end) or "")):
                 raise ValueError(
                     f"bounds has {text_of(end)!r}, but dates are written as ISO 8601 has them: give 2020-01-31"
                 )
         low, high = self.limits
         if not (math.isfinite(high - low) and high > low):
             raise ValueError(f"bounds are {self.bounds}, but a {self.kind} has a lower, then an upper one: give both")
-        if self.transform is Transform.LOG and not (low + self.shift > 0.0 and self.range[1] > self.range[0]):
+        if self.transform == Transform.LOG and not (low + self.shift > 0.0 and self.range[1] > self.range[0]):
             raise ValueError(
                 f"the lower bound is {low:g} and offset {self.shift:g}, but a logarithm is of what is above 0: "
                 f"give an offset above {-low:g}, or leave it out"
@@ -240,27 +240,27 @@ class Column(Stated):
     @property
     def features(self) -> tuple[str, ...]:
         """Names of the points' columns that it becomes."""
-        if self.kind is Kind.CYCLE:
+        if self.kind == Kind.CYCLE:
             return f"{self.name} (cos)", f"{self.name} (sin)"
-        if self.transform is Transform.LOG:
+        if self.transform == Transform.LOG:
             return (f"{self.name} (log)",)
         return tuple(f"{self.name}={value}" for value in self.values) or (self.name,)
 
     @property
     def shown_names(self) -> tuple[str, ...]:
         """What stands before the values that `shown` gives of each of the points' columns."""
-        if self.kind is Kind.CYCLE:
+        if self.kind == Kind.CYCLE:
             return self.name, f"{self.name}: how alike, from 0 to 1"
-        if self.transform is Transform.LOG:
+        if self.transform == Transform.LOG:
             return (f"{self.name} (geometric mean)",)
         return self.features
 
     @cached_property
     def limits(self) -> tuple[float, float]:
         """What values in its units lie between; of a category, positions of its values; of a cycle, one turn."""
-        if self.kind is Kind.CYCLE:
+        if self.kind == Kind.CYCLE:
             return self.start, self.start + (self.period or 0.0)
-        if self.kind is Kind.CATEGORY:
+        if self.kind == Kind.CATEGORY:
             return -1.0, float(len(self.values))
         if self.bounds is None:
             return 0.0, 1.0
@@ -270,11 +270,11 @@ class Column(Stated):
     @cached_property
     def range(self) -> tuple[float, float]:
         """What the numbers in the points' columns lie between."""
-        if self.kind is Kind.CYCLE:
+        if self.kind == Kind.CYCLE:
             return -1.0, 1.0
-        if self.kind is Kind.CATEGORY:
+        if self.kind == Kind.CATEGORY:
             return 0.0, 1.0
-        if self.transform is Transform.LOG:
+        if self.transform == Transform.LOG:
             low, high = (_exact_log(limit, self.shift) for limit in self.limits)
             return low, high
         return self.limits
@@ -302,7 +302,7 @@ class Column(Stated):
 
     def stand_in(self) -> float | Array:
         """What a missing cell becomes: without pull, it is as far from one end, or value, as from the others."""
-        if self.missing is Missing.FILL:
+        if self.missing == Missing.FILL:
             return self._points(self._values(RawColumn.of_cells(self.name, [self.fill])))
         return 1.0 / len(self.values) if self.values else sum(self.range) / 2.0
 
@@ -315,13 +315,13 @@ class Column(Stated):
         values = self._values(meant)
         low, high = self.limits
         is_outside = (values < low) | (values > high)
-        inside = np.where(is_outside, math.nan, values) if self.outside is Outside.MISSING else values
+        inside = np.where(is_outside, math.nan, values) if self.outside == Outside.MISSING else values
         return Cells(self._points(inside), values, int(is_outside.sum()))
 
     def meant(self, cells: RawColumn) -> RawColumn:
         """The cells with what `map` says that they mean, and gaps where `missing_values` says that one is missing."""
         if self.map:
-            cells = _replaced(cells, self._meanings, has_numbers=self.kind is not Kind.CATEGORY)
+            cells = _replaced(cells, self._meanings, has_numbers=self.kind != Kind.CATEGORY)
         if self.missing_values:
             cells = self._with_gaps(cells)
         if self.period == _HOURS and cells.values is not None and cells.n_unparsable:
@@ -340,7 +340,7 @@ class Column(Stated):
     def _with_gaps(self, cells: RawColumn) -> RawColumn:
         if cells.values is None or self.reads_text:
             gaps = dict.fromkeys(self._absent)
-            return _replaced(cells, gaps, has_numbers=self.kind is not Kind.CATEGORY)
+            return _replaced(cells, gaps, has_numbers=self.kind != Kind.CATEGORY)
         # A file's numbers may not be there as they are written.
         numbers = [value for value in self._absent if not isinstance(value, str)]
         values = np.where(np.isin(cells.values, numbers), math.nan, cells.values)
@@ -348,13 +348,13 @@ class Column(Stated):
 
     def _values(self, cells: RawColumn) -> Array:
         """Numbers in the column's units, (n_rows,), wherever they lie; NaN where a cell is none."""
-        if self.kind is Kind.CATEGORY:
+        if self.kind == Kind.CATEGORY:
             return self._positions(cells)
-        if self.kind is Kind.DATE:
+        if self.kind == Kind.DATE:
             return _each(days_of, cells.text())
         numbers = cells.numbers()
         values = np.where(np.isfinite(numbers), numbers, math.nan)
-        if self.kind is Kind.FLAG:
+        if self.kind == Kind.FLAG:
             return np.where((values == 0.0) | (values == 1.0), values, math.nan)
         if self.period == _HOURS and cells.values is None:
             return np.where(np.isnan(values), _each(hours_of, cells.text()), values)
@@ -376,14 +376,14 @@ class Column(Stated):
 
     def _points(self, values: Array) -> Array:
         """The points' columns, (n_rows, n_features), of values in units; NaN where one is."""
-        if self.kind is Kind.CATEGORY:
+        if self.kind == Kind.CATEGORY:
             # The last row is for gaps.
             one_hot = np.vstack([np.eye(len(self.values)), np.full(len(self.values), math.nan)])
             return np.asarray(one_hot[np.where(np.isnan(values), -1, values).astype(np.intp)])
-        if self.kind is Kind.CYCLE:
+        if self.kind == Kind.CYCLE:
             return self._on_circle(values)
         clipped = np.clip(values, *self.limits)
-        if self.transform is Transform.LOG:
+        if self.transform == Transform.LOG:
             # Not NumPy's own, whose last bit may differ by where in a block, and on which machine, a cell stands.
             shifted = (clipped + self.shift).tolist()
             clipped = np.clip([math.log(value) for value in shifted], *self.range)
@@ -403,18 +403,18 @@ class Column(Stated):
         The mean of a logarithm is a geometric mean; the mean of a cycle is where its values gather.
         """
         first = centres[:, 0]
-        if self.kind is Kind.CATEGORY:
+        if self.kind == Kind.CATEGORY:
             shares = np.clip(centres, 0.0, 1.0).tolist()
             return [dict(zip(map(str, self.values), row, strict=True)) for row in shares]
-        if self.kind is Kind.DATE:
+        if self.kind == Kind.DATE:
             return [iso_date(days, *self.range) for days in first]
-        if self.kind is Kind.CYCLE:
+        if self.kind == Kind.CYCLE:
             period = self.period or 1.0
             turns = np.arctan2(centres[:, 1], first) / (2.0 * math.pi)
             return (self.start + np.mod(turns, 1.0) * period).tolist()  # type: ignore[no-any-return]
-        if self.kind is Kind.FLAG:
+        if self.kind == Kind.FLAG:
             return np.clip(first, 0.0, 1.0).tolist()  # type: ignore[no-any-return]
-        if self.transform is Transform.LOG:
+        if self.transform == Transform.LOG:
             return [math.exp(min(value, _LARGEST_LOG)) - self.shift for value in first.tolist()]
         return first.tolist()  # type: ignore[no-any-return]
 
@@ -423,7 +423,7 @@ class Column(Stated):
 
         Of logarithms, the mean is a geometric mean, and the spread a factor between this and a usual value.
         """
-        if self.transform is not Transform.LOG:
+        if self.transform != Transform.LOG:
             return figure, estimate, deviation
         factor = math.exp(min(estimate, _LARGEST_LOG))
         if figure == "mean":

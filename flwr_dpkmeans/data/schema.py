@@ -160,7 +160,7 @@ class Schema(Stated):
             raise ValueError(f"weight is 0 for {name!r}, which is in no profile: add it there, or leave it out")
         if idle == names:
             raise ValueError("weight is 0 for all columns, but something must be clustered: give one of them 1.0")
-        for name in (one.name for one in self.columns if one.name in self.profile and one.kind is Kind.CYCLE):
+        for name in (one.name for one in self.columns if one.name in self.profile and one.kind == Kind.CYCLE):
             raise ValueError(f"profile has {name!r}, but a cycle has no mean and spread as numbers have: leave it out")
         if not self.profile and "profile_share" in self.model_fields_set:
             raise ValueError(f"profile_share is {self.profile_share}, but profile names no column: name some")
@@ -214,7 +214,7 @@ class Schema(Stated):
     def profiled(self) -> tuple[Column, ...]:
         """The columns of the profile: numbers and dates, flags, categories."""
         own = [one for one in self.columns if one.name in self.profile]
-        return tuple(sorted(own, key=lambda one: (one.kind is Kind.FLAG) + 2 * (one.kind is Kind.CATEGORY)))
+        return tuple(sorted(own, key=lambda one: (one.kind == Kind.FLAG) + 2 * (one.kind == Kind.CATEGORY)))
 
     @property
     def profile_widths(self) -> tuple[int, ...]:
@@ -228,7 +228,7 @@ class Schema(Stated):
         """The points' public bounds, in units: those that are stated, widened where a column weighs less."""
         own = self.clustered.columns
         lower, upper = zip(*(one.range for one in own for _ in one.features), strict=True)
-        if self.scale is Scale.STANDARD:
+        if self.scale == Scale.STANDARD:
             return Bounds(lower, upper)
         units = [self._unit(column) for column in own]
         return widened([(len(one.features), one.weight) for one in own], Bounds(lower, upper), units)
@@ -237,7 +237,7 @@ class Schema(Stated):
         """What is one unit long, in a column's points; of the stated scales."""
         if column.values:
             return _ONE_HOT_UNIT
-        if self.scale is not Scale.NONE:
+        if self.scale != Scale.NONE:
             return column.width
         if column.period is not None:
             # Opposite values are half a period apart, as the way around is, and a diameter in the points.
@@ -247,7 +247,7 @@ class Schema(Stated):
     @property
     def standard_columns(self) -> tuple[tuple[int, float], ...]:
         """Where private deviations are the units: how many features each column has, and its weight."""
-        standard = self.scale is Scale.STANDARD
+        standard = self.scale == Scale.STANDARD
         return tuple((len(one.features), one.weight) for one in self.clustered.columns) if standard else ()
 
     def encode(self, table: Any, called: str = "") -> Encoded:
@@ -282,7 +282,7 @@ class Schema(Stated):
         for place, (column, block, one) in enumerate(self.read(raw)):
             seen.append(one)
             gaps = np.isnan(block[:, 0])
-            if column.missing is Missing.DROP:
+            if column.missing == Missing.DROP:
                 left_out_by[gaps & (left_out_by < 0)] = place
             else:
                 block[gaps] = column.stand_in()
