@@ -11,7 +11,10 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from flwr_dpkmeans.data.dates import days_of, hours_of
+from flwr_dpkmeans.data.doubts import FEWEST_OF_AN_ID, counts_up, is_called_id, is_called_index, words_of
 from flwr_dpkmeans.data.readers import RawColumn, plain_number
 from flwr_dpkmeans.data.schema import Kind
 
@@ -22,14 +25,9 @@ _FOREIGN_NUMBER = re.compile(r"[-+]?[€$£]?\s?\d+([.,'’\s]\d+)*(e[-+]?\d+)?\
 _FOREIGN_DATE = re.compile(r"(\d{1,2}[./-]\d{1,2}[./-](\d{2}){1,2}|\d{4}[./]\d{1,2}[./]\d{1,2})([ T].*)?")
 _CODE = re.compile(r"0\d+")
 _NUMBERED_TEXT = re.compile(r"[A-Za-z]+[-_ ]?\d+")
-_WORD = re.compile(r"[A-Z]?[a-zäöüßéèê]+|[A-Z]+(?![a-z])|\d+")
-_FEWEST_OF_AN_ID = 20
-"""Fewer rows than that may all differ by chance."""
 _MOST_ROWS_OF_AN_ID = 50
 """Texts with a number that stand in more rows each are rather codes of wards than ids of persons."""
 
-_ID_NAMES = frozenset({"id", "pid", "mrn", "uuid", "guid", "patient", "person", "subject", "fallnummer", "patnr"})
-_INDEX_NAMES = frozenset({"", "id", "index", "idx", "obs", "row", "rownum", "rowname", "rownames", "rowid", "nr", "no"})
 _HOUR_NAMES = frozenset({"hour", "hr", "time", "stunde", "uhrzeit", "heure", "hora", "ora"})
 _DAY_NAMES = frozenset({"weekday", "dayofweek", "wochentag", "dow"})
 
@@ -152,7 +150,7 @@ def _cycle(name: str, cells: Sequence[str]) -> Guess | None:
     numbers = {plain_number(cell) for cell in cells}
     if not all(number.is_integer() for number in numbers):
         return None
-    words = _words(name)
+    words = words_of(name)
     is_hour = bool(words) and (words[-1] in _HOUR_NAMES or words[0] == "hour")
     low, high = min(numbers), max(numbers)
     if numbers == set(range(24)) or (is_hour and low >= 0 and high <= 24):
@@ -168,14 +166,14 @@ def _cycle(name: str, cells: Sequence[str]) -> Guess | None:
 def _as_id(name: str, cells: Sequence[str], guess: Guess) -> Guess:
     """The same, left out where the column seems to number rows or persons."""
     n_different = len(set(cells))
-    if name.startswith("Unnamed:") or (name.lower() in _INDEX_NAMES and _counts_up(cells)):
+    if is_called_index(name) and _count_up(cells):
         return guess.with_remark("it looks like an index of the rows: its line is a comment", is_left_out=True)
     if n_different == len(cells):
-        if len(cells) >= _FEWEST_OF_AN_ID and _is_unlike_measures(name, guess.kind, cells):
+        if len(cells) >= FEWEST_OF_AN_ID and _is_unlike_measures(name, guess.kind, cells):
             remark = "no two rows have the same value, so it looks like an id: its line is a comment"
             return guess.with_remark(remark, is_left_out=True)
         return guess
-    if n_different < _FEWEST_OF_AN_ID or not _looks_like_persons(name, guess.kind, cells):
+    if n_different < FEWEST_OF_AN_ID or not _looks_like_persons(name, guess.kind, cells):
         return guess
     remark = (
         f"it looks like the id of a person, and several rows have the same id (at most {_most_equal(cells)}): persons "
@@ -189,30 +187,21 @@ def _is_unlike_measures(name: str, kind: Kind, cells: Sequence[str]) -> bool:
     """Texts, or whole numbers without a gap or with the name of an id; others may be measures that differ."""
     if kind is not Kind.NUMBER:
         return kind is Kind.CATEGORY
-    return _counts_up(cells) or (_is_called_id(name) and all(map(str.isdecimal, cells)))
+    return _count_up(cells) or (is_called_id(name) and all(map(str.isdecimal, cells)))
 
 
 def _looks_like_persons(name: str, kind: Kind, cells: Sequence[str]) -> bool:
     """Texts or whole numbers in a column that is called so, or texts with a number, of each of which there are few."""
     if kind not in (Kind.CATEGORY, Kind.NUMBER):
         return False
-    if _is_called_id(name):
+    if is_called_id(name):
         return kind is Kind.CATEGORY or all(map(str.isdecimal, cells))
     are_numbered = all(map(_NUMBERED_TEXT.fullmatch, cells))
     return are_numbered and len(cells) <= _MOST_ROWS_OF_AN_ID * len(set(cells))
 
 
-def _is_called_id(name: str) -> bool:
-    words = _words(name)
-    return bool(_ID_NAMES & {*words, "".join(words)})
-
-
-def _counts_up(cells: Sequence[str]) -> bool:
-    """Whether they are whole numbers of which none is left out."""
-    if not all(map(str.isdecimal, cells)):
-        return False
-    numbers = set(map(int, cells))
-    return len(numbers) == len(cells) == max(numbers) - min(numbers) + 1
+def _count_up(cells: Sequence[str]) -> bool:
+    return all(map(str.isdecimal, cells)) and counts_up(np.array(list(map(float, cells))))
 
 
 def _most_equal(cells: Iterable[str]) -> int:
@@ -220,11 +209,6 @@ def _most_equal(cells: Iterable[str]) -> int:
     for cell in cells:
         counts[cell] = counts.get(cell, 0) + 1
     return max(counts.values())
-
-
-def _words(name: str) -> list[str]:
-    """Of a name such as arrival_hour, arrivalHour or "Arrival hour"."""
-    return [word.lower() for word in _WORD.findall(name)]
 
 
 def _are_most(cells: Sequence[str], are_read: Sequence[bool], foreign: re.Pattern[str]) -> bool:
