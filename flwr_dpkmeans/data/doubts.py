@@ -77,7 +77,8 @@ def doubtful_columns(names: Sequence[str], parts: Iterable[Array]) -> Doubtful:
 def _is_id(name: str, numbers: Array) -> bool:
     """Whether whole numbers have the name of an id, or count the rows."""
     if is_called_id(name):
-        return bool((np.rint(numbers) == numbers).all()) and np.ptp(numbers) >= FEWEST_OF_AN_ID
+        are_whole = bool((np.rint(numbers) == numbers).all())
+        return are_whole and float(np.ptp(numbers)) >= FEWEST_OF_AN_ID
     return counts_up(numbers)
 
 

@@ -370,7 +370,7 @@ class Tables:
             return ()
         tables = [part[:, :width] for part in self.parts]
         doubtful = Doubtful() if self.encoded else doubtful_columns(self.names, tables)
-        numbers = range(width)
+        numbers = list(range(width))
         if self.encoded:
             columns = self.encoded[0].schema.clustered.columns
             kinds = [column for column in columns for _ in column.features]
