@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from flwr_dpkmeans.data.draft import DRAFT_WEIGHT, guess_column
+from flwr_dpkmeans.data.column_guess import DRAFT_WEIGHT, guess_column
 from flwr_dpkmeans.data.readers import RawTable, joined_column, table_blocks, whole_csv
 from flwr_dpkmeans.errors import DataError
 
