@@ -113,8 +113,7 @@ class _Labelled:
         schema = self._model.schema
         if schema is None:
             return ColumnUse(set(self._model.feature_names) or None)
-        texts = {column.name for column in schema.columns if column.is_text}
-        return ColumnUse({column.name for column in schema.columns} - texts, texts)
+        return ColumnUse(schema.number_columns, schema.text_columns)
 
     def _with_gaps(self, labelled: Any, records: NDArray[np.int64]) -> Any:
         """A line without label for each record that is no row, so that lines and records agree."""

@@ -205,7 +205,7 @@ _LEDGER: Actions = {
 _SCHEMA: Actions = {
     "draft": ("write names and kinds of a table's columns into a .toml file beside it; the rest is yours", DIALECT),
     "check": (
-        "say how an own table reads by a schema: what is missing, misspelt, or outside the bounds",
+        "say how an own table reads by a schema: what is missing, misspelt, or outside the bounds, and which values",
         {
             "table": {"help": "a file, or a database's URL"},
             "--query": {"default": "", "help": "what the database is asked for (SQL)"},

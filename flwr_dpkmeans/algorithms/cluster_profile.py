@@ -99,7 +99,9 @@ class Figure:
     cluster: str
     column: str
     figure: str
-    """``mean`` or ``spread`` (standard deviation) of a number or date, ``share`` of a flag or of a category's value."""
+    """``mean`` or ``spread`` (standard deviation) of a number or date, ``share`` of a flag or of a category's value.
+
+    Of a number whose transform is log: ``geometric mean``, ``spread as a factor``."""
     value: str
     estimate: float | str
     """With noise; the mean of dates is ISO 8601."""
@@ -124,6 +126,7 @@ def read_profile(plan: Plan, state: State, schema: Schema | None) -> tuple[Figur
         cluster, listed = str(line - 1) if line else "all", [own.tolist() for own in found]
         for place in order:
             (column, figure, value), (estimate, deviation, told) = names[place], (own[place] for own in listed)
+            figure, estimate, deviation = column.in_units(figure, estimate, deviation)
             shown = iso_date(estimate, *column.range) if figure == "mean" and column.kind is Kind.DATE else estimate
             figures.append(Figure(cluster, column.name, figure, value, shown, deviation, not told))
     return tuple(figures)

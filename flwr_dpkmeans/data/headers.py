@@ -192,7 +192,7 @@ def guess_header(first: Sequence[str], rows: Sequence[Sequence[str]]) -> tuple[b
     words = [name for name in above_numbers if _is_word(name)]
     is_all = len(above_numbers) == len([name for name in names if name]) > 0
     different = len(set(names)) == len(names)
-    if words and all(map(_is_plain_word, words)) and (different or is_all):
+    if any(map(_is_plain_word, words)) and (different or is_all):
         return True, ""
     taken = "was taken for names: state header = false if it is data"
     if is_all and len(above_numbers) > 1:

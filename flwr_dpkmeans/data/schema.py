@@ -10,57 +10,52 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import math
-import re
 import tomllib
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime, timedelta
 from enum import StrEnum
-from functools import cached_property, lru_cache, reduce
+from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
-from flwr_dpkmeans.data.cells import plain_number, text_of
+from flwr_dpkmeans.data.columns import Column, Kind, Missing, Outside, Stated, Transform
+from flwr_dpkmeans.data.dates import days_of, iso_date
 from flwr_dpkmeans.data.dialect import UNSTATED, Dialect
 from flwr_dpkmeans.data.frames import frame_table
 from flwr_dpkmeans.data.points import Bounds, read_ranges, validate_points
-from flwr_dpkmeans.data.raw_table import RawColumn, RawTable
-from flwr_dpkmeans.errors import ConfigurationError, DataError, finding, nearest
+from flwr_dpkmeans.data.raw_table import RawTable
+from flwr_dpkmeans.data.seen import MOST_OUTSIDE, Seen, Spread, added
+from flwr_dpkmeans.errors import ConfigurationError, DataError, nearest
 from flwr_dpkmeans.log import placed_logger
 
+__all__ = [
+    "MOST_OUTSIDE",
+    "Column",
+    "Encoded",
+    "Kind",
+    "Missing",
+    "Outside",
+    "Scale",
+    "Schema",
+    "Seen",
+    "Transform",
+    "added",
+    "days_of",
+    "iso_date",
+    "say_once",
+    "schema_of",
+    "widened",
+]
+
 _logger = placed_logger("flwr_dpkmeans.data")
-_EPOCH = datetime(1970, 1, 1)
-_NUMBER = re.compile(r"-?(0|[1-9]\d{0,14})(\.\d+)?(e[+-]\d+)?|true|false", re.ASCII | re.IGNORECASE)
 _MOST_CLIPPED, _MANY = 0.01, 0.1
 """Parts of a column's cells whose owner is warned: clipped ones, missing ones."""
-MOST_OUTSIDE = 0.25
-"""Part of a column's cells outside its bounds above which its owner is asked for another unit."""
-_MOST_SPELLINGS = 1000
 _ONE_HOT_UNIT = 2.0
 """Half of a number's scale: two one-hot rows differ by sqrt(2), and are so 1/sqrt(2) of a full range apart."""
-
-
-class Kind(StrEnum):
-    """What stands in a column."""
-
-    NUMBER = "number"
-    FLAG = "flag"
-    CATEGORY = "category"
-    DATE = "date"
-
-
-class Missing(StrEnum):
-    """What becomes of a row whose cell is missing, or is nothing that the column may hold."""
-
-    DROP = "drop"
-    FILL = "fill"
-    CENTRE = "centre"
 
 
 class Scale(StrEnum):
@@ -69,161 +64,6 @@ class Scale(StrEnum):
     BOUNDS = "bounds"
     STANDARD = "standard"
     NONE = "none"
-
-
-class _Stated(BaseModel):
-    """What a file or a caller states; what is wrong with it is a ConfigurationError of one sentence."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    def __init__(self, **stated: Any) -> None:
-        try:
-            super().__init__(**stated)
-        except ValidationError as error:
-            what = f"the schema's column {stated['name']!r}: " if "name" in stated else ""
-            raise ConfigurationError(what + finding(error, type(self).model_fields)) from None
-
-
-class Column(_Stated):
-    """One column that is clustered.
-
-    Examples
-    --------
-    >>> Column(name="origin", kind="category", values=["EWR", "JFK"], missing="centre").features
-    ('origin=EWR', 'origin=JFK')
-    """
-
-    name: str
-    kind: Kind
-    bounds: tuple[float, float] | tuple[str, str] | None = None
-    """Public range of a number, or of a date as ISO 8601 text; values outside are clipped."""
-    values: tuple[str | int | float, ...] = ()
-    """Public values of a category, compared with the cell as it is written; 1, "1" and 1.0 are one."""
-    missing: Missing = Missing.DROP
-    """drop: the row is left out; fill: with a public value; centre: in the middle of the bounds, or of the values."""
-    fill: str | float | None = None
-    """The value, in the column's own units."""
-    weight: float = Field(1.0, ge=0.0, le=1e3)
-    """The column's scale in a distance beside the others', at least 0.001; 0: it is not clustered, but in a profile."""
-
-    @field_validator("bounds", "fill", mode="before")
-    @classmethod
-    def _as_text(cls, said: Any) -> Any:
-        """TOML has dates of its own."""
-        if isinstance(said, list | tuple):
-            if len(said) != 2:
-                raise ValueError("a lower and an upper one are needed: give both, from what is public of the column")
-            return [one.isoformat() if isinstance(one, date) else one for one in said]
-        return said.isoformat() if isinstance(said, date) else said
-
-    @model_validator(mode="after")
-    def _fits(self) -> Column:
-        for key, needed, why in (
-            ("bounds", self.kind in (Kind.NUMBER, Kind.DATE), f"it is a {self.kind}"),
-            ("values", self.kind is Kind.CATEGORY, f"it is a {self.kind}"),
-            ("fill", self.missing is Missing.FILL, f"missing is '{self.missing}'"),
-        ):
-            if needed != (getattr(self, key) not in (None, ())):
-                raise ValueError(f"{why}, so {key} must {'be given: add it' if needed else 'not be: leave it out'}")
-        if gaps := [value for value in self.values if text_of(value) is None]:
-            raise ValueError(f"values has {gaps[0]!r}, which is a missing cell in all tables: rename it there and here")
-        if len({_written(value) for value in self.values}) < len(self.values):
-            raise ValueError(f'values {list(self.values)} are not all different, as 1, "1" and 1.0: leave one out')
-        if not (math.isfinite(_width(self)) and _width(self) > 0.0):
-            raise ValueError(f"bounds are {self.bounds}, but a {self.kind} has a lower, then an upper one: give both")
-        if 0.0 < self.weight < 0.001:
-            raise ValueError(f"weight is {self.weight}, but it must be 0 or at least 0.001: give 1.0")
-        filled = [] if self.fill is None else self.read(RawColumn.of_cells(self.name, [self.fill]))[0]
-        if not all(self.range[0] <= value <= self.range[1] for value in filled):
-            raise ValueError(f"it is filled with {self.fill!r}, which it may not hold: give one of its values")
-        return self
-
-    @property
-    def is_text(self) -> bool:
-        """Whether its cells are looked at as they are written."""
-        return self.kind in (Kind.CATEGORY, Kind.DATE)
-
-    @property
-    def features(self) -> tuple[str, ...]:
-        """Names of the points' columns that it becomes."""
-        return tuple(f"{self.name}={value}" for value in self.values) or (self.name,)
-
-    @cached_property
-    def range(self) -> tuple[float, float]:
-        """What the numbers in these columns lie between."""
-        if self.bounds is None:
-            return 0.0, 1.0
-        low, high = self.read(RawColumn.of_cells(self.name, self.bounds))[:, 0].tolist()
-        return low, high
-
-    def stand_in(self) -> float | NDArray[np.float64]:
-        """What a missing cell becomes: without pull, it is as far from one end, or value, as from the others."""
-        if self.missing is Missing.FILL:
-            return self.read(RawColumn.of_cells(self.name, [self.fill]))
-        return 1.0 / len(self.values) if self.values else sum(self.range) / 2.0
-
-    def read(self, cells: RawColumn) -> NDArray[np.float64]:
-        """Numbers, (n_rows, n_features), of a column's cells; NaN where one is missing, or nothing that it may hold."""
-        if self.kind is Kind.CATEGORY:
-            written = {_written(one): place for place, one in enumerate(self.values)}
-            stated = {place: one for place, one in enumerate(self.values) if not isinstance(one, str)}
-            numeric = {float(one): place for place, one in stated.items() if abs(one) < 2**53}  # others as text
-            # Not by pandas: older releases take texts for equal that are so up to a NUL, other rows' with them.
-            found = cells.text()
-            places = {
-                cell: -1 if cell is None else written.get(_written(cell), numeric.get(plain_number(cell), -1))
-                for cell in set(found)
-            }
-            # The last row is for gaps, and for what is no value.
-            one_hot = np.vstack([np.eye(len(self.values)), np.full(len(self.values), math.nan)])
-            return np.asarray(one_hot[np.array([places[cell] for cell in found], dtype=np.intp)])
-        if self.kind is Kind.DATE:
-            values = np.array([math.nan if cell is None else days_of(cell) for cell in cells.dates()], dtype=float)
-        else:
-            values = np.where(np.isfinite(numbers := cells.numbers()), numbers, math.nan)
-        if self.kind is Kind.FLAG:
-            values = np.where((values == 0.0) | (values == 1.0), values, math.nan)
-        return values[:, None]
-
-
-class Seen(NamedTuple):
-    """How many cells of a column are what, and how those are spelt that it may not hold: for its owner alone."""
-
-    name: str
-    n_read: int
-    n_missing: int
-    n_unknown: int
-    n_outside: int
-    """Of those that were read, how many lie outside the bounds."""
-    spellings: tuple[str, ...]
-    """Of unknown cells, the most frequent first; empty where a file's numbers are not kept as they are written."""
-
-    @property
-    def looks_foreign(self) -> bool:
-        """Whether so many cells lie outside that they may be of another unit."""
-        return self.n_outside > MOST_OUTSIDE * self.n_read
-
-    def plus(self, other: Seen) -> Seen:
-        """The same of both."""
-        spellings = tuple(dict.fromkeys(self.spellings + other.spellings))[:_MOST_SPELLINGS]
-        n_read, n_missing, n_unknown, n_outside = map(sum, zip(self[1:5], other[1:5], strict=True))
-        return Seen(self.name, n_read, n_missing, n_unknown, n_outside, spellings)
-
-    @classmethod
-    def of(cls, cells: RawColumn, gaps: NDArray[np.int64], n_outside: int, n_rows: int) -> Seen:
-        """`gaps` are the rows whose cell is missing or unknown."""
-        # A number that the column may not hold is no empty cell, also where nothing says how it was written.
-        unknown = gaps if cells.values is None else gaps[np.isfinite(cells.values[gaps])]
-        written = cells.text() if len(unknown) else []
-        spelt = Counter(text for row in (unknown if written else ()) if (text := written[row]) is not None)
-        n_unknown = cells.n_unparsable + (spelt.total() if cells.values is None else len(unknown))
-        spellings = tuple(text for text, _ in spelt.most_common())
-        return cls(cells.name, n_rows - len(gaps), len(gaps) - n_unknown, n_unknown, n_outside, spellings)
-
-
-def added(blocks: Iterable[Sequence[Seen]]) -> list[Seen]:
-    """What was read of each column of a table that came in blocks."""
-    return [reduce(Seen.plus, parts) for parts in zip(*blocks, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -269,7 +109,7 @@ class Encoded:
         return whole
 
 
-class Schema(_Stated):
+class Schema(Stated):
     """The columns that are clustered or profiled, in an order of their own, and what one unit of distance is.
 
     Parameters
@@ -333,6 +173,8 @@ class Schema(_Stated):
             raise ValueError(f"weight is 0 for {name!r}, which is in no profile: add it there, or leave it out")
         if idle == names:
             raise ValueError("weight is 0 for all columns, but something must be clustered: give one of them 1.0")
+        for name in (one.name for one in self.columns if one.name in self.profile and one.kind == Kind.CYCLE):
+            raise ValueError(f"profile has {name!r}, but a cycle has no mean and spread as numbers have: leave it out")
         if not self.profile and "profile_share" in self.model_fields_set:
             raise ValueError(f"profile_share is {self.profile_share}, but profile names no column: name some")
         for alike in (names, list(self.feature_names)):
@@ -351,10 +193,10 @@ class Schema(_Stated):
 
     def to_dict(self) -> dict[str, Any]:
         """What a file says, in plain values of JSON and TOML; ``Schema(**said)`` reads it."""
-        said = [column.model_dump(mode="json", exclude_defaults=True) for column in self.columns]
         profile = {"profile": list(self.profile), "profile_share": self.profile_share} if self.profile else {}
         file = {"file": self.file.stated()} if self.file != UNSTATED else {}
-        return {"scale": self.scale.value, **profile, **file, "columns": {one.pop("name"): one for one in said}}
+        columns = {column.name: column.to_dict() for column in self.columns}
+        return {"scale": self.scale.value, **profile, **file, "columns": columns}
 
     @cached_property
     def digest(self) -> str:
@@ -368,6 +210,22 @@ class Schema(_Stated):
         return tuple(name for column in self.clustered.columns for name in column.features)
 
     @property
+    def shown_names(self) -> tuple[str, ...]:
+        """What stands before a centre's values in units, one for each of the points' columns."""
+        return tuple(name for column in self.clustered.columns for name in column.shown_names)
+
+    @property
+    def text_columns(self) -> frozenset[str]:
+        """Which of a table's columns have to be read as they are written, and not as numbers alone."""
+        return frozenset(column.name for column in self.columns if column.reads_text)
+
+    @property
+    def number_columns(self) -> frozenset[str]:
+        """Which of a table's columns are read as numbers, some of them by their text besides."""
+        without = (Kind.CATEGORY, Kind.DATE)
+        return frozenset(column.name for column in self.columns if column.kind not in without)
+
+    @property
     def clustered(self) -> Schema:
         """The same without what is only profiled: what labels are found by."""
         if not self.profile:
@@ -378,7 +236,7 @@ class Schema(_Stated):
     def profiled(self) -> tuple[Column, ...]:
         """The columns of the profile: numbers and dates, flags, categories."""
         own = [one for one in self.columns if one.name in self.profile]
-        return tuple(sorted(own, key=lambda one: (one.kind is Kind.FLAG) + 2 * (one.kind is Kind.CATEGORY)))
+        return tuple(sorted(own, key=lambda one: (one.kind == Kind.FLAG) + 2 * (one.kind == Kind.CATEGORY)))
 
     @property
     def profile_widths(self) -> tuple[int, ...]:
@@ -392,16 +250,26 @@ class Schema(_Stated):
         """The points' public bounds, in units: those that are stated, widened where a column weighs less."""
         own = self.clustered.columns
         lower, upper = zip(*(one.range for one in own for _ in one.features), strict=True)
-        if self.scale is Scale.STANDARD:
+        if self.scale == Scale.STANDARD:
             return Bounds(lower, upper)
-        lengths = [1.0 if self.scale is Scale.NONE else _width(one) for one in own]
-        units = [_ONE_HOT_UNIT if one.values else length for one, length in zip(own, lengths, strict=True)]
+        units = [self._unit(column) for column in own]
         return widened([(len(one.features), one.weight) for one in own], Bounds(lower, upper), units)
+
+    def _unit(self, column: Column) -> float:
+        """What is one unit long, in a column's points; of the stated scales."""
+        if column.values:
+            return _ONE_HOT_UNIT
+        if self.scale != Scale.NONE:
+            return column.width
+        if column.period is not None:
+            # Opposite values are half a period apart, as the way around is, and a diameter in the points.
+            return column.width / (column.period / 2.0)
+        return 1.0
 
     @property
     def standard_columns(self) -> tuple[tuple[int, float], ...]:
         """Where private deviations are the units: how many features each column has, and its weight."""
-        standard = self.scale is Scale.STANDARD
+        standard = self.scale == Scale.STANDARD
         return tuple((len(one.features), one.weight) for one in self.clustered.columns) if standard else ()
 
     def encode(self, table: Any, called: str = "") -> Encoded:
@@ -436,18 +304,21 @@ class Schema(_Stated):
         for place, (column, block, one) in enumerate(self.read(raw)):
             seen.append(one)
             gaps = np.isnan(block[:, 0])
-            if column.missing is Missing.DROP:
+            if column.missing == Missing.DROP:
                 left_out_by[gaps & (left_out_by < 0)] = place
             else:
                 block[gaps] = column.stand_in()
             blocks[column.name] = np.clip(block, *column.range)
         kept = left_out_by < 0
         points = [blocks[one.name] for one in self.clustered.columns]
-        beside = [(blocks[one.name] - one.range[0]) / (_width(one) / 2.0) - 1.0 for one in self.profiled]
+        beside = [(blocks[one.name] - one.range[0]) / (one.width / 2.0) - 1.0 for one in self.profiled]
         return Encoded(self, np.concatenate(points + beside, axis=1)[kept], left_out_by, tuple(seen))
 
-    def read(self, raw: RawTable) -> Iterator[tuple[Column, NDArray[np.float64], Seen]]:
-        """Each column's cells as numbers, see `Column.read`, and how many are what; raises as `encode` does."""
+    def read(self, raw: RawTable, *, with_spreads: bool = False) -> Iterator[tuple[Column, NDArray[np.float64], Seen]]:
+        """Each column's cells as numbers, see `Column.read`, and how many are what; raises as `encode` does.
+
+        `with_spreads` also says of numbers, dates and cycles which values there are.
+        """
         if not raw.named:
             raise DataError(
                 f"{raw} has no column names, but a schema tells columns by name: name them (a data frame, a header, or "
@@ -455,9 +326,12 @@ class Schema(_Stated):
             )
         found = raw.one_each([one.name for one in self.columns], "the schema")
         for column, cells in zip(self.columns, found, strict=True):
-            block, (low, high) = column.read(cells), column.range
-            n_outside = int(((block < low) | (block > high)).sum())
-            yield column, block, Seen.of(cells, np.flatnonzero(np.isnan(block[:, 0])), n_outside, raw.n_rows)
+            meant = column.meant(cells)
+            look = column.look(meant)
+            seen = Seen.of(meant, np.flatnonzero(np.isnan(look.values)), look.n_outside, raw.n_rows)
+            if with_spreads and column.kind not in (Kind.CATEGORY, Kind.FLAG):
+                seen = seen._replace(spread=Spread.of(look.values))
+            yield column, look.points, seen
 
     @staticmethod
     def tell(table: str, n_rows: int, seen: Sequence[Seen], n_kept: int) -> None:
@@ -469,14 +343,18 @@ class Schema(_Stated):
             said += f"; of these cells, spelt as nothing that the column may hold: {others}" if others else ""
             loud = logging.WARNING if others or most > _MANY * n_rows else logging.INFO
             say_once(logging.ERROR if most == n_rows else loud, said)
+        elif n_kept < n_rows:
+            loud = logging.WARNING if n_rows - n_kept > _MANY * n_rows else logging.INFO
+            say_once(loud, f"{table}: {n_rows - n_kept} of {n_rows} rows left out for cells outside the bounds")
         if clipped := [one.name for one in seen if one.n_outside > _MOST_CLIPPED * n_rows]:
             say_once(logging.WARNING, f"{table}: over 1% of the cells lie outside the bounds of {', '.join(clipped)}")
 
     def decode(self, centroids: ArrayLike) -> dict[str, list[Any]]:
         """What centroids in units, (k, n_features), say of each column, k entries each.
 
-        Numbers as they are, dates as ISO text, flags as shares, categories as shares by value; noise may put a share
-        outside of [0, 1], and it is shown at the nearer end.
+        Numbers as they are (with a log transform their geometric mean), dates as ISO text, of cycles where their values
+        gather, flags as shares, categories as shares by value; noise may put a share outside of [0, 1], and it is shown
+        at the nearer end.
         """
         table, shown, place = np.atleast_2d(np.asarray(centroids, dtype=float)), dict[str, list[Any]](), 0
         if table.shape[1] != (d := len(self.clustered.feature_names)):
@@ -484,14 +362,7 @@ class Schema(_Stated):
         for column in self.clustered.columns:
             own = table[:, place : place + len(column.features)]
             place += len(column.features)
-            if column.kind is Kind.CATEGORY:
-                shares = np.clip(own, 0.0, 1.0).tolist()
-                shown[column.name] = [dict(zip(map(str, column.values), row, strict=True)) for row in shares]
-            elif column.kind is Kind.DATE:
-                shown[column.name] = [iso_date(days, *column.range) for days in own[:, 0]]
-            else:
-                values = np.clip(own[:, 0], 0.0, 1.0) if column.kind is Kind.FLAG else own[:, 0]
-                shown[column.name] = values.tolist()
+            shown[column.name] = column.decode(own)
         return shown
 
 
@@ -531,33 +402,3 @@ def schema_of(value: Any) -> Schema | None:
 
 def _read_toml(path: str | Path) -> dict[str, Any]:
     return tomllib.loads(Path(path).expanduser().read_text(encoding="utf-8-sig"))
-
-
-def days_of(text: str) -> float:
-    """Days since 1970 of an ISO 8601 date, or date and time (UTC where it says a zone); NaN if it is none."""
-    try:
-        when = datetime.fromisoformat(text)
-        return (when - (_EPOCH if when.tzinfo is None else _EPOCH.replace(tzinfo=UTC))) / timedelta(days=1)
-    except ValueError:
-        return math.nan
-
-
-def iso_date(days: float, low: float = -math.inf, high: float = math.inf) -> str:
-    """The ISO 8601 date nearest to so many days after 1970 began, as far as there is one; of noon, that of its day.
-
-    The minute, where a column's bounds are a few days apart.
-    """
-    per_day = 1 if high - low >= 10.0 else 24 * 60
-    nearest = math.ceil(min(max(days, -700_000), 2_900_000) * per_day - 0.5)
-    moment = _EPOCH + timedelta(minutes=nearest * (1440 // per_day))
-    return moment.date().isoformat() if per_day == 1 else moment.isoformat(timespec="minutes")
-
-
-def _written(value: Any) -> float | str:
-    """What equal values of a category have in common: 1, "1" and "1.0" are one number, but "01" is a text."""
-    text = text_of(value) or ""
-    return plain_number(text) if _NUMBER.fullmatch(text) else text
-
-
-def _width(column: Column) -> float:
-    return column.range[1] - column.range[0]

@@ -428,9 +428,8 @@ def load_by_schema(
         return table.with_values(stored)
     layout = layout.over(schema.file)
     opened = layout.open(source)
-    written = {column.name for column in schema.columns if column.is_text}
-    numbers = {column.name for column in schema.columns} - written | {layout.label_column}
-    texts = written | {partition_column}
+    numbers = schema.number_columns | {layout.label_column}
+    texts = schema.text_columns | {partition_column}
     split_by, counts, n_rows = list[RawColumn](), list[Sequence[Seen]](), 0
 
     def blocks() -> Iterator[Table]:
@@ -475,7 +474,7 @@ def look_by_schema(source: str | Path, schema: Schema, layout: Layout = Layout()
     opened = layout.open(source)
     names = {column.name for column in schema.columns}
     blocks = _by_schema(opened, layout, ColumnUse(names, names))
-    seen = added([found for _, _, found in schema.read(raw)] for raw in blocks)
+    seen = added([found for _, _, found in schema.read(raw, with_spreads=True)] for raw in blocks)
     return seen, opened
 
 

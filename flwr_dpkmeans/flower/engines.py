@@ -30,6 +30,7 @@ from numpy.typing import ArrayLike, NDArray
 from flwr_dpkmeans.algorithms.measure import EvaluationResult, read_evaluation
 from flwr_dpkmeans.algorithms.server_points import PRIVATE, in_box, is_private, plan_bounds, resolve_bounds
 from flwr_dpkmeans.data import points as data_points
+from flwr_dpkmeans.data.doubts import Doubtful, doubtful_columns, of_other_units
 from flwr_dpkmeans.data.points import Bounds, column_labels, frame_columns, require_same_labels, validate_points
 from flwr_dpkmeans.data.schema import MOST_OUTSIDE, Encoded, Missing, Schema, schema_of
 from flwr_dpkmeans.errors import ConfigurationError, DataError, PrivacyWarning, require_whole
@@ -47,7 +48,16 @@ from flwr_dpkmeans.sums.local import FIRST_NODE_ID, run_direct
 from flwr_dpkmeans.sums.plan import MAX_CLIENTS, Plan, planned_schema
 from flwr_dpkmeans.sums.round import Array, Labels, State
 from flwr_dpkmeans.sums.settings import Box, Dropout
-from flwr_dpkmeans.sums.statement import LOCAL, Step, build_report, count_outside, local_cautions, party_cautions
+from flwr_dpkmeans.sums.statement import (
+    LOCAL,
+    Step,
+    build_report,
+    column_cautions,
+    count_outside,
+    local_cautions,
+    party_cautions,
+    unit_cautions,
+)
 from flwr_dpkmeans.sums.task import TASKS, Registry, Result, Run, Task
 from flwr_dpkmeans.threads import one_thread
 
@@ -351,7 +361,23 @@ class Tables:
         blocks = ((part[rows, :width] for rows in row_blocks(len(part), width)) for part in self.parts)
         counts = [count_outside(box, own) for own in blocks]
         against = local_cautions(run, delta, sum(counts, np.zeros(1)), self.names)
-        return against + party_cautions(np.array(counts), self.parties, self.names) + self.cautions
+        against += party_cautions(np.array(counts), self.parties, self.names) + self.cautions
+        return against + self._column_cautions(width)
+
+    def _column_cautions(self, width: int) -> tuple[str, ...]:
+        """What columns look like that are clustered as numbers: with a schema, their owner has said what they are."""
+        if isinstance(self.parts, Made):  # each look makes all of them again
+            return ()
+        tables = [part[:, :width] for part in self.parts]
+        doubtful = Doubtful() if self.encoded else doubtful_columns(self.names, tables)
+        numbers = list(range(width))
+        if self.encoded:
+            columns = self.encoded[0].schema.clustered.columns
+            kinds = [column for column in columns for _ in column.features]
+            numbers = [index for index, column in enumerate(kinds) if column.is_plain_number]
+        pairs = of_other_units([table[:, numbers] for table in tables]) if numbers else []
+        places = [(party, numbers[index]) for party, index in pairs]
+        return column_cautions(*doubtful) + unit_cautions(places, self.parties, self.names)
 
     def run(self, given: Mapping[str, Any], server_data: Any = None) -> tuple[Run, Array | None]:
         """The run over these tables that flat options describe, and the server's points."""
@@ -424,7 +450,7 @@ def _cautions(parties: Sequence[str], encoded: Sequence[Encoded]) -> tuple[str, 
         if own.foreign:
             sentences.append(
                 f"{LOCAL}over {MOST_OUTSIDE:.0%} of the cells of {', '.join(map(repr, own.foreign))} of {party} lie "
-                "outside the schema's bounds and are clipped: look at the units there."
+                "outside the schema's bounds: look at the units there."
             )
     return tuple(sentences)
 

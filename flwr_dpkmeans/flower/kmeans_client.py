@@ -17,6 +17,7 @@ from flwr_dpkmeans.algorithms.cluster_profile import read_profile
 from flwr_dpkmeans.algorithms.measure import COST_CURVE, EvaluationResult, read_evaluation
 from flwr_dpkmeans.algorithms.server_points import in_box, in_callers_units, plan_bounds
 from flwr_dpkmeans.data.bundled import as_classes
+from flwr_dpkmeans.data.doubts import doubtful_columns
 from flwr_dpkmeans.data.points import Bounds, frame_columns, require_names, validate_labels, validate_points
 from flwr_dpkmeans.data.rows import Rows
 from flwr_dpkmeans.data.schema import Schema
@@ -33,7 +34,7 @@ from flwr_dpkmeans.sums.draft import build_algorithm
 from flwr_dpkmeans.sums.plan import Plan, agreed_names, places_of, schema_agreement
 from flwr_dpkmeans.sums.round import Array, Labels, PrivateSum, State
 from flwr_dpkmeans.sums.settings import Box, Evaluation
-from flwr_dpkmeans.sums.statement import count_outside, local_cautions
+from flwr_dpkmeans.sums.statement import column_cautions, count_outside, local_cautions
 from flwr_dpkmeans.sums.task import Found
 from flwr_dpkmeans.sums.wire import load_plan
 
@@ -186,6 +187,8 @@ class KMeansClient(NumPyClient):
         self.privacy_ = report = PrivacyReport.from_dict(json.loads(str(config["report"])))
         names = agreed_names(plan, self._feature_names)
         self.local_warnings_ = local_cautions(plan.config, plan.delta, self.outside(config), names)
+        if self.schema is None:
+            self.local_warnings_ += column_cautions(*doubtful_columns(self._feature_names, [self._points]))
         if self._output_dir is not None:
             for sentence in self.local_warnings_:
                 logger.warning("%s", sentence)

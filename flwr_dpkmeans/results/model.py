@@ -33,6 +33,10 @@ from flwr_dpkmeans.sums.statement import LOCAL
 
 _FEW_STEPS = 64.0  # then the grid moves a difference of centroids by up to 1.6%
 _DROWNED = 0.25  # part of a column's range; the deviation of values that are spread over all of it is 0.29
+_FEWEST_COLUMNS = 3
+_MOST, _MOST_OF_FEW = 0.5, 0.9
+"""Parts of the centres' squared distances above which one column decides, of many differences and of few."""
+_MANY_DIFFERENCES = 10  # columns times independent differences of centres; of random ones few have a column of half
 _SUMS = ("residual_sums", "relative_sums", "clipped_sums", "sums", "means")
 
 Array = NDArray[np.float64]
@@ -90,17 +94,27 @@ class Model:
         """Of the columns, or their numbers."""
         return self.feature_names or tuple(f"feature {place}" for place in range(self.scaled.shape[1]))
 
+    @property
+    def shown_names(self) -> tuple[str, ...]:
+        """What stands before the values of `shown`."""
+        return self.names if self.schema is None else self.schema.shown_names
+
     def shown(self) -> list[list[str]]:
         """The centroids' values as people read them, n_features lists of n_clusters: dates as such, shares in %."""
         if self.schema is None:
             return list(map(number_texts, self.centroids.T.tolist()))
-        told, rows = self.schema.decode(self.centroids), list[list[str]]()
+        told, rows, first = self.schema.decode(self.centroids), list[list[str]](), 0
         for column in self.schema.clustered.columns:
             own = told[column.name]
+            points = self.centroids[:, first : first + len(column.features)]
+            first += len(column.features)
             if column.kind is Kind.CATEGORY:
                 rows += [[f"{shares[str(value)]:.0%}" for shares in own] for value in column.values]
             elif column.kind is Kind.FLAG:
                 rows.append([f"{share:.0%}" for share in own])
+            elif column.kind is Kind.CYCLE:
+                # Far from the circle's middle, values are alike; near to it, their mean says nothing.
+                rows += [number_texts(own), number_texts(np.hypot(*points.T).tolist())]
             else:
                 rows.append(own if column.kind is Kind.DATE else number_texts(own))
         return rows
@@ -150,6 +164,33 @@ class Model:
         each = np.delete(noise, faint).max() / math.sqrt(len(widths))
         columns = np.flatnonzero(each > _DROWNED * widths).tolist()
         return (told("drowned", columns=column_names(columns, self.feature_names)),) if columns else ()
+
+    def dominated(self) -> tuple[str, ...]:
+        """Warn of a column that makes most of the distances between the centres: the clusters are then parts of it.
+
+        A flag or a category is only at the ends of its range, so that it outweighs numbers of the same weight. Among
+        few numbers and clusters a number often makes half of the distances, and nothing is wrong.
+        """
+        clear = np.delete(self.scaled, faint_clusters(self.counts, self.privacy), axis=0)
+        columns = [(name, 1, True) for name in self.names]
+        if self.schema is not None:
+            columns = [
+                (column.name, len(column.features), column.kind not in (Kind.FLAG, Kind.CATEGORY))
+                for column in self.schema.clustered.columns
+            ]
+        if len(columns) < _FEWEST_COLUMNS or len(clear) < 2:
+            return ()
+        # Of all pairs of centres, but for a factor.
+        squares = np.square(clear - clear.mean(axis=0)).sum(axis=0)
+        first = np.cumsum([0, *(width for _, width, _ in columns[:-1])])
+        parts = np.add.reduceat(squares, first) / max(float(squares.sum()), np.finfo(float).tiny)
+        largest = int(parts.argmax())
+        name, _, is_number = columns[largest]
+        has_few = len(columns) * (len(clear) - 1) < _MANY_DIFFERENCES
+        least = _MOST_OF_FEW if is_number and has_few else _MOST
+        if parts[largest] <= least:
+            return ()
+        return (told("dominated", column=repr(name), part=float(parts[largest])),)
 
     def __str__(self) -> str:
         """What the clusters are, what it cost, and warnings, for a console."""

@@ -131,7 +131,7 @@ def _centres(model: Model, most: int) -> list[Table]:
     rows = [
         (f"size in {counted(model.privacy)}", *(f"{model.counts[j]:,.0f}{error}" for j in own)),
         *[("told from noise", *("mostly noise" if j in faint else "yes" for j in own))] * noisy,
-        *((model.names[place], *(cells[place][j] for j in own)) for place in places),
+        *((model.shown_names[place], *(cells[place][j] for j in own)) for place in places),
     ]
     shades = [[0] * k] * (1 + noisy) + steps.tolist()
     return _side_by_side(about, ["column", *(f"cluster {j}" for j in own)], rows, shades)

@@ -137,7 +137,7 @@ def _draw_columns(figure: Any, result: RunResult) -> None:
     for (j, place), difference in np.ndenumerate(differences) if shown else ():
         colour = "white" if abs(difference) > 0.6 * most else "black"
         axis.text(place, j, shown[columns[place]][j], ha="center", va="center", size=7, color=colour, rotation=turned)
-    own = model.names
+    own = model.shown_names
     half = _LONGEST_NAME // 2 - 1
     names = [own[i] if len(own[i]) <= _LONGEST_NAME else f"{own[i][: half - 1]}...{own[i][-half:]}" for i in columns]
     axis.set_xticks(range(len(columns)), names, rotation=90, fontsize=7)

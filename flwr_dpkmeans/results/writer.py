@@ -68,7 +68,7 @@ class RunResult:
         curve, found = state.extras.get(COST_CURVE), state.extras.get(RADIUS)
         radius = None if found is None else found[: len(model.scaled)]
         alone = (told("one_cluster"),) if curve is not None and len(model.scaled) == 1 else ()
-        report = replace(report, warnings=report.warnings + model.drowned(radius) + alone)
+        report = replace(report, warnings=report.warnings + model.drowned(radius) + model.dominated() + alone)
         known |= {"scaled_costs": curve, "radius": radius}
         return cls(replace(model, privacy=report), report, state.movements, **known)
 

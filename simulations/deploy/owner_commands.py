@@ -14,7 +14,8 @@ from typing import Any, Literal
 
 from flwr_dpkmeans.data import files
 from flwr_dpkmeans.data.dialect import Dialect
-from flwr_dpkmeans.data.schema import MOST_OUTSIDE, Kind, Schema, Seen
+from flwr_dpkmeans.data.schema import MOST_OUTSIDE, Column, Kind, Schema, Seen, iso_date
+from flwr_dpkmeans.data.seen import Spread
 from flwr_dpkmeans.data.tables import Layout, look_by_schema
 from flwr_dpkmeans.errors import ConfigurationError, listed, nearest
 from flwr_dpkmeans.log import printable
@@ -28,6 +29,7 @@ from simulations.deploy.node_options import NodeOptions
 from simulations.own_table import draft
 
 _NO_TERMINAL = 1000
+_ENDS = ("bounds", "least", "median", "largest")
 _LINE = re.compile(r"(?P<time>\S+) [A-Z]+ run (?P<run>\d+)[^:]*: (?P<message>.*)")
 _ON_PLANS = re.compile(
     "asked for: .* under trust|allowed by |refused: |cannot answer: |the server has stopped "
@@ -114,16 +116,19 @@ def _tell_columns(schema: Schema, seen: Sequence[Seen]) -> int:
     from rich.table import Table
     from rich.text import Text
 
-    table, problems = Table("column", "kind", "read", "missing", "unknown", "outside the bounds"), list[str]()
+    heads = ("column", "kind", "read", "missing", "unknown", "outside the bounds", *_ENDS)
+    table, problems = Table(*heads), list[str]()
     for column, one in zip(schema.columns, seen, strict=True):
-        numbers = (one.n_read, one.n_missing, one.n_unknown, one.n_outside)
-        table.add_row(Text(printable(one.name)), column.kind.value, *map(str, numbers))
-        values = [str(value) for value in column.values]
+        counts = [_with_share(n, one.n_rows) for n in (one.n_missing, one.n_unknown, one.n_outside)]
+        cells = [str(one.n_read), *counts, *_ends(column, one.spread)]
+        table.add_row(Text(printable(one.name)), column.kind.value, *cells)
+        values = [str(value) for value in column.values] + [text for text, _ in column.map]
         meant = [f"{cell!r} ({nearest(cell, values).rstrip('.')})" if values else repr(cell) for cell in one.spellings]
         if one.n_unknown:
             problems.append(f"{one.name!r} may not hold {listed(meant)}")
         if one.looks_foreign:
-            problems.append(f"over {MOST_OUTSIDE:.0%} of {one.name!r} lie outside {column.bounds}: another unit?")
+            ends = column.bounds or column.limits
+            problems.append(f"over {MOST_OUTSIDE:.0%} of {one.name!r} lie outside {ends}: another unit?")
         if not one.n_read:
             commas = column.kind is Kind.NUMBER and any(cell.replace(",", "").isdecimal() for cell in one.spellings)
             problems.append(f"not one cell of {one.name!r} can be read{': write 3.5, not 3,5' if commas else ''}")
@@ -131,6 +136,22 @@ def _tell_columns(schema: Schema, seen: Sequence[Seen]) -> int:
     for problem in problems:
         print(printable(problem))
     return 1 if problems else 0
+
+
+def _with_share(n: int, n_rows: int) -> str:
+    """A number of cells, and which part of all it is."""
+    return f"{n} ({n / n_rows:.1%})" if n else "0"
+
+
+def _ends(column: Column, spread: Spread | None) -> list[str]:
+    """A column's bounds, and beside them the least, the middle and the largest of its values."""
+    if column.kind in (Kind.CATEGORY, Kind.FLAG):
+        return [""] * len(_ENDS)
+    values = [*column.limits]
+    values += [] if spread is None else [spread.low, spread.median, spread.high]
+    is_date = column.kind is Kind.DATE
+    low, high, *others = (iso_date(value, *column.limits) if is_date else f"{value:.6g}" for value in values)
+    return [f"{low} to {high}", *(others or ["", "", ""])]
 
 
 def identity(arguments: Sequence[str]) -> int:

@@ -127,6 +127,10 @@ def _by_schema(schema: Schema, points: Array) -> Array:
             own[:] = np.eye(own.shape[1])[own.argmax(axis=1)]
         elif column.kind is Kind.FLAG:
             own.round(out=own)
+        elif column.kind is Kind.CYCLE:
+            directions = 2.0 * own - 1.0
+            lengths = np.hypot(directions[:, :1], directions[:, 1:])
+            own[:] = (directions / np.maximum(lengths, _SMALLEST_COST) + 1.0) / 2.0
         own *= column.range[1] - column.range[0]
         own += column.range[0]
         place += own.shape[1]

@@ -419,10 +419,10 @@ def test_a_schema_is_tried_on_the_own_table_before_any_run(here: Path, capsys: p
     said = capsys.readouterr()
     cells = [[cell.strip() for cell in line.split("│")[1:-1]] for line in said.out.splitlines() if "│" in line]
     assert cells == [
-        ["age", "number", "3", "1", "1", "0"],
-        ["height [cm]", "number", "5", "0", "0", "1"],
-        ["ward", "category", "2", "1", "2", "0"],
-        ["none", "date", "0", "4", "1", "0"],
+        ["age", "number", "3", "1 (20.0%)", "1 (20.0%)", "0", "0 to 100", "30", "40", "50"],
+        ["height [cm]", "number", "5", "0", "0", "1 (20.0%)", "100 to 220", "1.7", "166", "190"],
+        ["ward", "category", "2", "1 (20.0%)", "2 (40.0%)", "0", "", "", "", ""],
+        ["none", "date", "0", "4 (80.0%)", "1 (20.0%)", "0", "2020-01-01 to 2021-01-01", "", "", ""],
     ]
     for words in ("'age' may not hold '>89'", "'Nroth' (did you mean 'North'?)", "'West' (", "not one cell of 'none'"):
         assert words in said.out

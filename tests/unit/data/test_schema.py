@@ -242,7 +242,7 @@ def test_a_file_and_an_object_say_the_same(schema: Schema, tmp_path: Path) -> No
         ('a = { kind = "number", bounds = [1, 0.5] }', "a number has a lower, then an upper one: give both"),
         ('a = { kind = "number", bounds = [1, 1] }', "a number has a lower, then an upper one: give both"),
         ('a = { kind = "number", bounds = [0, inf] }', "a number has a lower, then an upper one"),
-        ('a = { kind = "date", bounds = ["2013", "2014"] }', "a date has a lower, then an upper one"),
+        ('a = { kind = "date", bounds = ["2014-01-01", "2013-01-01"] }', "a date has a lower, then an upper one"),
         ('a = { kind = "category" }', "it is a category, so values must be given"),
         ('a = { kind = "category", values = ["x"], fill = "x" }', "missing is 'drop', so fill must not be"),
         (
@@ -286,6 +286,8 @@ def test_a_draft_has_names_and_kinds_and_cannot_be_used_as_it_is(
     said = tomllib.loads(drafted.read_text())["columns"]
     kinds = {"delay": "number", "origin": "category", "late": "flag", "when": "date", "month": "number"}
     assert {name: column.pop("kind") for name, column in said.items()} == kinds | {"carrier": "category"}
+    assert {column.pop("weight") for name, column in said.items() if kinds.get(name) in ("category", "flag")} == {0.5}
+    said["carrier"].pop("weight")
     assert all(not value for column in said.values() for value in column.values())
     assert not {"SFO", "900", "2013-01-05"} & set(re.split(r"\W+", drafted.read_text()))
     with pytest.raises(ConfigurationError, match=r"the schema's column 'month': bounds is \(?\[\]"):
@@ -301,7 +303,7 @@ def test_a_draft_says_which_cells_are_not_what_they_seem_to_be(
 ) -> None:
     table, names = tmp_path / "t.csv", "age;cost;id;born;seen;plz;none;ward;x"
     rows = [
-        f"{20 + i % 7},5;1.2{i:02d},5;P{i};0{1 + i % 9}.02.2024;2024-01-02;0123{i % 9};;{'AB'[i % 2]};{i % 9}"
+        f"{20 + i % 7},5;1.2{i:02d},5;P{i};0{1 + i % 9}.02.2024;2024-01-1{i % 3};0123{i % 9};;{'AB'[i % 2]};{i % 9}"
         for i in range(40)
     ]
     table.write_text("\ufeff" + "\n".join([names, *rows]) + "\n")

@@ -1,0 +1,76 @@
+"""Dates and times of day as they are written in cells, and as numbers."""
+
+from __future__ import annotations
+
+import math
+import re
+from datetime import UTC, datetime, timedelta
+
+_EPOCH = datetime(1970, 1, 1)
+_DATE = re.compile(r"(?:\d{4}-\d{2}-\d{2}|\d{8})(?:[T ](?P<time>.+))?", re.ASCII)
+"""What `datetime.fromisoformat` reads besides is no date: 2026W05, or milliseconds since 1970 as one of 1583."""
+_CLOCK = re.compile(r"(\d{1,2}):(\d{2})(?::(\d{2}(?:\.\d+)?))?", re.ASCII)
+
+
+def _moment(text: str) -> datetime | None:
+    """A date, or a date and time, of ISO 8601; None for other text."""
+    if not _DATE.fullmatch(text):
+        return None
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        return None
+
+
+def days_of(text: str) -> float:
+    """Days since 1970 of a date, or of a date and time (UTC where it says a zone); NaN if it is none.
+
+    Examples
+    --------
+    >>> days_of("1970-01-02"), days_of("19700102"), days_of("1970-01-02T12:00")
+    (1.0, 1.0, 1.5)
+    >>> days_of("1583020800000"), days_of("2026W05")
+    (nan, nan)
+    """
+    moment = _moment(text)
+    if moment is None:
+        return math.nan
+    epoch = _EPOCH if moment.tzinfo is None else _EPOCH.replace(tzinfo=UTC)
+    return (moment - epoch) / timedelta(days=1)
+
+
+def hours_of(text: str) -> float:
+    """Hours since midnight of a time of day, alone or behind a date; NaN if there is none.
+
+    It is the time that stands there, whatever zone is named: a clock on the wall says when a ward sleeps.
+
+    Examples
+    --------
+    >>> hours_of("2026-01-31T22:30"), hours_of("7:15"), hours_of("2026-01-31"), hours_of("25:00")
+    (22.5, 7.25, nan, nan)
+    """
+    dated, clock = _DATE.fullmatch(text), _CLOCK.fullmatch(text)
+    if dated and dated["time"]:
+        moment = _moment(text)
+        return math.nan if moment is None else _hours(moment.hour, moment.minute, moment.second)
+    if clock:
+        hour, minute, second = clock.groups(default="0")
+        return _hours(int(hour), int(minute), float(second))
+    return math.nan
+
+
+def _hours(hour: int, minute: int, second: float) -> float:
+    if hour >= 24 or minute >= 60 or second >= 60.0:
+        return math.nan
+    return hour + minute / 60.0 + second / 3600.0
+
+
+def iso_date(days: float, low: float = -math.inf, high: float = math.inf) -> str:
+    """The ISO 8601 date nearest to so many days after 1970 began, as far as there is one; of noon, that of its day.
+
+    The minute, where a column's bounds are a few days apart.
+    """
+    per_day = 1 if high - low >= 10.0 else 24 * 60
+    nearest = math.ceil(min(max(days, -700_000), 2_900_000) * per_day - 0.5)
+    moment = _EPOCH + timedelta(minutes=nearest * (1440 // per_day))
+    return moment.date().isoformat() if per_day == 1 else moment.isoformat(timespec="minutes")

@@ -1,0 +1,125 @@
+"""What a table's columns look like that are clustered as numbers: ids, indices, constants, other parties' units.
+
+For whoever owns the rows: nobody else hears of it, and no run ends by it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+FEWEST_OF_AN_ID = 20
+"""Fewer rows than that may all differ by chance."""
+_ID_NAMES = frozenset({"id", "pid", "mrn", "uuid", "guid", "patient", "person", "subject", "fallnummer", "patnr"})
+_INDEX_NAMES = frozenset({"", "id", "index", "idx", "obs", "row", "rownum", "rowname", "rownames", "rowid", "nr", "no"})
+_WORD = re.compile(r"[A-Z]?[a-zäöüßéèê]+|[A-Z]+(?![a-z])|\d+")
+
+_MOST_ROWS = 100_000
+"""How many rows of a table are looked at."""
+_FEWEST_ROWS = 50
+_QUANTILES = (0.1, 0.25, 0.5, 0.75)
+"""Not the uppermost part, which bounds may cut."""
+_LEAST_FACTOR = 1.6
+"""Between units of one quantity; parties whose rows differ have smaller ones, or none that holds for all quantiles."""
+_NEAR, _NEAR_SPREAD = 0.08, 0.2
+"""By which parts quantiles, and their differences, may be off the factor."""
+
+
+class Doubtful(NamedTuple):
+    """Names of columns that look like something that is no measure."""
+
+    ids: tuple[str, ...] = ()
+    """They number rows, or persons."""
+    constants: tuple[str, ...] = ()
+    """All rows have one value."""
+
+
+def words_of(name: str) -> list[str]:
+    """The words of a name such as arrival_hour, arrivalHour or "Arrival hour", in small letters."""
+    return [word.lower() for word in _WORD.findall(name)]
+
+
+def is_called_id(name: str) -> bool:
+    """Whether a name is that of persons' ids."""
+    words = words_of(name)
+    return bool(_ID_NAMES & {*words, "".join(words)})
+
+
+def is_called_index(name: str) -> bool:
+    """Whether a name is that of numbers of rows; pandas writes one without a name as Unnamed: 0."""
+    return name.lower() in _INDEX_NAMES or name.startswith("Unnamed:")
+
+
+def counts_up(numbers: Array) -> bool:
+    """Whether they are whole numbers, (n_rows,), of which each stands once and none is left out."""
+    if not numbers.size or not (np.rint(numbers) == numbers).all():
+        return False
+    return bool(np.ptp(numbers) == len(numbers) - 1 and len(np.unique(numbers)) == len(numbers))
+
+
+def doubtful_columns(names: Sequence[str], parts: Iterable[Array]) -> Doubtful:
+    """Which columns, by name, look like no measures in all tables, (n_rows, n_features) each, that are large enough."""
+    tables = [np.asarray(part[:_MOST_ROWS]) for part in parts]
+    large = [table for table in tables if len(table) >= FEWEST_OF_AN_ID]
+    if not large:
+        return Doubtful()
+    ids = [name for index, name in enumerate(names) if all(_is_id(name, table[:, index]) for table in large)]
+    constants = [name for index, name in enumerate(names) if len({*_ends(large, index)}) == 1]
+    return Doubtful(tuple(ids), tuple(constants))
+
+
+def _is_id(name: str, numbers: Array) -> bool:
+    """Whether whole numbers have the name of an id, or count the rows."""
+    if is_called_id(name):
+        are_whole = bool((np.rint(numbers) == numbers).all())
+        return are_whole and float(np.ptp(numbers)) >= FEWEST_OF_AN_ID
+    return counts_up(numbers)
+
+
+def _ends(tables: Iterable[Array], index: int) -> Iterable[float]:
+    for table in tables:
+        yield float(table[:, index].min())
+        yield float(table[:, index].max())
+
+
+def of_other_units(parts: Sequence[Array]) -> list[tuple[int, int]]:
+    """Which parties' columns differ from a middle party's by one factor throughout: (party, column) each.
+
+    A factor that holds for quantiles and for their differences is one of units, such as pounds and kilograms: groups
+    that are larger in one place, or values that are higher there, move quantiles apart.
+    """
+    large = [number for number, part in enumerate(parts) if len(part) >= _FEWEST_ROWS]
+    if len(large) < 2:
+        return []
+    # (n_parties, n_quantiles, n_features); evenly spaced rows are enough.
+    quantiles = np.stack([np.quantile(_some_of(parts[number]), _QUANTILES, axis=0) for number in large])
+    pairs = []
+    for column in range(quantiles.shape[2]):
+        each = quantiles[:, :, column]
+        middle = each[np.argsort(each[:, 2], kind="stable")[(len(each) - 1) // 2]]
+        pairs += [(large[row], column) for row, one in enumerate(each) if _differ_by_a_factor(one, middle)]
+    return pairs
+
+
+def _some_of(part: Array) -> Array:
+    step = 1 + len(part) // _MOST_ROWS
+    return np.asarray(part[::step])
+
+
+def _differ_by_a_factor(quantiles: Array, others: Array) -> bool:
+    """Whether one factor, unlike 1, makes the others' quantiles, and their spread, of these."""
+    low, high = min(quantiles.min(), others.min()), min(np.ptp(quantiles), np.ptp(others))
+    if low <= 0.0 or high <= 0.0:
+        return False
+    ratios = quantiles / others
+    factor = float(ratios[2])
+    if max(factor, 1.0 / factor) < _LEAST_FACTOR:
+        return False
+    spread = float(np.ptp(quantiles) / np.ptp(others))
+    return bool(np.abs(ratios / factor - 1.0).max() <= _NEAR and abs(spread / factor - 1.0) <= _NEAR_SPREAD)
