@@ -26,6 +26,7 @@ _FOREIGN_NUMBER = re.compile(r"[-+]?[€$£]?\s?\d+([.,'’\s]\d+)*(e[-+]?\d+)?\
 _FOREIGN_DATE = re.compile(r"(\d{1,2}[./-]\d{1,2}[./-](\d{2}){1,2}|\d{4}[./]\d{1,2}[./]\d{1,2})([ T].*)?")
 _CODE = re.compile(r"0\d+")
 _NUMBERED_TEXT = re.compile(r"[A-Za-z]+[-_ ]?\d+")
+_WORDS_OF_FREE_TEXT = 4.0
 _MOST_ROWS_OF_AN_ID = 50
 """Texts with a number that stand in more rows each are rather codes of wards than ids of persons."""
 
@@ -113,7 +114,16 @@ def _of_cells(column: RawColumn, cells: Sequence[str], are_numbers: Sequence[boo
         return cycle
     if _are_most(cells, are_numbers, _FOREIGN_NUMBER):
         return Guess(Kind.NUMBER, "bounds = []", remarks=_unread(cells, are_numbers, "number", "1200.5"))
-    return _category(cells)
+    return _free_text(cells) or _category(cells)
+
+
+def _free_text(cells: Sequence[str]) -> Guess | None:
+    """What is written for people to read, and has lines or many words: nothing to cluster by."""
+    n_words = sum(len(cell.split()) for cell in cells) / len(cells)
+    if not any("\n" in cell for cell in cells) and n_words < _WORDS_OF_FREE_TEXT:
+        return None
+    remark = "it looks like text for people to read: its line is a comment"
+    return Guess(Kind.CATEGORY, "values = []", remarks=(remark,), is_left_out=True)
 
 
 def _flag(cells: Sequence[str]) -> Guess | None:

@@ -25,9 +25,10 @@ from pydantic import Field, field_validator, model_validator
 from flwr_dpkmeans.data.columns import Column, Kind, Missing, Outside, Stated, Transform
 from flwr_dpkmeans.data.dates import days_of, iso_date
 from flwr_dpkmeans.data.dialect import UNSTATED, Dialect
+from flwr_dpkmeans.data.files import ColumnUse, open_table
 from flwr_dpkmeans.data.frames import frame_table
 from flwr_dpkmeans.data.points import Bounds, read_ranges, validate_points
-from flwr_dpkmeans.data.raw_table import RawTable
+from flwr_dpkmeans.data.raw_table import RawTable, source_name
 from flwr_dpkmeans.data.seen import MOST_OUTSIDE, Seen, Spread, added
 from flwr_dpkmeans.errors import ConfigurationError, DataError, nearest
 from flwr_dpkmeans.log import placed_logger
@@ -277,8 +278,9 @@ class Schema(Stated):
 
         Parameters
         ----------
-        table : data frame, mapping of columns, RawTable or Encoded
-            pandas, polars, pyarrow or anything with an Arrow stream or the interchange; columns in any order.
+        table : data frame, mapping of columns, path, RawTable or Encoded
+            pandas, polars, pyarrow or anything with an Arrow stream or the interchange; columns in any order. A path's
+            file is read as `file` states.
         called : str
             What the party's own log calls the table; by default its file.
 
@@ -292,10 +294,26 @@ class Schema(Stated):
                 raise DataError("the table was encoded by another schema: encode it by this one.")
             width = len(self.feature_names) + sum(self.profile_widths)
             return Encoded(self, validate_points(table.points)[:, :width], table.left_out_by, table.seen)
-        raw = table if isinstance(table, RawTable) else frame_table(table)
-        found = self.encoded(raw)
-        self.tell(called or str(raw), found.n_rows, found.seen, len(found.points))
-        return found
+        if isinstance(table, str | Path):
+            encoded = self._encoded_file(table)
+            called = called or f"the table {source_name(table)!r}"
+        else:
+            raw = table if isinstance(table, RawTable) else frame_table(table)
+            encoded = self.encoded(raw)
+            called = called or str(raw)
+        self.tell(called, encoded.n_rows, encoded.seen, len(encoded.points))
+        return encoded
+
+    def _encoded_file(self, path: str | Path) -> Encoded:
+        """All rows of a file, with what its owner should know of how it was read."""
+        opened = open_table(path, self.file)
+        use = ColumnUse(self.number_columns, self.text_columns, keeps_text=False)
+        blocks = [self.encoded(raw) for raw in opened.blocks(use)]
+        for doubt in opened.reading.doubts():
+            say_once(doubt.level, doubt.sentence)
+        points = np.concatenate([block.points for block in blocks])
+        left_out_by = np.concatenate([block.left_out_by for block in blocks])
+        return Encoded(self, points, left_out_by, tuple(added(block.seen for block in blocks)))
 
     def encoded(self, raw: RawTable) -> Encoded:
         """The same of a block of a table, without a word in the log."""
