@@ -117,7 +117,7 @@ def play_inprocess(
     are for what looks at them; `on_step` is told of each step. The result is one client's: under ``oblivious`` the
     server has none.
     """
-    n_beside = sum(config.settings.profile_widths)
+    n_beside = config.settings.n_beside
     split = [np.split(part, [part.shape[1] - n_beside], axis=1) for part in parts]
     clients = [
         KMeansClient(points, feature_names=config.feature_names, labels=None if labels is None else labels[i])
@@ -156,7 +156,7 @@ def play_directly(
         )
     config = config.changed(dropout=Dropout.undisturbed())
     started = utc_now()
-    shape = {"n_clients": len(parts), "n_features": parts[0].shape[1] - sum(config.settings.profile_widths)}
+    shape = {"n_clients": len(parts), "n_features": parts[0].shape[1] - config.settings.n_beside}
     plan, kept = first_plan(config, server_points, run_id=secrets.randbits(62), **shape)
     with one_thread():
         found = run_direct(plan, parts, scale=_in_box, server_points=kept, labels=labels, on_step=on_step)
