@@ -183,7 +183,8 @@ def fit_in_one_place(config: Run, parts: Sequence[Array]) -> InOnePlace:
             "project, or choose 'proxy_lloyd'."
         ) from error
     started = utc_now()
-    state, box, privacy = fit(config, parts)
+    n_beside = config.settings.n_beside
+    state, box, privacy = fit(config, [part[:, : part.shape[1] - n_beside] for part in parts])
     run_id, no_plan = secrets.randbits(62), b""
     return state, box, replace(privacy, provenance=Provenance.of(run_id, "all parties", no_plan, started=started))
 
