@@ -219,7 +219,10 @@ def test_a_notebook_says_whose_table_lacks_what(folder: Path) -> None:
         FederatedKMeans(2, bounds=schema).fit([rows_of(0), rows_of(1).rename(columns={"ward": "wart"})])
     with pytest.raises(ConfigurationError, match="schema_digest is no argument of its own: give bounds="):
         FederatedKMeans(2, bounds=schema, schema_digest="x")
-    found = federate("moments", [rows_of(0), rows_of(1)], bounds=schema, epsilon=8.0)
+    with pytest.raises(ConfigurationError, match="'moments' would count such a gap as the middle of the bounds"):
+        federate("moments", [rows_of(0), rows_of(1)], bounds=schema, epsilon=8.0)
+    accepted = Schema(**schema.to_dict(), gap_share=0.0)
+    found = federate("moments", [rows_of(0), rows_of(1)], bounds=accepted, epsilon=8.0)
     assert abs(found["mean"][0] - 45) < 6
 
 
@@ -270,7 +273,11 @@ CHANGED: list[dict[str, Any]] = [
     {"profile_share": 0.4},
     {"profile_widths": (2, 1, 2)},
     {"profile_widths": (1, 2, 2)},
-    {"profile_widths": (), "profile_share": 0.05},
+    {"profile_widths": (), "profile_share": 0.05, "gap_columns": ()},
+    {"gap_columns": ()},
+    {"gap_columns": (-1,)},
+    {"gap_columns": (1,)},
+    {"gap_columns": (0, -1)},
 ]
 
 
