@@ -230,7 +230,7 @@ class _PrivateClustering(
 
     @property
     def missing_shares_(self) -> Any:
-        """Which share of each cluster's cells is missing, as a pandas.DataFrame of `Figure`; None if none is counted."""
+        """Which share of each cluster's cells is missing, as a pandas.DataFrame of `Figure`; None without a count."""
         check_is_fitted(self)
         shares = [figure for figure in self.model_.federated_profile if figure.figure == MISSING]
         return as_frame(shares) if shares else None

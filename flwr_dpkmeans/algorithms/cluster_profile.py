@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from flwr_dpkmeans.algorithms.moments import moment_arrays, moment_parts
 from flwr_dpkmeans.algorithms.noise_budget import ReleasePart, divided, root_at_least
@@ -24,6 +25,9 @@ from flwr_dpkmeans.sums.plan import Plan, PlannedRound
 from flwr_dpkmeans.sums.round import Array, PrivateSum, State
 from flwr_dpkmeans.sums.settings import Settings
 from flwr_dpkmeans.sums.task import Known, Run
+
+Flags = NDArray[np.bool_]
+Indices = NDArray[np.int64]
 
 COUNTS, SUMS, SQUARES, CELLS = "group_counts", "group_sums", "group_squares", "profile_cells"
 PRESENT = "present_cells"
@@ -85,12 +89,12 @@ class _Layout:
         return self.n_numbers + self.n_flags + len(self.values)
 
     @property
-    def category_of(self) -> Array:
+    def category_of(self) -> Indices:
         """The category of each value's column."""
         return np.repeat(np.arange(len(self.values)), self.values)
 
     @property
-    def column_of_cells(self) -> Array:
+    def column_of_cells(self) -> Indices:
         """For each column of `CELLS`, which of the profiled columns it is of."""
         flags = self.n_numbers + np.arange(self.n_flags)
         return np.concatenate([flags, self.n_numbers + self.n_flags + self.category_of])
@@ -189,66 +193,131 @@ def read_profile(plan: Plan, state: State, schema: Schema | None) -> tuple[Figur
     if schema is None or not rounds or COUNTS not in state.arrays:
         return ()
     names = _figure_names(schema)
-    columns = [*schema.profile, *(one.name for one in schema.columns)]
+    columns = [*schema.profile, *(column.name for column in schema.columns)]
     order = sorted(range(len(names)), key=lambda index: columns.index(names[index][0].name))
+    parts = _Released.of(plan, rounds[0], state).estimates(schema)
+    estimates, deviations, clear = (np.hstack(arrays) for arrays in zip(*parts, strict=True))
     figures = list[Figure]()
-    for line, estimates in enumerate(zip(*_estimates(plan, rounds[0], state, schema), strict=True)):
-        cluster, (values, deviations, clear) = str(line - 1) if line else "all", [one.tolist() for one in estimates]
+    for line in range(len(estimates)):
+        cluster = str(line - 1) if line else "all"
         for index in order:
             column, figure, value = names[index]
-            is_date = figure == "mean" and column.kind is Kind.DATE
-            shown = iso_date(values[index], *column.range) if is_date else values[index]
-            figures.append(Figure(cluster, column.name, figure, value, shown, deviations[index], not clear[index]))
+            estimate: float | str = float(estimates[line, index])
+            if figure == "mean" and column.kind is Kind.DATE:
+                estimate = iso_date(float(estimate), *column.range)
+            deviation, noise = float(deviations[line, index]), not clear[line, index]
+            figures.append(Figure(cluster, column.name, figure, value, estimate, deviation, noise))
     return tuple(figures)
 
 
 def _figure_names(schema: Schema) -> list[tuple[Column, str, str]]:
-    """Column, figure and value of all that is estimated, in the order of `_estimates`."""
-    n = sum(one.kind in (Kind.NUMBER, Kind.DATE) for one in schema.profiled)
+    """Column, figure and value of all that is estimated, in the order of `_Released.estimates`."""
+    n = schema.profile_widths[0] if schema.profile else 0
     names = [(column, figure, "") for figure in ("mean", "spread") for column in schema.profiled[:n]]
     names += [(column, "share", str(value)) for column in schema.profiled[n:] for value in column.values or (1,)]
     return names + [(column, MISSING, "") for column in schema.gappy]
 
 
-def _estimates(plan: Plan, planned: PlannedRound, state: State, schema: Schema) -> list[Array]:
-    """All figures, (1 + k, n_figures), their deviations, and 1 where they are clear.
+_Estimates = tuple[Array, Array, Flags]
+"""Some figures, (1 + k, n) each, the deviations of their noise, and whether they are clear of it."""
 
-    Means and spreads of numbers come first, then shares, then which shares of cells are missing.
-    """
-    k, layout = len(state.centroids), _Layout.of(plan.settings)
-    n = layout.n_numbers
-    std = {one.name: plan.released_std(planned, one) for one in planned.blocks}
-    # Where the run chose k, other rows hold noise alone. The first line is of all clusters.
-    own = {name: state[name][:k].reshape(k, -1) if name in std else np.zeros((k, 0)) for name in _ALL}
-    counts, sums, squares, cells, halves = (np.vstack([own[name].sum(axis=0), own[name]]) for name in _ALL)
-    noise = [std.get(name, 0.0) * np.sqrt([[k], *[[1]] * k]) for name in _ALL]
-    # What each figure is a mean of: rows or, in columns with gaps, the cells that are there; with its own noise.
-    rows, of_rows = (np.tile(one, layout.n_columns) for one in (counts, noise[0]))
-    for gap, column in layout.profiled_gaps:
-        rows[:, column] = halves[:, gap] + counts[:, 0] / 2.0
-        of_rows[:, column] = np.hypot(noise[4], noise[0] / 2.0)[:, 0]
-    least = np.maximum(rows, of_rows)
-    numbers, of_numbers = least[:, :n], of_rows[:, :n]
-    whole, of_whole = least[:, layout.column_of_cells], of_rows[:, layout.column_of_cells]
-    mean, square, share = sums / numbers, squares / numbers, cells / whole
-    of_mean = np.hypot(noise[1], mean * of_numbers) / numbers
-    of_share = np.hypot(noise[3], share * of_whole) / whole
-    # Of a variance at most: had it been 0, so that no luck of the noise makes it look clear.
-    of_variance = np.hypot(np.hypot(noise[2], 2.0 * mean * noise[1]), (mean**2 + 0.5) * of_numbers) / numbers
-    # The square of a noisy mean is too large by the variance of its noise.
-    variance = square + 0.5 - mean**2 + of_mean**2
-    share = np.clip(share + np.where(np.arange(share.shape[1]) < layout.n_flags, 0.5, 0.0), 0.0, 1.0)
-    low, high = np.array([one.range for one in schema.profiled[:n]]).reshape(n, 2).T
-    half, spread = (high - low) / 2.0, np.sqrt(np.clip(variance, 0.0, 1.0))
-    of_spread = of_variance / (2.0 * np.sqrt(np.maximum(variance, of_variance)))
-    above_half = halves / np.maximum(counts, noise[0])
-    of_missing = np.hypot(noise[4], above_half * noise[0]) / np.maximum(counts, noise[0])
-    missing = np.clip(0.5 - above_half, 0.0, 1.0)
-    estimates = np.hstack([low + half * (1.0 + np.clip(mean, -1.0, 1.0)), half * spread, share, missing])
-    deviations = np.hstack([half * of_mean, half * of_spread, of_share, of_missing])
-    compared = np.hstack([np.ones_like(mean), variance, share, missing])
-    with_noise = np.hstack([of_mean, of_variance, of_share, of_missing])
-    sized = np.hstack([rows[:, :n]] * 2 + [rows[:, layout.column_of_cells], np.tile(counts, missing.shape[1])])
-    of_sized = np.hstack([of_numbers, of_numbers, of_whole, np.tile(noise[0], missing.shape[1])])
-    clear = (compared > COUNT_DEVIATIONS * with_noise) & (sized >= COUNT_DEVIATIONS * of_sized)
-    return [estimates, deviations, (clear & (counts >= COUNT_DEVIATIONS * noise[0])).astype(float)]
+
+@dataclass(frozen=True)
+class _Noisy:
+    """Released sums, (1 + k, n): of all clusters first, then of each; and the deviation of the noise in each."""
+
+    values: Array
+    std: Array
+
+    @property
+    def at_least_noise(self) -> Array:
+        """The values, or their noise where that is larger: what may be divided by."""
+        return np.maximum(self.values, self.std)
+
+    @property
+    def is_clear(self) -> Flags:
+        """Whether counts are told from noise."""
+        return self.values >= COUNT_DEVIATIONS * self.std
+
+    def columns(self, index: Indices) -> _Noisy:
+        """Some of the columns."""
+        return _Noisy(self.values[:, index], self.std[:, index])
+
+
+@dataclass(frozen=True)
+class _Released:
+    """What the round released of all clusters, and of each."""
+
+    layout: _Layout
+    counts: _Noisy
+    """(1 + k, 1)."""
+    sums: _Noisy
+    squares: _Noisy
+    cells: _Noisy
+    halves: _Noisy
+    """Of each column whose gaps are counted: half of the cells that are there, less half of those that are not."""
+
+    @classmethod
+    def of(cls, plan: Plan, planned: PlannedRound, state: State) -> _Released:
+        # Where the run chose k, other rows hold noise alone.
+        k = len(state.centroids)
+        std = {block.name: plan.released_std(planned, block) for block in planned.blocks}
+        # The sum over clusters has the noise of all of them.
+        factors = np.sqrt(np.array([k, *[1] * k]))[:, None]
+        arrays = list[_Noisy]()
+        for name in _ALL:
+            by_cluster = state[name][:k].reshape(k, -1) if name in std else np.zeros((k, 0))
+            values = np.vstack([by_cluster.sum(axis=0), by_cluster])
+            arrays.append(_Noisy(values, np.broadcast_to(std.get(name, 0.0) * factors, values.shape)))
+        return cls(_Layout.of(plan.settings), *arrays)
+
+    @property
+    def present(self) -> _Noisy:
+        """How many cells of each profiled column are there: all of the rows' where its gaps are not counted."""
+        values = np.repeat(self.counts.values, self.layout.n_columns, axis=1)
+        std = np.repeat(self.counts.std, self.layout.n_columns, axis=1)
+        for gap, column in self.layout.profiled_gaps:
+            values[:, column] = self.halves.values[:, gap] + self.counts.values[:, 0] / 2.0
+            std[:, column] = np.hypot(self.halves.std[:, gap], self.counts.std[:, 0] / 2.0)
+        return _Noisy(values, std)
+
+    def estimates(self, schema: Schema) -> list[_Estimates]:
+        """Means, then spreads of numbers, then shares, then which shares of cells are missing."""
+        return [*self._moments(schema), self._shares(), self._missing()]
+
+    def _moments(self, schema: Schema) -> list[_Estimates]:
+        n = self.layout.n_numbers
+        present = self.present.columns(np.arange(n))
+        cells = present.at_least_noise
+        mean, square = self.sums.values / cells, self.squares.values / cells
+        of_mean = np.hypot(self.sums.std, mean * present.std) / cells
+        # Of a variance at most: had it been 0, so that no luck of the noise makes it look clear.
+        of_square = np.hypot(self.squares.std, 2.0 * mean * self.sums.std)
+        of_variance = np.hypot(of_square, (mean**2 + 0.5) * present.std) / cells
+        # The square of a noisy mean is too large by the variance of its noise.
+        variance = square + 0.5 - mean**2 + of_mean**2
+        of_spread = of_variance / (2.0 * np.sqrt(np.maximum(variance, of_variance)))
+        low, high = np.array([column.range for column in schema.profiled[:n]]).reshape(n, 2).T
+        half = (high - low) / 2.0
+        sized = present.is_clear & self.counts.is_clear
+        means = low + half * (1.0 + np.clip(mean, -1.0, 1.0))
+        spreads = half * np.sqrt(np.clip(variance, 0.0, 1.0))
+        mean_is_clear = sized & (COUNT_DEVIATIONS * of_mean < 1.0)
+        spread_is_clear = sized & (variance > COUNT_DEVIATIONS * of_variance)
+        return [(means, half * of_mean, mean_is_clear), (spreads, half * of_spread, spread_is_clear)]
+
+    def _shares(self) -> _Estimates:
+        present = self.present.columns(self.layout.column_of_cells)
+        share = self.cells.values / present.at_least_noise
+        deviation = np.hypot(self.cells.std, share * present.std) / present.at_least_noise
+        is_flag = np.arange(share.shape[1]) < self.layout.n_flags
+        share = np.clip(share + np.where(is_flag, 0.5, 0.0), 0.0, 1.0)
+        sized = present.is_clear & self.counts.is_clear
+        return share, deviation, sized & (share > COUNT_DEVIATIONS * deviation)
+
+    def _missing(self) -> _Estimates:
+        rows = self.counts.at_least_noise
+        above_half = self.halves.values / rows
+        deviation = np.hypot(self.halves.std, above_half * self.counts.std) / rows
+        missing = np.clip(0.5 - above_half, 0.0, 1.0)
+        return missing, deviation, self.counts.is_clear & (missing > COUNT_DEVIATIONS * deviation)

@@ -45,19 +45,19 @@ class Gaps:
         middles, low, high = np.zeros(shape[1]), np.full(shape[1], -np.inf), np.full(shape[1], np.inf)
         columns = list[str]()
         for column, features in _clustered(schema):
-            lines = [one for one in figures if one.figure == MISSING and one.column == column.name]
-            by_cluster = [one for one in lines if one.cluster != "all"]
+            of_column = [figure for figure in _missing(figures) if figure.column == column.name]
+            by_cluster = [figure for figure in of_column if figure.cluster != "all"]
             if not by_cluster:
                 continue
             columns.append(column.name)
-            present[:, features] = [[1.0 - float(one.estimate)] for one in by_cluster]
-            deviations[:, features] = [[one.deviation] for one in by_cluster]
+            present[:, features] = [[1.0 - float(figure.estimate)] for figure in by_cluster]
+            deviations[:, features] = [[figure.deviation] for figure in by_cluster]
             middles[features] = column.stand_in()
             low[features], high[features] = column.range
         return cls(present, deviations, middles, (low, high), tuple(columns))
 
     @property
-    def known(self) -> NDArray[np.bool_]:
+    def clear(self) -> NDArray[np.bool_]:
         """(n_clusters, n_features): whether it is clear that some cells are there at all."""
         return self.present > COUNT_DEVIATIONS * self.deviations
 
@@ -65,7 +65,7 @@ class Gaps:
         """Means of the cells that are there, (n_clusters, n_features); NaN where it is not clear that any are."""
         if not self.columns:
             return centroids
-        present = np.where(self.known, self.present, np.nan)
+        present = np.where(self.clear, self.present, np.nan)
         means = self.middles + (centroids - self.middles) / present
         means = np.clip(means, *self.ranges)
         counted = np.isfinite(self.ranges[0])
@@ -73,7 +73,7 @@ class Gaps:
 
     def noise(self, centroids: Array, noise: Array) -> Array:
         """Noise in the `means`, to first order, of that in the centroids; both (n_clusters, n_features)."""
-        present = np.where(self.known, self.present, np.nan)
+        present = np.where(self.clear, self.present, np.nan)
         pulled = self.means(centroids) - self.middles
         return np.hypot(noise / present, pulled * self.deviations / present)
 
@@ -88,13 +88,20 @@ def _clustered(schema: Schema | None) -> list[tuple[Column, slice]]:
 
 
 def gap_cautions(schema: Schema | None, figures: Sequence[Figure]) -> tuple[str, ...]:
-    """Say what gaps do to the clustering, where many cells of a clustered column are missing, or nobody counted them."""
+    """Say what gaps do to the clustering where many cells of a column are missing, or that nobody counted them."""
     names = [column.name for column, _ in _clustered(schema) if column.missing is Missing.CENTRE]
-    of_all = [one for one in figures if one.cluster == "all" and one.figure == MISSING and one.column in names]
-    uncounted = [name for name in names if name not in {one.column for one in of_all}]
+    of_all = {figure.column: figure for figure in _missing(figures) if figure.cluster == "all"}
+    uncounted = [name for name in names if name not in of_all]
     if uncounted:
         return (told("uncounted_gaps", columns=listed(map(repr, uncounted))),)
-    many = [one for one in of_all if not one.noise and float(one.estimate) > MANY_MISSING]
+    shares = {name: float(of_all[name].estimate) for name in names if not of_all[name].noise}
+    many = {name: share for name, share in shares.items() if share > MANY_MISSING}
     if not many:
         return ()
-    return (told("gaps", columns=listed(f"{one.column!r} ({float(one.estimate):.0%})" for one in many)),)
+    columns = listed(f"{name!r} ({share:.0%})" for name, share in many.items())
+    return (told("gaps", columns=columns),)
+
+
+def _missing(figures: Sequence[Figure]) -> list[Figure]:
+    """Of a run's figures, those that say which share of the cells is missing."""
+    return [figure for figure in figures if figure.figure == MISSING]

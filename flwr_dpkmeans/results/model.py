@@ -256,7 +256,8 @@ class Model:
         means, version = dict[str, Any](), 2 if figures else 1
         if self.gaps.columns:
             # JSON has no NaN.
-            means = {"cell_means": np.where(np.isnan(self.cell_means), None, self.cell_means).tolist()}
+            rows = self.cell_means.tolist()
+            means["cell_means"] = [[None if math.isnan(value) else value for value in row] for row in rows]
             version = 3
         return {
             "version": version,

@@ -149,10 +149,11 @@ def _centres(model: Model, most: int) -> list[Table]:
 def _gaps(model: Model, most: int) -> list[tuple[str, ...]]:
     """For at most so many clustered columns, which share of each cluster's cells is missing, where it is counted."""
     shares: dict[str, list[str]] = {}
-    for one in model.federated_profile:
-        if one.figure == MISSING and one.cluster != "all" and one.column in model.gaps.columns:
-            text = f"{one.estimate:.1%} ± {one.deviation:.1%}"
-            shares.setdefault(one.column, []).append(text)
+    by_cluster = [figure for figure in model.federated_profile if figure.cluster != "all"]
+    for figure in by_cluster:
+        if figure.figure == MISSING and figure.column in model.gaps.columns:
+            text = f"{figure.estimate:.1%} ± {figure.deviation:.1%}"
+            shares.setdefault(figure.column, []).append(text)
     return [(f"{column}: missing", *texts[:most]) for column, texts in list(shares.items())[:most]]
 
 

@@ -238,7 +238,7 @@ def test_every_trust_model_releases_the_same_description(trust: str) -> None:
 
 
 def test_clients_are_described_by_their_means() -> None:
-    whole, gappy = people()
+    _, gappy = people()
     clients = [gappy[first : first + 40] for first in range(0, N, 40)]
     options: dict[str, Any] = {"epsilon": 40.0, "noise": "seeded", "random_state": 5, "engine": "direct"}
     km = FederatedKMeans(2, bounds=SCHEMA, unit=ClientLevel(40), **options).fit(clients)
@@ -250,6 +250,23 @@ def test_clients_are_described_by_their_means() -> None:
     assert km.cell_means_[old_cluster(km), 1] == pytest.approx(KILOS, abs=1.5)
     (line,) = [line for line in km.privacy_.releases if line.array == "present_cells"]
     assert "S30" in line.theorem
+
+
+def test_errors_are_of_the_size_that_is_printed() -> None:
+    rows, errors = people()[1], list[float]()
+    for seed in range(6):
+        options: dict[str, Any] = {"epsilon": 1.0, "noise": "seeded", "random_state": seed, "engine": "direct"}
+        km = FederatedKMeans(2, bounds=SCHEMA, **options).fit(parties(rows))
+        labels = km.predict(rows)
+        for cluster in (0, 1):
+            lines, mine = figures(km, str(cluster)), rows[labels == cluster]
+            exact = {("dead", "share", "1"): mine["dead"].mean(), ("weight", "mean", ""): mine["weight"].mean()}
+            exact |= {(name, "missing", ""): mine[name].isna().mean() for name in PROFILE}
+            exact |= {("ward", "share", ward): (mine["ward"].dropna() == ward).mean() for ward in "ABC"}
+            pairs = ((lines.loc[key], value) for key, value in exact.items())
+            errors += [(line.estimate - value) / line.deviation for line, value in pairs]
+    assert len(errors) == 6 * 2 * 8
+    assert 0.75 < np.sqrt(np.mean(np.square(errors))) < 1.25
 
 
 def test_rows_that_are_dropped_say_the_same() -> None:
