@@ -10,7 +10,7 @@ its own rows, so that clients weigh alike.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -226,8 +226,8 @@ _Estimates = tuple[Array, Array, Flags]
 class _Noisy:
     """Released sums, (1 + k, n): of all clusters first, then of each; and the deviation of the noise in each."""
 
-    values: Array
-    std: Array
+    values: Array = field(repr=False)
+    std: Array = field(repr=False)
 
     @property
     def at_least_noise(self) -> Array:
