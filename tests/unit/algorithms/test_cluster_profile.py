@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -135,6 +136,43 @@ def test_no_neighbours_move_a_profile_beyond_what_it_declares(options: dict[str,
         wrong[place] = replace(wrong[place], sensitivity=replace(moved, bound=0.9 * moved.bound))
         with pytest.raises(PlanError, match="moves by"):
             check_sensitivity(wrong, lambda points: step.statistic(points, STATE), 9)
+
+
+@pytest.mark.parametrize("options", LEVELS)
+def test_no_neighbours_move_a_count_of_gaps_beyond_what_it_declares(options: dict[str, Any]) -> None:
+    """Where nothing is profiled, there are the counts alone."""
+    gappy = {"kind": "number", "bounds": [0, 10], "missing": "centre"}
+    schema = Schema(columns={"size": gappy, "age": gappy | {"kind": "flag", "bounds": None}})
+    plan = plan_of(schema, **options)
+    assert plan.settings.gap_columns == (-1, -1)
+    step, start = round_of(plan), cluster_state(np.array([[-0.75, 0.0], [0.75, 0.0]]), np.zeros(2))
+    assert [one.name for one in step.blocks] == ["group_counts", "present_cells"]
+    used = check_sensitivity(step.blocks, lambda points: step.statistic(points, start), 4)
+    assert min(used.values()) > 0.9, used
+
+
+@pytest.mark.parametrize("by_client", [False, True])
+def test_one_raw_row_moves_each_sum_by_no_more_than_it_declares(by_client: bool) -> None:
+    """Brute force over all gaps that a row can have, from its cells to what a client adds."""
+    plan = plan_of(**LEVELS[by_client])
+    step = round_of(plan)
+    cells = {"sick": [0, 1], "ward": ["A", "C", None], "age": [0, 100, 50, None], "since": ["2020-01-01", None]}
+    rows = pd.DataFrame([*itertools.product([1.0, 9.0], *cells.values())], columns=["size", *cells])
+
+    def arrays_of(table: pd.DataFrame) -> list[np.ndarray]:
+        encoded = SCHEMA.encode(table)
+        points = SCHEMA.bounds.scale(encoded.points[:, :1])
+        return list(step.arrays_of(points, STATE, None, encoded.points[:, 1:]))
+
+    before = arrays_of(rows[:0] if by_client else rows)
+    largest = dict.fromkeys((block.name for block in step.blocks), 0.0)
+    for index in range(len(rows)):
+        # A client's rows are replaced by none; a record disappears.
+        after = arrays_of(rows[index : index + 1] if by_client else rows.drop(index=index))
+        for block, one, other in zip(step.blocks, before, after, strict=True):
+            moved = float(np.linalg.norm(one - other)) / block.sensitivity.bound
+            largest[block.name] = max(largest[block.name], moved)
+    assert all(0.9 < moved <= 1.0 + 1e-9 for moved in largest.values()), largest
 
 
 def test_sensitivities_by_hand() -> None:

@@ -174,7 +174,7 @@ FOUR: dict[str, Any] = QUARTERS | {"private_bounds": True, "evaluation": "privat
         (QUARTERS | {"evaluation": "private"}, 0.25, 0.5),
         (QUARTERS | {"private_bounds": True}, 0.5, 0.25),
         (FOUR | {"profile_widths": (), "profile_share": 0.05}, 0.5, 0.25),
-        (FOUR | {"profile_widths": (), "gap_columns": (-1,)}, 0.5, 0.5),
+        (QUARTERS | {"profile_widths": (), "gap_columns": (-1,)}, 0.25, 0.25),
         (FOUR | {"n_examples": 9}, 0.25, 0.5),
     ],
 )
