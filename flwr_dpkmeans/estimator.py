@@ -21,7 +21,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from flwr_dpkmeans import options as run_options
 from flwr_dpkmeans.algorithms import NOT_FEDERATED
-from flwr_dpkmeans.algorithms.cluster_profile import read_profile
+from flwr_dpkmeans.algorithms.cluster_profile import MISSING, read_profile
 from flwr_dpkmeans.algorithms.kmeans_task import DEFAULT_MAX_CLUSTERS, KMeansTask
 from flwr_dpkmeans.algorithms.measure import COST_CURVE
 from flwr_dpkmeans.algorithms.naive_bayes import Columns, NaiveBayes, NaiveBayesOptions
@@ -228,6 +228,13 @@ class _PrivateClustering(
         check_is_fitted(self)
         return as_frame(self.model_.federated_profile) if self.model_.federated_profile else None
 
+    @property
+    def missing_shares_(self) -> Any:
+        """Which share of each cluster's cells is missing, as a pandas.DataFrame of `Figure`; None without a count."""
+        check_is_fitted(self)
+        shares = [figure for figure in self.model_.federated_profile if figure.figure == MISSING]
+        return as_frame(shares) if shares else None
+
     def profile(self, X: Any) -> Any:
         """Describe a data frame's rows by cluster, in all of its columns (`flwr_dpkmeans.results.profile`); local."""
         check_is_fitted(self)
@@ -307,6 +314,7 @@ class _PrivateClustering(
         self._result, self.privacy_, self.model_ = result, result.report, result.model
         self.schema_ = (model := result.model).schema
         self.cluster_centers_, self.cluster_counts_ = model.centroids, model.counts
+        self.cell_means_ = model.cell_means
         self.bounds_: Box = (model.bounds.lower, model.bounds.upper)
         self.n_features_in_ = int(model.scaled.shape[1])
         _name_columns(self, model.feature_names)
@@ -437,7 +445,11 @@ class FederatedKMeans(_PrivateClustering):
     Attributes
     ----------
     cluster_centers_ : ndarray, (n_clusters, n_features)
-        In the caller's units.
+        In the caller's units, where rows belong to the nearest: a gap that a schema leaves in counts as the middle.
+    cell_means_ : ndarray, (n_clusters, n_features)
+        The same as means of the cells that are there, for people; NaN where it is not clear that there are any.
+    missing_shares_ : pandas.DataFrame or None
+        With noise, which share of each cluster's cells is missing, where a schema leaves gaps in; None elsewhere.
     cluster_counts_ : ndarray, (n_clusters,)
         Noisy counts of the last release; at client level what each client adds, which the page and ``model_`` name: 1
         where it has rows in the cluster (FedDP-KMeans), its rows (with Lloyd steps), or their share (ProxyLloyd).
@@ -451,7 +463,7 @@ class FederatedKMeans(_PrivateClustering):
     model_ : Model
         The clustering as a value that labels and describes rows; without what this program's rows say.
     schema_ : Schema or None
-        What tables are encoded by, and what ``schema_.decode(cluster_centers_)`` reads; None without one.
+        What tables are encoded by, and what ``schema_.decode(cell_means_)`` reads; None without one.
     profile_ : pandas.DataFrame or None
         With noise, what a schema's ``profile`` asks for (`flwr_dpkmeans.algorithms.cluster_profile.Figure`).
     n_iter_ : int

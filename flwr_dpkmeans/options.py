@@ -44,6 +44,7 @@ _FOLLOWING = {
     "standard_columns": "give a schema with scale = 'standard'",
     "profile_widths": "give a schema with profile = [...]",
     "profile_share": "give a schema with profile_share",
+    "gap_columns": "give a schema with missing = 'centre'",
     "seed": "give random_state=7",
     "n_clients": "there are as many clients as tables",
     **dict.fromkeys(("init", "X_init"), "leave it out, as methods start by themselves or from public server_data"),
@@ -293,7 +294,9 @@ def schema_settings(bounds: Any) -> dict[str, Any]:
     if not isinstance(bounds, Schema):
         return {}
     said: dict[str, Any] = {"schema_digest": bounds.digest, "standard_columns": bounds.standard_columns}
-    said |= {"profile_widths": bounds.profile_widths, "profile_share": bounds.profile_share}
+    said |= {"profile_widths": bounds.profile_widths, "profile_share": bounds.describing_share}
+    if bounds.gappy:
+        said["gap_columns"] = bounds.gap_columns
     return said | ({"private_bounds": True, "bounds_share": SPREADS_SHARE} if bounds.standard_columns else {})
 
 

@@ -221,7 +221,7 @@ class KMeansTask(Task):
         return Result({"centroids": in_callers_units(plan, scaled), "scaled": scaled, "counts": state.counts, **beside})
 
     def _profile_shapes(self, config: Run) -> Mapping[str, tuple[int, ...]]:
-        return cluster_profile.profile_shapes(config) if config.settings.profile_widths else {}
+        return cluster_profile.profile_shapes(config) if config.settings.n_beside else {}
 
     def preliminary(self, config: Run, delta: float, n_features: int | None) -> tuple[PlannedRound, ...]:
         """None, a private count, or two histograms (without a width: missing), the first with the count."""
@@ -415,7 +415,7 @@ class KMeansTask(Task):
         by_client = plan.settings.unit is PrivacyUnit.CLIENT
         units = plan.n_clients * plan.settings.client_sampling_rate if by_client else plan.n_examples
         std, of_rows = counts_std(plan)
-        asked = plan.settings.profile_widths
+        asked = plan.settings.n_beside
         profiled = () if units is None or not asked else cluster_profile.profile_cautions(plan, units / self.n_clusters)
         if units is not None and by_client and of_rows:
             units *= plan.settings.examples_per_client

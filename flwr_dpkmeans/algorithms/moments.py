@@ -104,13 +104,18 @@ def moment_parts(n_groups: int, width: int) -> list[ReleasePart]:
     ]
 
 
-def moment_arrays(points: Array, groups: Labels, n_groups: int) -> list[Array]:
-    """One client's exact part of them, on the grid; `groups` are from 0 to `n_groups` - 1."""
+def moment_arrays(points: Array, groups: Labels, n_groups: int, present: Array | None = None) -> list[Array]:
+    """One client's exact part of them, on the grid; `groups` are from 0 to `n_groups` - 1.
+
+    `present`, (n_points, width), is 0 where a cell is missing, which then adds to neither sum, and 1 elsewhere.
+    """
     counts = np.bincount(groups, minlength=n_groups).astype(np.float64)
     if not points.shape[1]:
         return [counts]
     narrow = groups.astype(np.int32)
     halved = toward_zero(np.square(points) - 0.5)
+    if present is not None:
+        points, halved = points * present, halved * present
     return [counts, sum_by_label(points, narrow, n_groups), sum_by_label(halved, narrow, n_groups)]
 
 

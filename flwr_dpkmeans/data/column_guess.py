@@ -200,7 +200,7 @@ def _as_id(name: str, cells: Sequence[str], guess: Guess) -> Guess:
 def _is_unlike_measures(name: str, kind: Kind, cells: Sequence[str]) -> bool:
     """Texts, or whole numbers without a gap or with the name of an id; others may be measures that differ."""
     if kind is not Kind.NUMBER:
-        return kind is Kind.CATEGORY
+        return kind == Kind.CATEGORY
     return _count_up(cells) or (is_called_id(name) and all(map(str.isdecimal, cells)))
 
 
@@ -209,7 +209,7 @@ def _looks_like_persons(name: str, kind: Kind, cells: Sequence[str]) -> bool:
     if kind not in (Kind.CATEGORY, Kind.NUMBER):
         return False
     if is_called_id(name):
-        return kind is Kind.CATEGORY or all(map(str.isdecimal, cells))
+        return kind == Kind.CATEGORY or all(map(str.isdecimal, cells))
     are_numbered = all(map(_NUMBERED_TEXT.fullmatch, cells))
     return are_numbered and len(cells) <= _MOST_ROWS_OF_AN_ID * len(set(cells))
 

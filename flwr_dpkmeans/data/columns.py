@@ -113,7 +113,8 @@ class Column(Stated):
     values: tuple[str | int | float, ...] = ()
     """Public values of a category, compared with the cell as it is written; 1, "1" and 1.0 are one."""
     missing: Missing = Missing.DROP
-    """drop: the row is left out; fill: with a public value; centre: in the middle of the bounds, or of the values."""
+    """drop: the row is left out; fill: with a public value; centre: in the middle of the bounds, or of the values, for
+    the clustering alone: means, shares and spreads are those of the cells that are there."""
     fill: str | float | None = None
     """The value, in the column's own units."""
     weight: float = Field(1.0, ge=0.0, le=1e3)
@@ -429,7 +430,7 @@ class Column(Stated):
 
         Of logarithms, the mean is a geometric mean, and the spread a factor between this and a usual value.
         """
-        if self.transform != Transform.LOG:
+        if self.transform != Transform.LOG or figure not in ("mean", "spread"):
             return figure, estimate, deviation
         factor = math.exp(min(estimate, _LARGEST_LOG))
         if figure == "mean":

@@ -55,6 +55,7 @@ __all__ = [
 _logger = placed_logger("flwr_dpkmeans.data")
 _MOST_CLIPPED, _MANY = 0.01, 0.1
 """Parts of a column's cells whose owner is warned: clipped ones, missing ones."""
+_USUAL_GAP_SHARE = 0.02
 _ONE_HOT_UNIT = 2.0
 """Half of a number's scale: two one-hot rows differ by sqrt(2), and are so 1/sqrt(2) of a full range apart."""
 
@@ -76,7 +77,8 @@ class Encoded:
 
     schema: Schema
     points: NDArray[np.float64] = field(repr=False)
-    """With more columns where the schema asks for a profile: those of `Schema.profiled`, from -1 to 1."""
+    """With more columns where the schema asks for a profile, those of `Schema.profiled`, from -1 to 1; and last, where
+    it counts gaps, one for each of `Schema.gappy`: 1 where the cell is there, -1 where it is missing."""
     left_out_by: NDArray[np.int64] = field(repr=False)
     """(n_rows,): the first of the schema's columns, from 0 on, for which the row is left out; -1 where it is not."""
     seen: tuple[Seen, ...] = ()
@@ -126,6 +128,9 @@ class Schema(Stated):
     file : Dialect, or mapping
         What is stated of the files: separator, decimal, header and so on. It is no part of what parties agree
         on, and each may state its own.
+    gap_share : float
+        What part of the budget it takes to count the cells that are there, by cluster, of each column whose gaps stay
+        in the clustering (``missing = "centre"``); 0: only those of the profile are counted.
 
     Raises
     ------
@@ -149,6 +154,7 @@ class Schema(Stated):
     scale: Scale = Scale.BOUNDS
     profile: tuple[str, ...] = ()
     profile_share: float = Field(0.05, gt=0.0, lt=0.5)
+    gap_share: float = Field(_USUAL_GAP_SHARE, ge=0.0, lt=0.5)
     file: Dialect = UNSTATED
     """How files of delimited text are written; a party's own file may differ."""
 
@@ -178,6 +184,11 @@ class Schema(Stated):
             raise ValueError(f"profile has {name!r}, but a cycle has no mean and spread as numbers have: leave it out")
         if not self.profile and "profile_share" in self.model_fields_set:
             raise ValueError(f"profile_share is {self.profile_share}, but profile names no column: name some")
+        if self.gap_share != _USUAL_GAP_SHARE and not self._has_gaps:
+            raise ValueError(f"gap_share is {self.gap_share}, but missing is 'centre' for no column: leave it out")
+        if self.describing_share >= 0.5:
+            total = f"profile_share and gap_share together are {self.describing_share:g}"
+            raise ValueError(f"{total}, but they must be below 0.5: lower one of them")
         for alike in (names, list(self.feature_names)):
             if len(set(alike)) < len(alike):
                 raise ValueError(f"the names {alike} are not all different, but columns are told by them: rename some")
@@ -195,9 +206,11 @@ class Schema(Stated):
     def to_dict(self) -> dict[str, Any]:
         """What a file says, in plain values of JSON and TOML; ``Schema(**said)`` reads it."""
         profile = {"profile": list(self.profile), "profile_share": self.profile_share} if self.profile else {}
+        # Only where it is stated, so that the schema of an older model is still what its file says.
+        gaps = {} if self.gap_share == _USUAL_GAP_SHARE else {"gap_share": self.gap_share}
         file = {"file": self.file.stated()} if self.file != UNSTATED else {}
         columns = {column.name: column.to_dict() for column in self.columns}
-        return {"scale": self.scale.value, **profile, **file, "columns": columns}
+        return {"scale": self.scale.value, **profile, **gaps, **file, "columns": columns}
 
     @cached_property
     def digest(self) -> str:
@@ -228,10 +241,12 @@ class Schema(Stated):
 
     @property
     def clustered(self) -> Schema:
-        """The same without what is only profiled: what labels are found by."""
-        if not self.profile:
+        """The same without what is only profiled or counted: what labels are found by."""
+        if not self.profile and not self.gappy:
             return self
-        return Schema(columns=tuple(one for one in self.columns if one.weight), scale=self.scale)
+        columns = tuple(one for one in self.columns if one.weight)
+        uncounted = {"gap_share": 0.0} if any(one.missing == Missing.CENTRE for one in columns) else {}
+        return Schema(columns=columns, scale=self.scale, **uncounted)
 
     @cached_property
     def profiled(self) -> tuple[Column, ...]:
@@ -245,6 +260,35 @@ class Schema(Stated):
         kinds = [one.kind for one in self.profiled if not one.values]
         first = len(kinds) - kinds.count(Kind.FLAG), kinds.count(Kind.FLAG)
         return (*first, *(len(one.values) for one in self.profiled if one.values)) if self.profile else ()
+
+    @property
+    def _has_gaps(self) -> bool:
+        """Whether a gap stays in the clustering, in some column."""
+        return any(one.missing == Missing.CENTRE for one in self.columns)
+
+    @cached_property
+    def gappy(self) -> tuple[Column, ...]:
+        """The columns of which is counted, by cluster, how many cells are there; the last ones beside the points."""
+        counted = self.columns if self.gap_share else self.profiled
+        return tuple(one for one in counted if one.missing == Missing.CENTRE)
+
+    @property
+    def gap_columns(self) -> tuple[int, ...]:
+        """For each of them, which one of `profiled` it is; -1 if it is only clustered."""
+        indices = {column.name: index for index, column in enumerate(self.profiled)}
+        return tuple(indices.get(column.name, -1) for column in self.gappy)
+
+    @property
+    def n_beside(self) -> int:
+        """How many columns stand beside the points."""
+        return sum(self.profile_widths) + len(self.gappy)
+
+    @property
+    def describing_share(self) -> float:
+        """What part of the budget the round that describes the clusters takes."""
+        if not self.gappy:
+            return self.profile_share
+        return self.gap_share + (self.profile_share if self.profile else 0.0)
 
     @cached_property
     def bounds(self) -> Bounds:
@@ -292,7 +336,7 @@ class Schema(Stated):
         if isinstance(table, Encoded):
             if self not in (table.schema, table.schema.clustered):
                 raise DataError("the table was encoded by another schema: encode it by this one.")
-            width = len(self.feature_names) + sum(self.profile_widths)
+            width = len(self.feature_names) + self.n_beside
             return Encoded(self, validate_points(table.points)[:, :width], table.left_out_by, table.seen)
         if isinstance(table, str | Path):
             encoded = self._encoded_file(table)
@@ -318,10 +362,11 @@ class Schema(Stated):
     def encoded(self, raw: RawTable) -> Encoded:
         """The same of a block of a table, without a word in the log."""
         blocks, left_out_by = dict[str, NDArray[np.float64]](), np.full(raw.n_rows, -1)
-        seen = list[Seen]()
+        seen, there = list[Seen](), dict[str, NDArray[np.float64]]()
         for place, (column, block, one) in enumerate(self.read(raw)):
             seen.append(one)
             gaps = np.isnan(block[:, 0])
+            there[column.name] = np.where(gaps, -1.0, 1.0)[:, None]
             if column.missing == Missing.DROP:
                 left_out_by[gaps & (left_out_by < 0)] = place
             else:
@@ -330,6 +375,7 @@ class Schema(Stated):
         kept = left_out_by < 0
         points = [blocks[one.name] for one in self.clustered.columns]
         beside = [(blocks[one.name] - one.range[0]) / (one.width / 2.0) - 1.0 for one in self.profiled]
+        beside += [there[one.name] for one in self.gappy]
         return Encoded(self, np.concatenate(points + beside, axis=1)[kept], left_out_by, tuple(seen))
 
     def read(self, raw: RawTable, *, with_spreads: bool = False) -> Iterator[tuple[Column, NDArray[np.float64], Seen]]:
@@ -372,7 +418,8 @@ class Schema(Stated):
 
         Numbers as they are (with a log transform their geometric mean), dates as ISO text, of cycles where their values
         gather, flags as shares, categories as shares by value; noise may put a share outside of [0, 1], and it is shown
-        at the nearer end.
+        at the nearer end. In centroids themselves gaps count as the middle: give
+        `Model.cell_means` for what the cells that are there say.
         """
         table, shown, place = np.atleast_2d(np.asarray(centroids, dtype=float)), dict[str, list[Any]](), 0
         if table.shape[1] != (d := len(self.clustered.feature_names)):

@@ -127,7 +127,7 @@ def play_inprocess(
     are for what looks at them; `on_step` is told of each step. The result is one client's: under ``oblivious`` the
     server has none.
     """
-    n_beside = sum(config.settings.profile_widths)
+    n_beside = config.settings.n_beside
     split = [np.split(part, [part.shape[1] - n_beside], axis=1) for part in parts]
     clients = [
         KMeansClient(points, feature_names=config.feature_names, labels=None if labels is None else labels[i])
@@ -166,7 +166,7 @@ def play_directly(
         )
     config = config.changed(dropout=Dropout.undisturbed())
     started = utc_now()
-    shape = {"n_clients": len(parts), "n_features": parts[0].shape[1] - sum(config.settings.profile_widths)}
+    shape = {"n_clients": len(parts), "n_features": parts[0].shape[1] - config.settings.n_beside}
     plan, kept = first_plan(config, server_points, run_id=secrets.randbits(62), **shape)
     with one_thread():
         found = run_direct(plan, parts, scale=_in_box, server_points=kept, labels=labels, on_step=on_step)
@@ -193,7 +193,8 @@ def fit_in_one_place(config: Run, parts: Sequence[Array]) -> InOnePlace:
             "project, or choose 'proxy_lloyd'."
         ) from error
     started = utc_now()
-    state, box, privacy = fit(config, parts)
+    n_beside = config.settings.n_beside
+    state, box, privacy = fit(config, [part[:, : part.shape[1] - n_beside] for part in parts])
     run_id, no_plan = secrets.randbits(62), b""
     return state, box, replace(privacy, provenance=Provenance.of(run_id, "all parties", no_plan, started=started))
 
@@ -354,7 +355,7 @@ class Tables:
     def n_examples(self) -> int | str:
         """The `total`, or that those are to be counted which a schema does not leave out."""
         columns = [column for one in self.encoded[:1] for column in one.schema.columns]
-        return PRIVATE if any(column.missing is Missing.DROP for column in columns) else self.total
+        return PRIVATE if any(column.missing == Missing.DROP for column in columns) else self.total
 
     def local_cautions(self, run: Run, delta: float, box: Box, width: int) -> tuple[str, ...]:
         """What the rows say against a result over them: for whoever holds all of them, who calls this."""

@@ -111,10 +111,11 @@ class KMeansClient(NumPyClient):
         self.schema, self.agreement = schema, ""
         if schema is not None:
             box = (schema.bounds.lower, schema.bounds.upper)
-            columns = schema.standard_columns, schema.profile_widths, (schema.profile_share,)
-            self.agreement = schema_agreement(schema.digest, schema.feature_names, box, *columns)
+            columns = schema.standard_columns, schema.profile_widths, (schema.describing_share,)
+            names, gaps = schema.feature_names, schema.gap_columns
+            self.agreement = schema_agreement(schema.digest, names, box, *columns, gaps)
         points: Any = X if isinstance(X, Rows) else validate_points(X)
-        n_points = points.shape[1] - (0 if schema is None else sum(schema.profile_widths))
+        n_points = points.shape[1] - (0 if schema is None else schema.n_beside)
         self._points, self.beside = points[:, :n_points], points[:, n_points:]
         self._table = table
         # An array is the caller's own and the same in every run, so its errors tell a server nothing about classes.

@@ -123,7 +123,7 @@ _KEYS = tomllib.loads(Path(__file__).with_name("run_keys.toml").read_text(encodi
 _DATA, _RUN, _APP = ([RunKey(name, **key) for name, key in _KEYS[table].items()] for table in ("data", "run", "app"))
 _DEFAULTS = {key.name: key.default for key in (*_DATA, *_RUN, *_APP) if key.name != "n-clusters"} | {"data": ""}
 """What the app itself reads, where a configuration does not say it."""
-_OF_SCHEMA = frozenset(("schema_digest", "standard_columns", "profile_widths", "profile_share"))
+_OF_SCHEMA = frozenset(("schema_digest", "standard_columns", "profile_widths", "profile_share", "gap_columns"))
 _ELSEWHERE = _OF_SCHEMA | {"bounds", "private_bounds", "feature_names", "n_clients", "masking"}
 """Settings that follow from other keys, or that no deployment may change."""
 _STATED = {"epsilon": 2.0}

@@ -26,6 +26,7 @@ from flwr_dpkmeans.errors import DataError, LocalMisuseError, column_names, list
 from flwr_dpkmeans.kmeans.lloyd import GRID, nearest_centroids, round_to_grid, row_blocks
 from flwr_dpkmeans.log import printable
 from flwr_dpkmeans.privacy.report import PrivacyReport, counts_deviation, faint_clusters, told
+from flwr_dpkmeans.results.gaps import Gaps, gap_cautions
 from flwr_dpkmeans.results.page import CONSOLE, HTML, number_texts, summary
 from flwr_dpkmeans.results.profile import as_frame, profile
 from flwr_dpkmeans.results.writer import write_whole
@@ -90,6 +91,21 @@ class Model:
         return self.bounds.unscale(self.scaled)
 
     @property
+    def gaps(self) -> Gaps:
+        """What is known, with noise, of cells that are missing in the columns that are clustered."""
+        shape = (self.scaled.shape[0], self.scaled.shape[1])
+        return Gaps.of(self.schema, self.federated_profile, shape)
+
+    @property
+    def cell_means(self) -> Array:
+        """(n_clusters, n_features), in the units of the data: `centroids` as means of the cells that are there.
+
+        In `centroids` a gap that stays in the clustering counts as the middle. NaN where it is not clear that a cluster
+        has any cell of the column.
+        """
+        return self.gaps.means(self.centroids)
+
+    @property
     def names(self) -> tuple[str, ...]:
         """Of the columns, or their numbers."""
         return self.feature_names or tuple(f"feature {place}" for place in range(self.scaled.shape[1]))
@@ -103,21 +119,30 @@ class Model:
         """The centroids' values as people read them, n_features lists of n_clusters: dates as such, shares in %."""
         if self.schema is None:
             return list(map(number_texts, self.centroids.T.tolist()))
-        told, rows, first = self.schema.decode(self.centroids), list[list[str]](), 0
+        means = self.cell_means
+        unknown = np.isnan(means)
+        means = np.where(unknown, self.centroids, means)
+        told, rows, first = self.schema.decode(means), list[list[str]](), 0
         for column in self.schema.clustered.columns:
             own = told[column.name]
-            points = self.centroids[:, first : first + len(column.features)]
+            points = means[:, first : first + len(column.features)]
             first += len(column.features)
-            if column.kind is Kind.CATEGORY:
+            if column.kind == Kind.CATEGORY:
                 rows += [[f"{shares[str(value)]:.0%}" for shares in own] for value in column.values]
-            elif column.kind is Kind.FLAG:
+            elif column.kind == Kind.FLAG:
                 rows.append([f"{share:.0%}" for share in own])
-            elif column.kind is Kind.CYCLE:
+            elif column.kind == Kind.CYCLE:
                 # Far from the circle's middle, values are alike; near to it, their mean says nothing.
                 rows += [number_texts(own), number_texts(np.hypot(*points.T).tolist())]
             else:
-                rows.append(own if column.kind is Kind.DATE else number_texts(own))
+                rows.append(own if column.kind == Kind.DATE else number_texts(own))
+        for feature, cluster in np.argwhere(unknown.T).tolist():
+            rows[feature][cluster] = "missing"
         return rows
+
+    def gap_cautions(self) -> tuple[str, ...]:
+        """Say what gaps do to the clustering, where many cells of a clustered column are missing."""
+        return gap_cautions(self.schema, self.federated_profile)
 
     def leading(self, most: int) -> list[int]:
         """In their order, so many columns in which the centroids differ most from their mean in the fitted space."""
@@ -272,12 +297,19 @@ class Model:
 
     def _plain(self) -> dict[str, Any]:
         figures = {"federated_profile": list(map(asdict, self.federated_profile))} if self.federated_profile else {}
+        means, version = dict[str, Any](), 2 if figures else 1
+        if self.gaps.columns:
+            # JSON has no NaN.
+            rows = self.cell_means.tolist()
+            means["cell_means"] = [[None if math.isnan(value) else value for value in row] for row in rows]
+            version = 3
         return {
-            "version": 2 if figures else 1,
+            "version": version,
             "feature_names": list(self.feature_names),
             "schema": self.schema and self.schema.to_dict(),
             "bounds": [list(self.bounds.lower), list(self.bounds.upper)],
             "centroids": self.centroids.tolist(),
+            **means,
             "scaled": self.scaled.tolist(),
             "counts": self.counts.tolist(),
             "counts_deviation": counts_deviation(self.privacy),

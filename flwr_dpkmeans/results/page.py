@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from markupsafe import Markup
 
+from flwr_dpkmeans.algorithms.cluster_profile import MISSING
 from flwr_dpkmeans.log import printable
 from flwr_dpkmeans.privacy.report import PrivacyReport, counted, counts_deviation, faint_clusters, utc_now
 from flwr_dpkmeans.sums.trust import TRUST_MODELS
@@ -72,6 +73,11 @@ def rendered(template: str, form: str, **values: Any) -> str:
 def number_text(value: float, digits: int = 3) -> str:
     """So many digits, or all before the point."""
     return f"{value:,.{max(0, digits - len(f'{abs(value):.0f}'))}f}" if abs(value) >= 999.5 else f"{value:.{digits}g}"
+
+
+def _noise_text(value: float) -> str:
+    """The noise in a value, which is no number where the value is missing."""
+    return "missing" if math.isnan(value) else number_text(value)
 
 
 def number_texts(values: Sequence[float]) -> list[str]:
@@ -134,7 +140,21 @@ def _centres(model: Model, most: int) -> list[Table]:
         *((model.shown_names[place], *(cells[place][j] for j in own)) for place in places),
     ]
     shades = [[0] * k] * (1 + noisy) + steps.tolist()
+    gaps = _gaps(model, most)
+    rows += gaps
+    shades += [[0] * k] * len(gaps)
     return _side_by_side(about, ["column", *(f"cluster {j}" for j in own)], rows, shades)
+
+
+def _gaps(model: Model, most: int) -> list[tuple[str, ...]]:
+    """For at most so many clustered columns, which share of each cluster's cells is missing, where it is counted."""
+    shares: dict[str, list[str]] = {}
+    by_cluster = [figure for figure in model.federated_profile if figure.cluster != "all"]
+    for figure in by_cluster:
+        if figure.figure == MISSING and figure.column in model.gaps.columns:
+            text = f"{figure.estimate:.1%} ± {figure.deviation:.1%}"
+            shares.setdefault(figure.column, []).append(text)
+    return [(f"{column}: missing", *texts[:most]) for column, texts in list(shares.items())[:most]]
 
 
 def _side_by_side(
@@ -191,8 +211,8 @@ def _sureness(result: RunResult) -> list[Table]:
         rows.append((f"cluster {j}", f"{noise[j]:.2g}", f"{apart[j, other]:.2g}", f"cluster {other}", verdict))
     head = ("cluster", "noise moves the centre by about", "distance to the next centre", "which is", "so they are")
     places, halves = model.leading(_ON_PAGE), (np.array(model.bounds.upper) - np.array(model.bounds.lower)) / 2.0
-    each = noise[: len(rows)] / math.sqrt(len(halves))
-    cells = [(model.names[place], *map(number_text, (each * halves[place]).tolist())) for place in places]
+    each = model.gaps.noise(model.centroids, np.outer(noise / math.sqrt(len(halves)), halves))[: len(rows)]
+    cells = [(model.names[place], *map(_noise_text, each[:, place].tolist())) for place in places]
     about = "How far noise moves a centre's value, in the column's units (dates: days; shares: 0.01 is 1%)"
     by_column = _side_by_side(about, ["column", *(row[0] for row in rows)], cells)
     return [("In the fitted space, where each column's bounds are -1 and 1", rows, head, ()), *by_column]

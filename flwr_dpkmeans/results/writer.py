@@ -68,7 +68,8 @@ class RunResult:
         curve, found = state.extras.get(COST_CURVE), state.extras.get(RADIUS)
         radius = None if found is None else found[: len(model.scaled)]
         alone = (told("one_cluster"),) if curve is not None and len(model.scaled) == 1 else ()
-        report = replace(report, warnings=report.warnings + model.drowned(radius) + model.dominated() + alone)
+        warnings = report.warnings + model.drowned(radius) + model.dominated() + alone + model.gap_cautions()
+        report = replace(report, warnings=warnings)
         known |= {"scaled_costs": curve, "radius": radius}
         return cls(replace(model, privacy=report), report, state.movements, **known)
 
@@ -109,6 +110,8 @@ def result_files(result: RunResult) -> dict[str, bytes]:
         "scaled": model.scaled,
         "bounds": np.array((model.bounds.lower, model.bounds.upper)),
     }
+    if model.gaps.columns:
+        arrays["cell_means"] = model.cell_means
     if report.provenance is not None:
         arrays["provenance"] = np.str_(json.dumps(report.provenance.to_dict()))
     metrics = metrics_of(report, model.counts, result.movements, result.evaluation)

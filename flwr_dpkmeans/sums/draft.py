@@ -267,7 +267,7 @@ def _known(plan: Plan) -> Known:
     if plan.n_features is None:
         raise PlanError("the number of features is not known yet: wait for the clients' answers.")
     settings, evaluation, profile = plan.settings, tuple[Block, ...](), tuple[Block, ...]()
-    if settings.profile_widths:
+    if settings.n_beside:
         profile = plan.task.profile(plan.config, _multiplier_of(plan, settings.profile_share))
     if settings.evaluation is Evaluation.PRIVATE:
         evaluation = plan.task.evaluation(plan.config, _multiplier_of(plan, settings.evaluation_share))

@@ -80,7 +80,7 @@ class Virtual(Guard, Statistic):
 
     def _table(self) -> tuple[Array, Array]:
         """Points, and the columns of a profile beside them."""
-        table, n_beside = self._run.parts[self._place], sum(self._settings.profile_widths)
+        table, n_beside = self._run.parts[self._place], self._settings.n_beside
         return table[:, : table.shape[1] - n_beside], table[:, table.shape[1] - n_beside :]
 
     def describe(self) -> tuple[int, tuple[str, ...], bool, str]:

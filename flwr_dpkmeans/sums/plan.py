@@ -470,7 +470,8 @@ def schema_agreement(digest: str, names: Sequence[str], bounds: Box, *columns: S
 def planned_schema(settings: Settings) -> str:
     """The same as a run's settings have it."""
     columns = settings.standard_columns, settings.profile_widths, (settings.profile_share,)
-    return schema_agreement(settings.schema_digest, settings.feature_names, settings.bounds, *columns)
+    names, bounds = settings.feature_names, settings.bounds
+    return schema_agreement(settings.schema_digest, names, bounds, *columns, settings.gap_columns)
 
 
 def require_schema(plan: Plan, schema: str) -> None:

@@ -21,6 +21,7 @@ from flwr_dpkmeans.privacy.release import PrivacyUnit
 
 RECOVER_ABOVE = 100
 """Deployed cohorts larger than this recover sums unless told otherwise: a repetition would hardly find them all."""
+_MOST_BESIDE = 65_536
 OptionsT = TypeVar("OptionsT", bound="Options")
 Box = tuple[tuple[float, ...], tuple[float, ...]]
 """Lower and upper bounds, one pair for each feature (or one for all), in the units of the data."""
@@ -264,6 +265,7 @@ class Settings(Options):
     standard_columns: tuple[tuple[int, float], ...] = ()
     profile_widths: tuple[int, ...] = ()
     profile_share: float = 0.05
+    gap_columns: tuple[int, ...] = ()
     allow_unnamed: bool = flag(False, "let tables without column names take part, matched by position")
     examples_per_client: int = whole(
         50,
@@ -297,11 +299,7 @@ class Settings(Options):
         n_stated = sum(one[0] for one in self.standard_columns) if self.schema_digest and self.private_bounds else -1
         if self.standard_columns and n_stated != len(self.bounds[0]):
             raise ConfigurationError("standard_columns follow from a schema, but there is none like it: give one.")
-        widths, share = self.profile_widths, self.profile_share
-        whole_ones = len(widths) > 1 and all(isinstance(n, int) for n in widths)
-        sound = whole_ones and min(widths) >= 0 and 0 not in widths[2:] and 0 < sum(widths) <= 65_536
-        if (widths or share != 0.05) and not (sound and 0.0 < share < 0.5 and self.schema_digest):
-            raise ConfigurationError("profile_widths follow from a schema, but there is none like it: give one.")
+        self._require_description()
         self.require_width(self.n_features)
         self._require_shares()
         n, by_record = self.n_examples, self.unit is PrivacyUnit.RECORD
@@ -320,6 +318,21 @@ class Settings(Options):
                 "start more clients or lower min_clients."
             )
 
+    def _require_description(self) -> None:
+        """Refuse a description of the clusters that no schema asks for."""
+        widths, gaps, share = self.profile_widths, self.gap_columns, self.profile_share
+        asks = bool(widths or gaps)
+        shared = 0.0 < share < 0.5 if asks else share == 0.05
+        if not shared or not _are_widths(widths) or (asks and not self.schema_digest):
+            raise ConfigurationError("profile_widths follow from a schema, but there is none like it: give one.")
+        if not _are_indices(gaps, len(widths[2:]) + sum(widths[:2])) or self.n_beside > _MOST_BESIDE:
+            raise ConfigurationError("gap_columns follow from a schema, but there is none like it: give one.")
+
+    @property
+    def n_beside(self) -> int:
+        """How many columns stand beside the points, for the round that describes the clusters."""
+        return sum(self.profile_widths) + len(self.gap_columns)
+
     def dropout_of(self, n_clients: int) -> Dropout:
         """What happens when clients fall silent, as given or as usual."""
         return self.dropout or Dropout.usual(n_clients, masked=self.masking)
@@ -331,9 +344,9 @@ class Settings(Options):
 
     @cached_property
     def closing_share(self) -> float:
-        """Share of the budget that the releases after the task's own take: a profile, and a private evaluation."""
+        """Share of the budget that the releases after the task's own take: a description, and a private evaluation."""
         evaluated = self.evaluation_share if self.evaluation is Evaluation.PRIVATE else 0.0
-        return evaluated + (self.profile_share if self.profile_widths else 0.0)
+        return evaluated + (self.profile_share if self.n_beside else 0.0)
 
     def reserved_share(self, *, counts: bool) -> float:
         """Share of the budget that is not the task's own: of releases before it and after it."""
@@ -384,3 +397,20 @@ class Settings(Options):
                 f"feature_names has {len(names)} names, but bounds or n_features say {max(widths - {len(names)})}: "
                 "give one name for each feature."
             )
+
+
+def _are_widths(widths: tuple[int, ...]) -> bool:
+    """Whether these are numbers of numbers, flags, and values of each category; or nothing is profiled."""
+    if not widths:
+        return True
+    if len(widths) < 2 or not all(isinstance(n, int) for n in widths):
+        return False
+    return min(widths) >= 0 and 0 not in widths[2:] and 0 < sum(widths) <= _MOST_BESIDE
+
+
+def _are_indices(gaps: tuple[int, ...], n_profiled: int) -> bool:
+    """Whether these are indices of profiled columns, each there once, or -1."""
+    if not all(isinstance(index, int) and -1 <= index < n_profiled for index in gaps):
+        return False
+    profiled = [index for index in gaps if index >= 0]
+    return len({*profiled}) == len(profiled)

@@ -388,6 +388,11 @@ class Task(Options, ABC):
 
     def profile(self, config: Run, multiplier: float) -> tuple[Block, ...]:
         """What is released of each group's rows after the last round."""
+        if config.settings.gap_columns and not config.settings.profile_widths:
+            raise ConfigurationError(
+                f"the schema has missing = 'centre', but {self.name!r} would count such a gap as the middle of the "
+                "bounds in what it reports: choose 'drop' or 'fill', or accept that by gap_share = 0."
+            )
         raise ConfigurationError(f"the schema asks for a profile, but {self.name!r} has none: leave it out there.")
 
     def profile_round(self, known: Known) -> PrivateSum:

@@ -197,13 +197,14 @@ def _build(name: str, algorithm: str, trust: str | None, unit: str, values: Mapp
     )
     anchors = layout.anchors * _ANCHORS.get(algorithm, 2)
     found = _neighbours(plan, config, held, n_features, anchors, layout.others)
-    return Case(name, plan, held, tuple(_profiled(one, config.profile_widths) for one in found))
+    return Case(name, plan, held, tuple(_profiled(one, config) for one in found))
 
 
-def _profiled(pair: Neighbours, widths: tuple[int, ...]) -> Neighbours:
+def _profiled(pair: Neighbours, config: Run) -> Neighbours:
     """The pair with what stands beside the points for a profile: the corner that moves each of its arrays farthest."""
+    widths = config.profile_widths
     own = [np.ones(sum(widths[:2])), *(np.where(np.arange(width) == 0, 1.0, -1.0) for width in widths[2:])]
-    beside = np.concatenate(own)
+    beside = np.concatenate([*own, np.ones(len(config.gap_columns))])
     sides = [[np.hstack([one, np.tile(beside, (len(one), 1))]) for one in side] for side in (pair.absent, pair.present)]
     return Neighbours(pair.name, *map(tuple, sides))
 

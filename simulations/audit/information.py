@@ -184,7 +184,7 @@ class Truth:
     @staticmethod
     def _statistic(plan: Plan, index: int, state: State | Found, points: Array) -> Array:
         """One client's exact vector, in grid steps."""
-        points, beside = np.split(points, [points.shape[1] - sum(plan.settings.profile_widths)], axis=1)
+        points, beside = np.split(points, [points.shape[1] - plan.settings.n_beside], axis=1)
         if isinstance(state, Found):
             arrays = plan.task.preliminary_statistic(plan, index, points, state)
         else:

@@ -181,6 +181,8 @@ def _besides() -> Iterator[AuditOptions]:
     profile = {"profile_widths": (1, 1, 2), "profile_share": 0.49, "schema_digest": "0" * 64, "max_iter": 1}
     yield replace(base, values=profile)
     yield replace(base, algorithm="sphere_packing", unit="client", values=profile)
+    gaps = profile | {"gap_columns": (0, 1, -1)}
+    yield replace(base, values=gaps)
     sampled = {"client_sampling_rate": 0.5, "max_iter": 1}
     yield replace(base, algorithm="sphere_packing", unit="client", trust="distributed", values=sampled)
     paper = {"noise_kind": "paper", "max_iter": 1}

@@ -219,7 +219,10 @@ def test_a_notebook_says_whose_table_lacks_what(folder: Path) -> None:
         FederatedKMeans(2, bounds=schema).fit([rows_of(0), rows_of(1).rename(columns={"ward": "wart"})])
     with pytest.raises(ConfigurationError, match="schema_digest is no argument of its own: give bounds="):
         FederatedKMeans(2, bounds=schema, schema_digest="x")
-    found = federate("moments", [rows_of(0), rows_of(1)], bounds=schema, epsilon=8.0)
+    with pytest.raises(ConfigurationError, match="'moments' would count such a gap as the middle of the bounds"):
+        federate("moments", [rows_of(0), rows_of(1)], bounds=schema, epsilon=8.0)
+    accepted = Schema(**schema.to_dict(), gap_share=0.0)
+    found = federate("moments", [rows_of(0), rows_of(1)], bounds=accepted, epsilon=8.0)
     assert abs(found["mean"][0] - 45) < 6
 
 
@@ -266,11 +269,33 @@ def test_nodes_release_a_profile_of_columns_that_are_not_clustered(folder: Path,
     assert [one.estimate for one in model.federated_profile] == found["estimate"].tolist()
 
 
+@pytest.mark.parametrize("trust", ["oblivious", "distributed"])
+def test_nodes_show_centres_without_the_pull_of_gaps(folder: Path, trust: str) -> None:
+    tables = [rows_of(0), rows_of(1)]
+    for index, table in enumerate(tables):
+        table.loc[np.arange(N_ROWS) % 3 == 0, "ward"] = None
+        table.to_csv(folder / f"rows{index}.csv", index=False)
+    centroids = run(folder, trust=trust, epsilon=8.0)
+    old = int(centroids[:, 0].argmax())
+    models = [Model.load(next((folder / f"output{index}").rglob("model.json"))) for index in range(2)]
+    assert models[0].to_json().partition(b'"privacy"')[0] == models[1].to_json().partition(b'"privacy"')[0]
+    np.testing.assert_array_equal(models[0].centroids, centroids)
+    assert models[0].cell_means[old, 1:3] == pytest.approx([1.0, 0.0], abs=0.1)
+    assert centroids[old, 1:3] == pytest.approx([5 / 6, 1 / 6], abs=0.1)  # a third of the rows counts as one half
+    shares = [one for one in models[0].federated_profile if one.cluster == "all"]
+    assert [one.figure for one in shares] == ["missing"]
+    assert shares[0].estimate == pytest.approx(pd.concat(tables).dropna(subset="age")["ward"].isna().mean(), abs=0.1)
+
+
 CHANGED: list[dict[str, Any]] = [
     {"profile_share": 0.4},
     {"profile_widths": (2, 1, 2)},
     {"profile_widths": (1, 2, 2)},
-    {"profile_widths": (), "profile_share": 0.05},
+    {"profile_widths": (), "profile_share": 0.05, "gap_columns": ()},
+    {"gap_columns": ()},
+    {"gap_columns": (-1,)},
+    {"gap_columns": (1,)},
+    {"gap_columns": (0, -1)},
 ]
 
 

@@ -240,6 +240,22 @@ def test_the_page_lists_a_profile(unit: str) -> None:
         require_row(array, unit, sensitivity)
 
 
+@pytest.mark.parametrize("unit", ["record", "client"])
+@pytest.mark.parametrize("profile", [(), ("x",)])
+def test_the_page_lists_counts_of_gaps(unit: str, profile: tuple[str, ...]) -> None:
+    column = {"kind": "number", "bounds": (-1, 2), "missing": "centre"}
+    model = FederatedKMeans(2, epsilon=5.0, unit=unit, bounds=Schema(columns={"x": column}, profile=profile))
+    found = list(released(model.fit([{"x": [0.1, None, 1.0]}] * 20).privacy_))
+    title = f"any, a schema with gaps that stay in the clustering ({unit})"
+    (row,) = [row for row in table("Releases of every algorithm") if row[0] == title]
+    lines = [(array, names) for name, array, names in found if name == "profile"]
+    assert {"group_counts", "present_cells"} <= {array for array, _ in lines}
+    for array, names in lines:
+        sensitivity = {name for name in names if name[0] == "S"}
+        assert sensitivity <= names_in(row[2])
+        require_row(array, unit, sensitivity)
+
+
 @pytest.mark.parametrize("algorithm", NOT_FEDERATED)
 def test_the_page_lists_the_baselines_in_one_place(algorithm: str) -> None:
     listed = {row[0]: row for row in table("Releases of every algorithm")}

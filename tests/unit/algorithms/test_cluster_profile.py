@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -75,8 +76,12 @@ def test_a_block_beside_the_points_is_scaled_by_its_own_bounds() -> None:
     third = -1 / 3
     fill = 2 * 182 / 365 - 1
     expected = [[1, -1, 1, 1, -1, -1], [0, 1, -1, third, third, third], [-0.5, fill, 1, -1, -1, 1]]
+    # Last, whether the age and the ward are there.
+    expected = [[*row, present, present] for row, present in zip(expected, (1, -1, 1), strict=True)]
     np.testing.assert_allclose(found.points[:, 1:], expected, atol=1e-12)
     assert SCHEMA.profile_widths == (2, 1, 3)
+    assert SCHEMA.gap_columns == (0, 3)
+    assert SCHEMA.n_beside == 8
     assert SCHEMA.feature_names == ("size",)
 
 
@@ -90,22 +95,21 @@ def test_an_encoded_table_with_gaps_is_refused_before_anything_is_spent() -> Non
 
 def test_a_share_that_is_next_to_nothing_is_refused_with_a_sentence() -> None:
     with pytest.raises(PlanError, match="'group_counts' could reach"):
-        plan_of(Schema(columns=COLUMNS, profile=PROFILE, profile_share=5e-324))
+        plan_of(Schema(columns=COLUMNS, profile=PROFILE, profile_share=5e-324, gap_share=0.0))
 
 
 def test_one_client_by_hand() -> None:
-    counts, sums, squares, cells = summed(plan_of())
+    counts, sums, squares, cells, present = summed(plan_of())
     fill = np.rint((2 * 182 / 365 - 1) * 2**16) / 2**16
     assert counts.tolist() == [2.0, 1.0]
     assert sums.tolist() == [[1.0, 0.0], [-0.5, fill]]
-    # 1 - 1/2 and 0 - 1/2; twice 1 - 1/2; 1/4 - 1/2, and nearly 0 - 1/2, toward zero.
-    assert squares[0].tolist() == [0.0, 1.0]
+    # 1 - 1/2 and nothing; twice 1 - 1/2; 1/4 - 1/2, and nearly 0 - 1/2, toward zero.
+    assert squares[0].tolist() == [0.5, 1.0]
     assert squares[1, 0] == -0.25
     assert squares[1, 1] == np.trunc((fill**2 - 0.5) * 2**16) / 2**16
-    third = np.trunc(2**16 / 3) / 2**16
-    assert cells[0, [0]].tolist() == [0.0]  # one half and minus one half
-    np.testing.assert_allclose(cells[0, 1:], [1 + third, third, third], atol=2**-16)
+    assert cells[0].tolist() == [0.0, 1.0, 0.0, 0.0]  # one half and minus one half; one ward, and nothing
     assert cells[1].tolist() == [0.5, 0.0, 0.0, 1.0]
+    assert present.tolist() == [[0.0, 0.0], [0.5, 0.5]]  # of two rows, one is there
 
 
 def test_a_client_adds_means_at_client_level() -> None:
@@ -113,7 +117,7 @@ def test_a_client_adds_means_at_client_level() -> None:
     for mean, total in zip(summed(client), summed(plan_of()), strict=True):
         np.testing.assert_allclose(mean, total / 3, atol=2**-16)
         assert (np.abs(mean) <= np.abs(total / 3)).all()
-    empty = round_of(client).statistic(np.zeros((0, 7)), STATE)
+    empty = round_of(client).statistic(np.zeros((0, 9)), STATE)
     assert not any(one.any() for one in empty)
 
 
@@ -124,14 +128,51 @@ LEVELS: list[dict[str, Any]] = [{}, {"unit": ClientLevel(50), "algorithm": "prox
 def test_no_neighbours_move_a_profile_beyond_what_it_declares(options: dict[str, Any]) -> None:
     plan = plan_of(**options)
     step = round_of(plan)
-    used = check_sensitivity(step.blocks, lambda points: step.statistic(points, STATE), 7)
+    used = check_sensitivity(step.blocks, lambda points: step.statistic(points, STATE), 9)
     assert min(used.values()) > 0.9, used
     for place in range(len(step.blocks)):
         moved = step.blocks[place].sensitivity
         wrong = list(step.blocks)
         wrong[place] = replace(wrong[place], sensitivity=replace(moved, bound=0.9 * moved.bound))
         with pytest.raises(PlanError, match="moves by"):
-            check_sensitivity(wrong, lambda points: step.statistic(points, STATE), 7)
+            check_sensitivity(wrong, lambda points: step.statistic(points, STATE), 9)
+
+
+@pytest.mark.parametrize("options", LEVELS)
+def test_no_neighbours_move_a_count_of_gaps_beyond_what_it_declares(options: dict[str, Any]) -> None:
+    """Where nothing is profiled, there are the counts alone."""
+    gappy = {"kind": "number", "bounds": [0, 10], "missing": "centre"}
+    schema = Schema(columns={"size": gappy, "age": gappy | {"kind": "flag", "bounds": None}})
+    plan = plan_of(schema, **options)
+    assert plan.settings.gap_columns == (-1, -1)
+    step, start = round_of(plan), cluster_state(np.array([[-0.75, 0.0], [0.75, 0.0]]), np.zeros(2))
+    assert [one.name for one in step.blocks] == ["group_counts", "present_cells"]
+    used = check_sensitivity(step.blocks, lambda points: step.statistic(points, start), 4)
+    assert min(used.values()) > 0.9, used
+
+
+@pytest.mark.parametrize("by_client", [False, True])
+def test_one_raw_row_moves_each_sum_by_no_more_than_it_declares(by_client: bool) -> None:
+    """Brute force over all gaps that a row can have, from its cells to what a client adds."""
+    plan = plan_of(**LEVELS[by_client])
+    step = round_of(plan)
+    cells = {"sick": [0, 1], "ward": ["A", "C", None], "age": [0, 100, 50, None], "since": ["2020-01-01", None]}
+    rows = pd.DataFrame([*itertools.product([1.0, 9.0], *cells.values())], columns=["size", *cells])
+
+    def arrays_of(table: pd.DataFrame) -> list[np.ndarray]:
+        encoded = SCHEMA.encode(table)
+        points = SCHEMA.bounds.scale(encoded.points[:, :1])
+        return list(step.arrays_of(points, STATE, None, encoded.points[:, 1:]))
+
+    before = arrays_of(rows[:0] if by_client else rows)
+    largest = dict.fromkeys((block.name for block in step.blocks), 0.0)
+    for index in range(len(rows)):
+        # A client's rows are replaced by none; a record disappears.
+        after = arrays_of(rows[index : index + 1] if by_client else rows.drop(index=index))
+        for block, one, other in zip(step.blocks, before, after, strict=True):
+            moved = float(np.linalg.norm(one - other)) / block.sensitivity.bound
+            largest[block.name] = max(largest[block.name], moved)
+    assert all(0.9 < moved <= 1.0 + 1e-9 for moved in largest.values()), largest
 
 
 def test_sensitivities_by_hand() -> None:
@@ -141,16 +182,19 @@ def test_sensitivities_by_hand() -> None:
     assert bounds["group_sums"] == pytest.approx(2**0.5, rel=1e-12)
     assert bounds["group_squares"] == pytest.approx(0.5 * 2**0.5, rel=1e-12)
     assert bounds["profile_cells"] == pytest.approx((1 + 0.25) ** 0.5, rel=1e-12)  # one category, one flag
-    # Together they are as a release that takes a fifth of the squared budget.
+    assert bounds["present_cells"] == pytest.approx(0.5 * 2**0.5, rel=1e-12)
+    # Together they are as a release that takes a fifth of the squared budget, and a fiftieth for gaps.
     whole = plan_of()
     squares = sum(one.noise_multiplier**-2 for one in blocks.values())
     own = sum(one.noise_multiplier**-2 for planned in whole.rounds for one in planned.blocks)
-    assert squares / own == pytest.approx(0.2, rel=1e-6)
+    assert squares / own == pytest.approx(0.22, rel=1e-6)
     assert 0.999 < whole.epsilon <= 1.0
 
 
-def noiseless(plan: Plan, counts: Any, sums: Any, squares: Any, cells: Any) -> State:
-    arrays = zip(profile_shapes(plan.config), (counts, sums, squares, cells), strict=True)
+def noiseless(plan: Plan, counts: Any, sums: Any, squares: Any, cells: Any, missing: Any = 0.0) -> State:
+    """Released sums; of each row's two cells that count gaps, the part `missing` of each cluster is not there."""
+    present = np.repeat(np.array(counts, dtype=float)[:, None], 2, axis=1) * (0.5 - np.array(missing))
+    arrays = zip(profile_shapes(plan.config), (counts, sums, squares, cells, present), strict=True)
     return STATE.changed(**{name: np.array(array, dtype=float) for name, array in arrays})
 
 
@@ -162,10 +206,11 @@ def test_figures_by_hand() -> None:
         plan, [400, 100], [[200, 0], [0, -100]], [[of_ages, -200], [-50, 50]], [[100, 400, 0, 0], [-50, 25, 25, 50]]
     )
     found = {(one.cluster, one.column, one.figure, one.value): one for one in read_profile(plan, state, SCHEMA)}
-    assert [key[1:] for key in found][:7] == [
+    assert [key[1:] for key in found][:9] == [
         ("sick", "share", "1"),
         *[("ward", "share", ward) for ward in "ABC"],
-        *[("age", figure, "") for figure in ("mean", "spread")],
+        ("ward", "missing", ""),
+        *[("age", figure, "") for figure in ("mean", "spread", "missing")],
         ("since", "mean", ""),
     ]
     assert [key[0] for key in found][:: len(found) // 3] == ["all", "0", "1"]
@@ -181,14 +226,16 @@ def test_figures_by_hand() -> None:
     assert found["1", "age", "spread", ""].noise
     # The mean's noise by hand: of its sum, and of the count that it is divided by.
     std = {one.name: plan.released_std(plan.rounds[-1], one) for one in plan.rounds[-1].blocks}
-    by_hand = np.hypot(std["group_sums"], 0.5 * std["group_counts"]) / 400 * 50
+    of_present = np.hypot(std["present_cells"], std["group_counts"] / 2)
+    by_hand = np.hypot(std["group_sums"], 0.5 * of_present) / 400 * 50
     assert age.deviation == pytest.approx(by_hand, rel=1e-12)
 
 
 def test_deviations_of_a_spread_and_of_all_clusters_by_hand() -> None:
     plan = plan_of()
     planned = plan.rounds[-1]
-    counts_std, sums_std, squares_std, _ = (plan.released_std(planned, one) for one in planned.blocks)
+    rows_std, sums_std, squares_std, _, halves_std = (plan.released_std(planned, one) for one in planned.blocks)
+    counts_std = (halves_std**2 + (rows_std / 2) ** 2) ** 0.5  # of the ages that are there
     n, mean, variance = 500, 0.4, 0.2
     squares = n * (variance + mean**2 - 0.5)
     state = noiseless(plan, [n, n], [[mean * n, 0]] * 2, [[squares, 0]] * 2, [[0] * 4] * 2)
@@ -208,7 +255,7 @@ def test_deviations_of_a_spread_and_of_all_clusters_by_hand() -> None:
 
 
 def test_what_lies_beyond_the_block_is_clipped() -> None:
-    points = np.array([[0.5, 7.0, -7.0, 7.0, 7.0, -7.0, -7.0]])
+    points = np.array([[0.5, 7.0, -7.0, 7.0, 7.0, -7.0, -7.0, 7.0, -7.0]])
     step = round_of(plan_of())
     for far, near in zip(step.statistic(points, STATE), step.statistic(np.clip(points, -1, 1), STATE), strict=True):
         assert far.tolist() == near.tolist()
@@ -220,7 +267,8 @@ def test_a_cluster_that_is_mostly_noise_is_marked_in_all_figures() -> None:
     state = noiseless(plan, [2.9 * std, 1e5], [[0, 0], [0, 0]], np.zeros((2, 2)), [[0] * 4, [0, 5e4, 5e4, 0]])
     found = read_profile(plan, state, SCHEMA)
     assert all(one.noise for one in found if one.cluster == "0")
-    assert {one.figure for one in found if one.cluster == "1" and one.noise} == {"share"}  # nobody lives in ward C
+    # Nobody lives in ward C, and nothing is missing.
+    assert {one.figure for one in found if one.cluster == "1" and one.noise} == {"share", "missing"}
 
 
 def test_errors_are_of_the_size_that_is_said() -> None:
@@ -252,7 +300,9 @@ def test_errors_are_of_the_size_that_is_said() -> None:
             if 0 < line.estimate < 100 and (line.figure == "mean" or line.estimate < 1):
                 errors.append((line.estimate - exact) / line.deviation)
         lines = [line for line in km.privacy_.releases if line.round_name == PROFILE_ROUND]
-        assert [line.array for line in lines] == ["group_counts", "group_sums", "group_squares", "profile_cells"]
+        assert [line.array for line in lines] == [
+            *("group_counts", "group_sums", "group_squares", "profile_cells", "present_cells")
+        ]
         assert km.privacy_.epsilon <= 1.0
     assert len(errors) > 30
     assert 0.6 < np.sqrt(np.mean(np.square(errors))) < 1.4
@@ -351,8 +401,8 @@ def test_a_result_without_the_profile_or_with_another_one_is_refused() -> None:
 
 
 def test_a_profile_shares_its_part_of_the_budget_by_hand() -> None:
-    """Counts have 1, sums and squares of two numbers 4 each, one flag and one category together 4."""
-    for profile, shares in ((PROFILE, [1, 4, 4, 4]), (("age",), [1, 2, 2]), (("ward", "sick"), [1, 4])):
+    """Counts have 1, sums and squares of two numbers 4 each, one flag and one category together 4, gaps 1 each."""
+    for profile, shares in ((PROFILE, [1, 4, 4, 4, 2]), (("age",), [1, 2, 2, 1]), (("ward", "sick"), [1, 4, 1])):
         columns = {name: column for name, column in COLUMNS.items() if name in ("size", *profile)}
         schema = Schema(columns=columns, profile=profile, profile_share=0.2)
         blocks = round_of(plan := plan_of(schema)).blocks
@@ -361,6 +411,7 @@ def test_a_profile_shares_its_part_of_the_budget_by_hand() -> None:
         found = [one.noise_multiplier**-2 / blocks[0].noise_multiplier ** -2 for one in blocks]
         assert found == pytest.approx(shares, rel=1e-9)
         entries = {"group_counts": 1.0, "group_sums": 1.0, "group_squares": 0.5, "profile_cells": 1.0}
+        entries["present_cells"] = 0.5
         assert [one.entry_bound for one in blocks] == [entries[one.name] for one in blocks]
         assert [one.sensitivity.nonnegative for one in blocks] == [one.name == "group_counts" for one in blocks]
     for options, unit in zip(LEVELS, ("record", "client"), strict=True):
@@ -380,8 +431,10 @@ def test_no_noise_carries_a_figure_out_of_its_range(sign: int, mean: float, shar
         *(mean, share),
         share,
     )
-    # Of fewer rows than their noise there are as many as that.
+    # Of fewer cells than their noise there are as many as that.
     std = plan.released_std(plan.rounds[-1], plan.rounds[-1].blocks[0])
+    halves_std = plan.released_std(plan.rounds[-1], plan.rounds[-1].blocks[4])
+    moved = 50 * 0.25 * sign * std / np.hypot(halves_std, std / 2)
     few = noiseless(plan, [0, 0], [[0, 0], [0.25 * sign * std, 0]], np.zeros((2, 2)), np.zeros((2, 4)))
     means = [one.estimate for one in read_profile(plan, few, SCHEMA) if (one.column, one.figure) == ("age", "mean")]
-    assert means == pytest.approx([50.0 + 12.5 * sign / 2**0.5, 50.0, 50.0 + 12.5 * sign])
+    assert means == pytest.approx([50.0 + moved / 2**0.5, 50.0, 50.0 + moved])

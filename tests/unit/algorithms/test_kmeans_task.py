@@ -276,9 +276,7 @@ def test_noise_is_compared_with_a_clusters_part_of_rows_or_of_clients(
 ) -> None:
     """Half of 300 rows, or of 40 clients (with `each` rows) of whom each second one takes part, and noise of 150."""
     monkeypatch.setattr(kmeans_task, "counts_std", lambda _: (150.0, of_rows))
-    settings = SimpleNamespace(
-        unit=PrivacyUnit(unit), client_sampling_rate=0.5, profile_widths=(), examples_per_client=each
-    )
+    settings = SimpleNamespace(unit=PrivacyUnit(unit), client_sampling_rate=0.5, n_beside=0, examples_per_client=each)
     plan: Any = SimpleNamespace(settings=settings, n_clients=40, n_examples=n_examples)
     said = config_of(n_clusters=2).task.cautions(plan)
     assert len(said) == (told is not None)

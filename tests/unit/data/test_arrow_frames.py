@@ -26,7 +26,8 @@ SCHEMA = Schema(
         "sex": {"kind": "category", "values": ["F", "M"], "missing": "centre"},
         "on": {"kind": "date", "bounds": ("2020-01-01", "2020-03-01")},
         "night": {"kind": "flag", "missing": "centre"},
-    }
+    },
+    gap_share=0.0,
 )
 FRAME = pd.DataFrame(
     {

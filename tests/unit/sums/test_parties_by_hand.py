@@ -559,11 +559,11 @@ def test_a_local_run_takes_a_plan_for_its_tables(
         LocalRun(odd, [np.zeros((1, 2))] * n_parts)
 
 
-@pytest.mark.parametrize(("widths", "n_points"), [((), 5), ((1,), 4), ((2, 1), 2)])
-def test_the_columns_of_a_profile_stand_behind_the_points(widths: tuple[int, ...], n_points: int) -> None:
+@pytest.mark.parametrize(("n_beside", "n_points"), [(0, 5), (1, 4), (3, 2)])
+def test_the_columns_of_a_profile_stand_behind_the_points(n_beside: int, n_points: int) -> None:
     table = np.arange(10.0).reshape(2, 5)
     run: Any = SimpleNamespace(parts=[table * 2.0, table], labels=[None, np.array([7, 8])])
-    run.plan = SimpleNamespace(run_id=7, settings=SimpleNamespace(profile_widths=widths))
+    run.plan = SimpleNamespace(run_id=7, settings=SimpleNamespace(n_beside=n_beside))
     one = Virtual(run, FIRST_NODE_ID + 1)
     points, beside = one._table()
     assert points.tolist() == table[:, :n_points].tolist()

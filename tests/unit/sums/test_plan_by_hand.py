@@ -288,12 +288,12 @@ def test_a_plan_and_a_table_follow_one_schema(planned: str, own: str, words: str
     plan = plan_of(**NAMED)
     settings = replace(plan.settings, schema_digest=planned)
     plan = replace(plan, config=replace(plan.config, settings=settings))
-    said = json.dumps([planned, "age", "pay", [-1.0], [1.0], [], [], [0.05]])
+    said = json.dumps([planned, "age", "pay", [-1.0], [1.0], [], [], [0.05], []])
     digest = hashlib.sha256(said.encode()).hexdigest()
     schema = digest if own == "same" else own
     if words is None:
         require_schema(plan, schema)
-        assert schema_agreement(planned, ["age", "pay"], ((-1.0,), (1.0,)), (), (), (0.05,)) == schema
+        assert schema_agreement(planned, ["age", "pay"], ((-1.0,), (1.0,)), (), (), (0.05,), ()) == schema
     else:
         with pytest.raises(RefusalError, match=re.escape(words)):
             require_schema(plan, schema)

@@ -29,6 +29,8 @@ TWO: Any = ((-1.0, 0.0), (1.0, 2.0))
 SCHEMA = {"schema_digest": "0" * 64}
 STANDARD = SCHEMA | {"private_bounds": True}
 PROFILED = SCHEMA | {"profile_widths": (2, 1, 2), "profile_share": 0.25}
+GAPS = SCHEMA | {"gap_columns": (-1, -1), "profile_share": 0.02}
+BOTH = PROFILED | {"gap_columns": (3, -1, 0, -1)}
 
 
 def settings_of(**values: Any) -> Settings:
@@ -129,6 +131,15 @@ def test_options_are_read_by_their_rules_and_stay_the_same_objects_where_they_fi
         (PROFILED, {"profile_share": 0.0}, "profile_widths follow from a schema"),
         (PROFILED | {"profile_share": 0.05}, {"profile_share": -0.1}, "profile_widths follow from a schema"),
         ({"profile_share": 0.05}, {"profile_share": 0.06}, "profile_widths follow from a schema"),
+        (GAPS, {"schema_digest": ""}, "profile_widths follow from a schema"),
+        (GAPS, {"profile_share": 0.5}, "profile_widths follow from a schema"),
+        (GAPS, {"gap_columns": ()}, "profile_widths follow from a schema"),
+        (GAPS, {"gap_columns": (0,)}, "gap_columns follow from a schema"),
+        (GAPS | {"gap_columns": (-1,) * 65_536}, {"gap_columns": (-1,) * 65_537}, "gap_columns follow from"),
+        (BOTH, {"gap_columns": (4,)}, "gap_columns follow from a schema"),
+        (BOTH, {"gap_columns": (-2,)}, "gap_columns follow from a schema"),
+        (BOTH, {"gap_columns": (1, 1)}, "gap_columns follow from a schema"),
+        (BOTH, {"gap_columns": (1.0,)}, "gap_columns follow from a schema"),
         ({"n_examples": 100, "delta": math.nextafter(0.01, 0.0)}, {"delta": 0.01}, "it must be below 1/N = 0.01"),
         ({"n_examples": 100, "delta": 0.5, "unit": "client"}, {"unit": "record"}, "it must be below 1/N = 0.01"),
         ({"delta": 0.5}, {"n_examples": 2}, "it must be below 1/N = 0.5"),
@@ -163,6 +174,7 @@ FOUR: dict[str, Any] = QUARTERS | {"private_bounds": True, "evaluation": "privat
         (QUARTERS | {"evaluation": "private"}, 0.25, 0.5),
         (QUARTERS | {"private_bounds": True}, 0.5, 0.25),
         (FOUR | {"profile_widths": (), "profile_share": 0.05}, 0.5, 0.25),
+        (QUARTERS | {"profile_widths": (), "gap_columns": (-1,)}, 0.25, 0.25),
         (FOUR | {"n_examples": 9}, 0.25, 0.5),
     ],
 )
