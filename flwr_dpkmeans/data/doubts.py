@@ -103,7 +103,8 @@ def of_other_units(parts: Sequence[Array]) -> list[tuple[int, int]]:
     for column in range(quantiles.shape[2]):
         each = quantiles[:, :, column]
         middle = each[np.argsort(each[:, 2], kind="stable")[(len(each) - 1) // 2]]
-        pairs += [(large[row], column) for row, one in enumerate(each) if _differ_by_a_factor(one, middle)]
+        are_odd = [_differ_by_a_factor(quantile, middle) for quantile in each]
+        pairs += [(number, column) for number, is_odd in zip(large, are_odd, strict=True) if is_odd]
     return pairs
 
 
@@ -114,12 +115,14 @@ def _some_of(part: Array) -> Array:
 
 def _differ_by_a_factor(quantiles: Array, others: Array) -> bool:
     """Whether one factor, unlike 1, makes the others' quantiles, and their spread, of these."""
-    low, high = min(quantiles.min(), others.min()), min(np.ptp(quantiles), np.ptp(others))
-    if low <= 0.0 or high <= 0.0:
+    least, narrowest = min(quantiles.min(), others.min()), min(np.ptp(quantiles), np.ptp(others))
+    if least <= 0.0 or narrowest <= 0.0:
         return False
     ratios = quantiles / others
     factor = float(ratios[2])
     if max(factor, 1.0 / factor) < _LEAST_FACTOR:
         return False
     spread = float(np.ptp(quantiles) / np.ptp(others))
-    return bool(np.abs(ratios / factor - 1.0).max() <= _NEAR and abs(spread / factor - 1.0) <= _NEAR_SPREAD)
+    if abs(spread / factor - 1.0) > _NEAR_SPREAD:
+        return False
+    return bool(np.abs(ratios / factor - 1.0).max() <= _NEAR)
