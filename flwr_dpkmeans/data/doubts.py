@@ -20,8 +20,8 @@ _ID_NAMES = frozenset({"id", "pid", "mrn", "uuid", "guid", "patient", "person", 
 _INDEX_NAMES = frozenset({"", "id", "index", "idx", "obs", "row", "rownum", "rowname", "rownames", "rowid", "nr", "no"})
 _WORD = re.compile(r"[A-Z]?[a-zäöüßéèê]+|[A-Z]+(?![a-z])|\d+")
 
-_MOST_ROWS = 100_000
-"""How many rows of a table are looked at."""
+_MOST_CELLS = 1 << 22
+"""How many cells of a table are looked at: more of it may not be in memory."""
 _FEWEST_ROWS = 50
 _QUANTILES = (0.1, 0.25, 0.5, 0.75)
 """Not the uppermost part, which bounds may cut."""
@@ -65,7 +65,8 @@ def counts_up(numbers: Array) -> bool:
 
 def doubtful_columns(names: Sequence[str], parts: Iterable[Array]) -> Doubtful:
     """Which columns, by name, look like no measures in all tables, (n_rows, n_features) each, that are large enough."""
-    tables = [np.asarray(part[:_MOST_ROWS]) for part in parts]
+    most = max(FEWEST_OF_AN_ID, _MOST_CELLS // max(1, len(names)))
+    tables = [np.asarray(part[:most]) for part in parts] if names else []
     large = [table for table in tables if len(table) >= FEWEST_OF_AN_ID]
     if not large:
         return Doubtful()
@@ -109,7 +110,7 @@ def of_other_units(parts: Sequence[Array]) -> list[tuple[int, int]]:
 
 
 def _some_of(part: Array) -> Array:
-    step = 1 + len(part) // _MOST_ROWS
+    step = 1 + part.size // _MOST_CELLS
     return np.asarray(part[::step])
 
 
