@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from flwr_dpkmeans.data.cells import plain_number
 from flwr_dpkmeans.data.dates import days_of, hours_of
@@ -30,6 +31,9 @@ _WORDS_OF_FREE_TEXT = 4.0
 _MOST_ROWS_OF_AN_ID = 50
 """Texts with a number that stand in more rows each are rather codes of wards than ids of persons."""
 
+_SENTINELS = (-1, -9, -99, -999, -9999, -99999, 99, 999, 9999, 99999, 999999)
+_SKEWED = 4.0
+"""How many times the middle the upper twentieth has to be."""
 _HOUR_NAMES = frozenset({"hour", "hr", "time", "stunde", "uhrzeit", "heure", "hora", "ora"})
 _DAY_NAMES = frozenset({"weekday", "dayofweek", "wochentag", "dow"})
 
@@ -91,14 +95,13 @@ def guess_column(column: RawColumn) -> Guess:
     if not cells:
         remark = "all of its cells are missing: say what it holds, or delete its line"
         return Guess(Kind.NUMBER, "bounds = []", remarks=(remark,))
-    are_numbers = ~np.isnan(column.numbers()[is_present])
-    guess = _of_cells(column, cells, are_numbers.tolist())
+    guess = _of_cells(column, cells, column.numbers()[is_present])
     if len(set(cells)) == 1 < len(cells):
         guess = guess.with_remark("all of its cells are equal here: unless they differ elsewhere, delete its line")
     return _as_id(column.name, cells, guess)
 
 
-def _of_cells(column: RawColumn, cells: Sequence[str], are_numbers: Sequence[bool]) -> Guess:
+def _of_cells(column: RawColumn, cells: Sequence[str], numbers: NDArray[np.float64]) -> Guess:
     """What most of a column's cells are meant as, and which of them are not read as that."""
     flag = _flag(cells)
     if flag is not None:
@@ -112,8 +115,10 @@ def _of_cells(column: RawColumn, cells: Sequence[str], are_numbers: Sequence[boo
     cycle = _cycle(column.name, cells)
     if cycle is not None:
         return cycle
+    are_numbers = (~np.isnan(numbers)).tolist()
     if _are_most(cells, are_numbers, _FOREIGN_NUMBER):
-        return Guess(Kind.NUMBER, "bounds = []", remarks=_unread(cells, are_numbers, "number", "1200.5"))
+        remarks = _unread(cells, are_numbers, "number", "1200.5") + _remarks_on(numbers[np.isfinite(numbers)])
+        return Guess(Kind.NUMBER, "bounds = []", remarks=remarks)
     return _free_text(cells) or _category(cells)
 
 
@@ -124,6 +129,39 @@ def _free_text(cells: Sequence[str]) -> Guess | None:
         return None
     remark = "it looks like text for people to read: its line is a comment"
     return Guess(Kind.CATEGORY, "values = []", remarks=(remark,), is_left_out=True)
+
+
+def _remarks_on(numbers: NDArray[np.float64]) -> tuple[str, ...]:
+    """What numbers, (n,), look like that mean something else, or should be compared by their ratios."""
+    sentinels = [value for value in _SENTINELS if _is_far_off(value, numbers)]
+    remarks = tuple(
+        f"{int((numbers == value).sum())} cells are {value}, far from all others: if that says that one is missing, "
+        f"add missing_values = [{value}]"
+        for value in sentinels
+    )
+    others = numbers[~np.isin(numbers, sentinels)]
+    if len(others) >= FEWEST_OF_AN_ID and _is_skewed(others):
+        remarks += (
+            'its largest values are many times its usual ones: with transform = "log" ratios count, not differences',
+        )
+    return remarks
+
+
+def _is_far_off(value: float, numbers: NDArray[np.float64]) -> bool:
+    """Whether several numbers have the value, and it is farther from the others than these are from each other."""
+    is_value = numbers == value
+    others = numbers[~is_value]
+    if is_value.sum() < 2 or not others.size:
+        return False
+    return bool(np.abs(others - value).min() > np.ptp(others))
+
+
+def _is_skewed(numbers: NDArray[np.float64]) -> bool:
+    """Whether numbers above 0 reach much farther up than down."""
+    low, middle, high = np.quantile(numbers, (0.05, 0.5, 0.95))
+    if numbers.min() < 0.0 or middle <= 0.0:
+        return False
+    return bool(high > _SKEWED * middle and high - middle > _SKEWED * (middle - low))
 
 
 def _flag(cells: Sequence[str]) -> Guess | None:

@@ -136,13 +136,13 @@ class Column(Stated):
 
     @field_validator("bounds", "fill", mode="before")
     @classmethod
-    def _as_text(cls, said: Any) -> Any:
+    def _as_text(cls, stated: Any) -> Any:
         """TOML has dates of its own."""
-        if isinstance(said, list | tuple):
-            if len(said) != 2:
-                raise ValueError("a lower and an upper one are needed: give both, from what is public of the column")
-            return [one.isoformat() if isinstance(one, date) else one for one in said]
-        return said.isoformat() if isinstance(said, date) else said
+        if not isinstance(stated, list | tuple):
+            return _plain(stated)
+        if len(stated) != 2:
+            raise ValueError("a lower and an upper one are needed: give both, from what is public of the column")
+        return list(map(_plain, stated))
 
     @field_validator("map", mode="before")
     @classmethod
@@ -150,8 +150,8 @@ class Column(Stated):
         """A file has a table of texts, whose values may be dates."""
         if not isinstance(stated, Mapping):
             return stated
-        plain = {key: value.isoformat() if isinstance(value, date) else value for key, value in stated.items()}
-        return [(key if isinstance(key, str) else text_of(key), value) for key, value in plain.items()]
+        texts = [key if isinstance(key, str) else text_of(key) for key in stated]
+        return list(zip(texts, map(_plain, stated.values()), strict=True))
 
     @field_validator("map")
     @classmethod
@@ -375,11 +375,14 @@ class Column(Stated):
         numeric = {float(value): position for position, value in stated.items() if abs(value) < _LARGEST_WHOLE}
         # Not by pandas: older releases take texts for equal that are so up to a NUL, other rows' with them.
         texts = cells.text()
-        positions = {
-            cell: math.nan if cell is None else written.get(_written(cell), numeric.get(plain_number(cell), math.nan))
-            for cell in set(texts)
-        }
-        return np.array([positions[cell] for cell in texts], dtype=float)
+
+        def position_of(text: str | None) -> float:
+            if text is None:
+                return math.nan
+            return written.get(_written(text), numeric.get(plain_number(text), math.nan))
+
+        positions = {text: position_of(text) for text in set(texts)}
+        return np.array([positions[text] for text in texts], dtype=float)
 
     def _points(self, values: Array) -> Array:
         """The points' columns, (n_rows, n_features), of values in units; NaN where one is."""
@@ -441,6 +444,11 @@ class Column(Stated):
 _LARGEST_LOG = 700.0
 
 
+def _plain(value: Any) -> Any:
+    """A value of TOML as JSON has it."""
+    return value.isoformat() if isinstance(value, date) else value
+
+
 def _written(value: Any) -> float | str:
     """What equal values of a category have in common: 1, "1" and "1.0" are one number, but "01" is a text."""
     text = text_of(value) or ""
@@ -473,9 +481,6 @@ def _replaced(cells: RawColumn, others: Mapping[float | str, str | None], *, has
     numbers = None
     if has_numbers:
         is_new = np.array([new[text] != text for text in texts], dtype=bool)
-        read = _each(
-            plain_number, [new[text] if is_other else None for text, is_other in zip(texts, is_new, strict=True)]
-        )
-        numbers = np.where(is_new, read, cells.numbers())
+        numbers = np.where(is_new, _each(plain_number, [new[text] for text in texts]), cells.numbers())
     new_text = cache(lambda: [new[text] for text in texts])
     return replace(cells, values=None, n_unparsable=0, text=new_text, numeric=numbers)

@@ -20,8 +20,8 @@ _ID_NAMES = frozenset({"id", "pid", "mrn", "uuid", "guid", "patient", "person", 
 _INDEX_NAMES = frozenset({"", "id", "index", "idx", "obs", "row", "rownum", "rowname", "rownames", "rowid", "nr", "no"})
 _WORD = re.compile(r"[A-Z]?[a-zäöüßéèê]+|[A-Z]+(?![a-z])|\d+")
 
-_MOST_ROWS = 100_000
-"""How many rows of a table are looked at."""
+_MOST_CELLS = 1 << 22
+"""How many cells of a table are looked at: more of it may not be in memory."""
 _FEWEST_ROWS = 50
 _QUANTILES = (0.1, 0.25, 0.5, 0.75)
 """Not the uppermost part, which bounds may cut."""
@@ -65,7 +65,8 @@ def counts_up(numbers: Array) -> bool:
 
 def doubtful_columns(names: Sequence[str], parts: Iterable[Array]) -> Doubtful:
     """Which columns, by name, look like no measures in all tables, (n_rows, n_features) each, that are large enough."""
-    tables = [np.asarray(part[:_MOST_ROWS]) for part in parts]
+    most = max(FEWEST_OF_AN_ID, _MOST_CELLS // max(1, len(names)))
+    tables = [np.asarray(part[:most]) for part in parts] if names else []
     large = [table for table in tables if len(table) >= FEWEST_OF_AN_ID]
     if not large:
         return Doubtful()
@@ -103,23 +104,26 @@ def of_other_units(parts: Sequence[Array]) -> list[tuple[int, int]]:
     for column in range(quantiles.shape[2]):
         each = quantiles[:, :, column]
         middle = each[np.argsort(each[:, 2], kind="stable")[(len(each) - 1) // 2]]
-        pairs += [(large[row], column) for row, one in enumerate(each) if _differ_by_a_factor(one, middle)]
+        are_odd = [_differ_by_a_factor(quantile, middle) for quantile in each]
+        pairs += [(number, column) for number, is_odd in zip(large, are_odd, strict=True) if is_odd]
     return pairs
 
 
 def _some_of(part: Array) -> Array:
-    step = 1 + len(part) // _MOST_ROWS
+    step = 1 + part.size // _MOST_CELLS
     return np.asarray(part[::step])
 
 
 def _differ_by_a_factor(quantiles: Array, others: Array) -> bool:
     """Whether one factor, unlike 1, makes the others' quantiles, and their spread, of these."""
-    low, high = min(quantiles.min(), others.min()), min(np.ptp(quantiles), np.ptp(others))
-    if low <= 0.0 or high <= 0.0:
+    least, narrowest = min(quantiles.min(), others.min()), min(np.ptp(quantiles), np.ptp(others))
+    if least <= 0.0 or narrowest <= 0.0:
         return False
     ratios = quantiles / others
     factor = float(ratios[2])
     if max(factor, 1.0 / factor) < _LEAST_FACTOR:
         return False
     spread = float(np.ptp(quantiles) / np.ptp(others))
-    return bool(np.abs(ratios / factor - 1.0).max() <= _NEAR and abs(spread / factor - 1.0) <= _NEAR_SPREAD)
+    if abs(spread / factor - 1.0) > _NEAR_SPREAD:
+        return False
+    return bool(np.abs(ratios / factor - 1.0).max() <= _NEAR)

@@ -122,6 +122,41 @@ def test_a_draft_says_what_keeps_one_column_from_deciding(tmp_path: Path, capsys
     assert "weight = 0.5 keeps categories and flags" in text
 
 
+def test_numbers_that_say_that_one_is_missing_are_shown_to_their_owner(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pressures = GENERATOR.normal(120, 10, N_ROWS).round()
+    pressures[:6] = 999
+    ages = np.arange(N_ROWS) % 100
+    changes = GENERATOR.normal(0, 3, N_ROWS).round()
+    temperatures = GENERATOR.normal(37, 0.5, N_ROWS).round(1)
+    temperatures[:3] = -99
+    columns, remarks, text = drafted(
+        tmp_path, {"rr": pressures, "age": ages, "change": changes, "temperature": temperatures}, capsys
+    )
+    assert [remark.partition(":")[0] for remark in remarks] == ["'rr'", "'temperature'"]
+    assert "6 cells are 999, far from all others: if that says" in remarks[0]
+    assert "add missing_values = [-99]" in remarks[1]
+    assert {column["kind"] for column in columns.values()} == {"number"}
+    assert "999" not in text
+
+
+def test_values_that_differ_by_factors_are_shown_to_their_owner(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    crp = np.exp(GENERATOR.normal(2, 1.5, N_ROWS))
+    crp[:5] = 99999
+    table = {
+        "crp": crp,
+        "kg": GENERATOR.normal(70, 15, N_ROWS),
+        "income": GENERATOR.uniform(0, 1e5, N_ROWS),
+        "change": GENERATOR.normal(0, 9, N_ROWS),
+    }
+    _, remarks, _ = drafted(tmp_path, table, capsys)
+    assert [remark.partition(":")[0] for remark in remarks] == ["'crp'", "'crp'"]
+    assert 'with transform = "log" ratios count' in remarks[1]
+
+
 def checked(folder: Path, schema: str, rows: str, capsys: pytest.CaptureFixture[str]) -> dict[str, list[str]]:
     """A row for each column, as the command shows them."""
     (folder / "s.toml").write_text(schema)
