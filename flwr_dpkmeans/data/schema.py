@@ -246,7 +246,7 @@ class Schema(Stated):
             return self
         columns = tuple(one for one in self.columns if one.weight)
         uncounted = {"gap_share": 0.0} if any(one.missing == Missing.CENTRE for one in columns) else {}
-        return Schema(columns=columns, scale=self.scale, **uncounted)
+        return Schema(columns=columns, scale=self.scale, file=self.file, **uncounted)
 
     @cached_property
     def profiled(self) -> tuple[Column, ...]:

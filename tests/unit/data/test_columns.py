@@ -99,7 +99,7 @@ def test_centres_of_logarithms_are_shown_as_geometric_means() -> None:
 
 def test_a_missing_cell_is_in_the_middle_of_the_logarithms_or_what_fills_it() -> None:
     stated = {"kind": "number", "bounds": [1, 100], "transform": "log"}
-    assert points_of(stated | {"missing": "centre"}, [None]) == [[pytest.approx(math.log(10))]]
+    assert points_of(stated | {"missing": "centre"}, [None], gap_share=0.0) == [[pytest.approx(math.log(10))]]
     assert points_of(stated | {"missing": "fill", "fill": 7}, [None]) == [[pytest.approx(math.log(7))]]
 
 
@@ -157,7 +157,7 @@ def test_times_of_day_are_no_days_of_the_week() -> None:
 
 
 def test_a_missing_hour_is_as_far_from_all_others() -> None:
-    schema = Schema(columns={"x": HOUR | {"missing": "centre"}})
+    schema = Schema(columns={"x": HOUR | {"missing": "centre"}}, gap_share=0.0)
     apart = distances(schema, {"x": [None, 0, 5, 12, 23]})
     np.testing.assert_allclose(apart[0, 1:], 1.0)
     assert points_of(HOUR | {"missing": "fill", "fill": 6}, [None]) == [[pytest.approx(0), pytest.approx(1)]]
@@ -394,7 +394,7 @@ ANYTHING += ["2020-02-30", "20200230", "2020-01-01T99", "\ud83d", 10**400, "\0",
 
 def test_no_cell_is_an_error_or_changes_another_row() -> None:
     """Each row alone, and all together, whatever stands there."""
-    schema = Schema(columns={name: column | {"missing": "centre"} for name, column in EVERY.items()})
+    schema = Schema(columns={name: column | {"missing": "centre"} for name, column in EVERY.items()}, gap_share=0.0)
     rows = dict.fromkeys(EVERY, ANYTHING)
     whole = schema.encode(rows).points
     assert np.isfinite(whole).all()
