@@ -10,15 +10,13 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from flwr_dpkmeans.data.doubtful_columns import are_codes, are_identifiers
 from flwr_dpkmeans.data.readers import RawColumn, RawTable, joined_column, plain_number, table_blocks, whole_csv
 from flwr_dpkmeans.data.schema import Kind, days_of
 from flwr_dpkmeans.errors import DataError
 
 _FOREIGN_NUMBER = re.compile(r"[-+]?[€$£]?\s?\d+([.,'’\s]\d+)*(e[-+]?\d+)?\s?[%€$£]?", re.IGNORECASE)
 _FOREIGN_DATE = re.compile(r"(\d{1,2}[./-]\d{1,2}[./-](\d{2}){1,2}|\d{4}[./]\d{1,2}[./]\d{1,2})([ T].*)?")
-_CODE = re.compile(r"0\d+")
-_FEWEST_OF_AN_ID = 20
-"""Fewer rows than that may all differ by chance."""
 
 
 def open_table(path: str | Path, header: bool | None = None, query: str = "") -> RawTable:
@@ -52,7 +50,7 @@ def draft(table: RawTable) -> tuple[str, list[str]]:
         cells = [cell for cell in column.text() if cell is not None]
         kind, said = _kind(column, cells)
         rest = {Kind.FLAG: "", Kind.CATEGORY: ", values = []"}.get(kind, ", bounds = []")
-        is_id = len({*cells}) == len(cells) >= _FEWEST_OF_AN_ID and _looks_like_id(kind, cells)
+        is_id = are_identifiers(cells, is_number=kind is Kind.NUMBER, is_text=kind is Kind.CATEGORY)
         if is_id:
             said += ["no two rows have the same value, so it looks like an id: its line is a comment"]
         line = f'{json.dumps(column.name, ensure_ascii=False)} = {{ kind = "{kind}"{rest} }}'
@@ -61,21 +59,13 @@ def draft(table: RawTable) -> tuple[str, list[str]]:
     return "\n".join(lines) + "\n", told
 
 
-def _looks_like_id(kind: Kind, cells: Sequence[str]) -> bool:
-    """Texts, or whole numbers without a gap; others may be measures that differ."""
-    if kind is not Kind.NUMBER:
-        return kind is Kind.CATEGORY
-    numbers = [int(cell) for cell in cells if cell.isdecimal()]
-    return len(numbers) == len(cells) and max(numbers) - min(numbers) == len(cells) - 1
-
-
 def _kind(column: RawColumn, cells: Sequence[str]) -> tuple[Kind, list[str]]:
     """What most of a column's cells are meant as, and which of them are not read as that."""
     if not cells:
         return Kind.NUMBER, ["all of its cells are missing: say what it holds, or delete its line"]
     if {cell.lower() for cell in cells} <= {"true", "false"}:
         return Kind.FLAG, []
-    if any(map(_CODE.fullmatch, cells)) and all(map(str.isdecimal, cells)):
+    if are_codes(cells):
         return Kind.CATEGORY, ["cells begin with 0, as codes do: it is a category, if it is no number"]
     dates = [not math.isnan(days_of(cell)) for cell in cells]
     foreign = [bool(_FOREIGN_DATE.fullmatch(cell)) for cell in cells]
