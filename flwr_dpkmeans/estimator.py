@@ -720,7 +720,8 @@ def _warn(sentences: Sequence[str], category: type[Warning] = PrivacyWarning) ->
     rule = next((rule for rule in warnings.filters if issubclass(category, rule[2])), None)
     say = warn_once.__wrapped__ if rule and rule[0] == "always" else warn_once
     for sentence in dict.fromkeys(sentences):
-        say(sentence, (caller.f_code.co_filename, caller.f_lineno, cell), category)
+        place = caller.f_code.co_filename, caller.f_lineno, cell
+        say(sentence, place, category)  # type: ignore[arg-type]  # a class can be hashed
 
 
 @lru_cache(maxsize=1024)

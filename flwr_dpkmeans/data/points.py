@@ -212,7 +212,7 @@ def _as_real(array: NDArray[Any], labels: Sequence[object]) -> NDArray[Any]:
     try:
         return array.astype(np.float64)
     except ValueError:  # a Decimal that signals that it is no number
-        return np.frompyfunc(number_of, 1, 1)(array).astype(np.float64)
+        return np.array([[number_of(cell) for cell in row] for row in array])
     except OverflowError:
         pass
     raise DataError("the points have an integer beyond float64's range, but every value must be finite: rescale it.")
@@ -406,10 +406,13 @@ def _two_pairs(value: object) -> tuple[tuple[float, ...], ...]:
 
 
 def _are_ranges(sides: Sequence[Sequence[float]]) -> bool:
-    """Whether these are lower and upper ends of ranges."""
+    """Whether these are lower and upper ends of ranges, of which there are some."""
+    if not sides:
+        return False
+    lower, upper = sides
     try:
-        require_ranges(*sides)
-    except (ConfigurationError, TypeError):  # also where there are none
+        require_ranges(lower, upper)
+    except ConfigurationError:
         return False
     return True
 
