@@ -28,10 +28,11 @@ _ID_WORDS = frozenset(
     | {"fallnummer", "fallnr", "patientennummer", "patientennr", "versichertennummer", "kundennummer"}
 )
 _PERSON_WORDS = frozenset(
-    {"patient", "person", "subject", "participant", "case", "member", "customer"}
+    {"patient", "person", "subject", "participant", "case", "member", "customer", "client", "user", "account"}
+    | {"employee", "student", "pupil", "donor", "resident", "respondent", "household"}
     | {"patienten", "patientin", "proband", "probanden", "fall"}
 )
-_NUMBER_WORDS = frozenset({"", "no", "nr", "num", "number", "code", "key", "nummer"})
+_NUMBER_WORDS = frozenset({"no", "nr", "num", "number", "code", "key", "nummer"})
 
 
 class Doubt(StrEnum):
@@ -47,21 +48,21 @@ class Doubt(StrEnum):
 _SENTENCES = {
     Doubt.INDEX: (
         "what looks like an index is clustered in {columns}: it says where a row stands and nothing about it, so leave "
-        "it out"
+        "it out."
     ),
     Doubt.IDENTIFIER: (
         "what looks like an identifier is clustered in {columns}: there are no distances between its values, so leave "
-        "it out"
+        "it out."
     ),
     Doubt.REPEATED: (
         "what looks like an identifier has several rows for one value in {columns}: if these are persons, noise hides "
-        "each of their rows and protects whoever has several of them less, so make one row for each person"
+        "each of their rows and protects whoever has several of them less, so make one row for each person."
     ),
     Doubt.CODE: (
         "cells begin with 0, as codes do and numbers do not, in {columns}, but are read as numbers: make a category of "
-        "it, or leave it out"
+        "it, or leave it out."
     ),
-    Doubt.CONSTANT: "all rows have one value in {columns}: it tells no clusters apart, so leave it out",
+    Doubt.CONSTANT: "all rows have one value in {columns}: it tells no clusters apart, so leave it out.",
 }
 
 
@@ -90,11 +91,11 @@ def doubts_about_tables(parts: Sequence[NDArray[np.float64]], names: Sequence[st
         if not _is_worth_a_look(name, values, n_rows):
             continue
         doubt = _index_or_identifier(name, largest[:, column])
-        if doubt is None:
-            whole = np.concatenate([part[:, column] for part in parts])
-            doubt = next(iter(doubts_about_numbers(name, whole)), None)
         if doubt is not None:
             doubts.append((column, doubt))
+            continue
+        whole = np.concatenate([part[:, column] for part in parts])
+        doubts += [(column, doubt) for doubt in doubts_about_numbers(name, whole)]
     return doubts
 
 
@@ -126,7 +127,7 @@ def doubts_about_numbers(name: object, values: ArrayLike) -> tuple[Doubt, ...]:
         return (doubt,)
     present = numbers[~np.isnan(numbers)]
     is_repeated = is_identifier_name(name) and _is_whole(present) and len(np.unique(present)) >= FEWEST_OF_AN_ID
-    return (Doubt.REPEATED,) if is_repeated else ()
+    return (Doubt.IDENTIFIER, Doubt.REPEATED) if is_repeated else ()
 
 
 def doubts_about_texts(cells: Sequence[str]) -> tuple[Doubt, ...]:
@@ -175,20 +176,19 @@ def are_identifiers(cells: Sequence[str], *, is_number: bool, is_text: bool) -> 
 
 
 def is_identifier_name(name: object) -> bool:
-    """Whether a column is called as identifiers are: `patient_id`, `PatientID`, `pid`, `subject`, `case_no`.
+    """Whether a column is called as identifiers are: `patient_id`, `PatientID`, `patientid`, `subject`, `case_no`.
 
     Examples
     --------
-    >>> [is_identifier_name(name) for name in ("patient_id", "SubjectNo", "pid", "patient_age", "humid")]
+    >>> [is_identifier_name(name) for name in ("patient_id", "SubjectNo", "userid", "patient_age", "humid")]
     [True, True, True, False, False]
     """
     words = [word.lower() for word in _WORD.findall(str(name))]
     if not words:
         return False
-    if words[-1] in _ID_WORDS:
+    if words[-1] in _ID_WORDS or words[-1].removesuffix("id") in _PERSON_WORDS:
         return True
-    *others, last = (*words, "") if words[-1] in _PERSON_WORDS else words
-    return last in _NUMBER_WORDS and bool(others) and others[-1] in _PERSON_WORDS
+    return len(words) > 1 and words[-1] in _NUMBER_WORDS and words[-2] in _PERSON_WORDS
 
 
 def _is_worth_a_look(name: object, first: NDArray[np.float64], n_rows: int) -> bool:

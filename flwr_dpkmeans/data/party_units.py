@@ -126,7 +126,8 @@ def other_units(parts: Sequence[Array]) -> list[OtherUnit]:
     for number, column in enumerate(columns):
         for index, party in enumerate(parties):
             conversion = column.explained(index, n_unlike[index])
-            if conversion is None and not column.unlike_beside(index):
+            differences = _steps(quantiles[column.reference, :, number], quantiles[index, :, number])
+            if conversion is None and not column.unlike_beside(index) and differences.max() > _ALIKE:
                 conversion = _of_one_shape(samples[column.reference], samples[index], number)
             if conversion is None and not column.beyond[index]:
                 continue
@@ -265,7 +266,7 @@ def _apart(reference: Array, other: Array) -> float:
     return float(_steps(reference, other, in_logarithms=in_logarithms)[_MIDDLE])
 
 
-def _steps(reference: Array, other: Array, *, in_logarithms: bool) -> Array:
+def _steps(reference: Array, other: Array, *, in_logarithms: bool = False) -> Array:
     """How many spreads quantiles are apart, (5,), of the larger spread; infinite where they have none."""
     if in_logarithms:
         if min(reference[0], other[0]) <= 0.0:

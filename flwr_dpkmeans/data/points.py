@@ -360,9 +360,14 @@ def doubtful_pairs(value: object) -> str:
 
 
 def _require_possible(value: object) -> None:
-    """Refuse two pairs that are no lower and upper ends, but ranges of two columns: others have their own sentence."""
+    """Refuse two pairs that are no lower and upper ends, but ranges of two columns: others have their own sentence.
+
+    So has a tuple of tuples, the form of ``bounds_``, which most likely has a constant column.
+    """
     sides = _two_pairs(value)
     columns = tuple(zip(*sides, strict=True))
+    if isinstance(value, tuple) and all(isinstance(side, tuple) for side in value):
+        return
     if _are_ranges(columns) and not _are_ranges(sides):
         raise ConfigurationError(
             f"the bounds {_shown(value)} are read as {_as_sides(sides)}, but each lower bound must be smaller than its "

@@ -110,6 +110,11 @@ def test_bounds_of_one_reading_are_not_doubted(bounds: Any) -> None:
     assert doubts == []
 
 
+def test_a_constant_column_of_stated_sides_has_the_sentence_of_before() -> None:
+    with pytest.raises(ConfigurationError, match=r"^feature 1 has lower bound 2.0 and upper bound 2.0"):
+        FederatedKMeans(2, bounds=((0, 2), (1, 2)), **SEEDED).fit(SQUARE)
+
+
 @pytest.mark.parametrize("bounds", [[[0, 10], [0, 20]], ([0, 10], [0, 20]), np.array([[0, 10], [0, 20]])])
 def test_pairs_of_columns_that_are_no_sides_are_refused_with_their_mend(bounds: Any) -> None:
     with pytest.raises(ConfigurationError, match=r"read as lower=\(0, 10\), upper=\(0, 20\).* tuple\(zip\(\*pairs\)\)"):
@@ -248,8 +253,7 @@ SHUFFLED = np.random.default_rng(5).permutation(1500)
         ("measure", NUMBERS % 500, "what looks like an identifier"),
         ("id", SHUFFLED * 7919, "what looks like an identifier"),
         ("PatientID", 10_000_019 + SHUFFLED * 31, "what looks like an identifier"),
-        ("pid", NUMBERS // 3, "has several rows for one value"),
-        ("subject", SHUFFLED // 10, "has several rows for one value"),
+        ("patientid", SHUFFLED * 7, "what looks like an identifier"),
         ("fever", np.full(1500, 3.0), "all rows have one value"),
     ],
 )
@@ -270,6 +274,16 @@ def test_columns_that_nobody_means_to_cluster_are_said(name: str, values: Any, s
         assert f"column {name!r}" in doubt
         if hasattr(fitted, "privacy_"):
             assert sentence not in published(fitted)
+
+
+@pytest.mark.parametrize("name", ["pid", "subject", "PatientNr", "userid"])
+def test_persons_with_several_rows_are_said_beside_their_identifier(name: str) -> None:
+    tables = doubtful(**{name: SHUFFLED // 3})
+    model = FederatedKMeans(2, engine="direct", **(WIDE | {"bounds": (0, 1e8)}))
+    _, [clustered, repeated] = doubts_of(lambda: model.fit(tables))
+    assert f"what looks like an identifier is clustered in column {name!r}" in clustered
+    assert f"what looks like an identifier has several rows for one value in column {name!r}" in repeated
+    assert "protects whoever has several of them less" in repeated
 
 
 @pytest.mark.parametrize(
