@@ -513,9 +513,10 @@ class FederatedKMeans(_PrivateClustering):
             order: they are put in the first one's, and bounds that differ by column are then given by name. With
             `groups` one table of all rows, (n, n_features), as a pipeline has it.
         y : sequence or mapping of array-like of int, or array-like of int, optional
-            Labels as `X` has rows, from 0 to ``n_classes - 1``; used by an evaluation only.
+            Labels as `X` has rows, from 0 to ``n_classes - 1``; used by an evaluation only. Beside a data frame,
+            pandas objects are put into the order of its index, and refused where they have other labels.
         groups : array-like, (n,), optional
-            The party of each row.
+            The party of each row, matched as `y` is.
         clients, n_clients : callable and int, optional
             Instead of `X`: ``clients(i)`` makes client i's table, 0 <= i < n_clients, the same one each time. With
             ``engine="direct"`` no more than one is in memory.
@@ -524,6 +525,14 @@ class FederatedKMeans(_PrivateClustering):
         ------
         ConfigurationError, DataError, PlanError, BudgetError
             One sentence, before anything is computed.
+
+        Warns
+        -----
+        InputWarning
+            Of columns that look like identifiers, or one party's that look like another unit, and of bounds that may be
+            read in two ways: for the caller alone, from exact rows, and in no result.
+        PrivacyWarning
+            Each sentence of ``privacy_.warnings``.
 
         Notes
         -----

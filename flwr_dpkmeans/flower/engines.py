@@ -421,10 +421,8 @@ class Tables:
             )
         n_rows = [one.n_rows for one in self.encoded] or [len(part) for part in self.parts]
         indexes = self.indexes or (None,) * len(given)
-        given = [
-            in_order_of(index, own, f"y[{party}]")
-            for party, index, own in zip(self.parties, indexes, given, strict=True)
-        ]
+        beside = zip(self.parties, indexes, given, strict=True)
+        given = [in_order_of(index, classes, f"y[{party}]") for party, index, classes in beside]
         triples = zip(self.parties, given, n_rows, strict=True)
         classes = [_of_party("y", party, check, own, n) for party, own, n in triples]
         return [own[one.rows] for own, one in zip(classes, self.encoded, strict=True)] if self.encoded else classes

@@ -85,7 +85,7 @@ def test_weights_of_a_score_are_those_of_the_rows() -> None:
     wrong_row.iloc[5] = 1 - wrong_row.iloc[5]
     weights = right.astype(float)
     weights.iloc[5] = 1000.0
-    scores = [model.score(FRAMES[0], wrong_row, sample_weight=own) for own in (weights, shuffled(weights))]
+    scores = [model.score(FRAMES[0], wrong_row, sample_weight=values) for values in (weights, shuffled(weights))]
     assert scores[0] == scores[1] < 0.5
 
 
