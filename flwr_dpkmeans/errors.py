@@ -39,6 +39,10 @@ class PrivacyWarning(UserWarning):
     """What a report says against its run, as one of Python's warnings: each sentence of `PrivacyReport.warnings`."""
 
 
+class InputWarning(UserWarning):
+    """What is doubtful in what a caller of `fit` gives, for this caller alone: exact rows may say so, no result."""
+
+
 class LocalMisuseError(DPKMeansError, ValueError):
     """The request cannot be carried out as it was made on this machine."""
 

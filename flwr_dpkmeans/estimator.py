@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import lru_cache
@@ -28,12 +28,13 @@ from flwr_dpkmeans.algorithms.naive_bayes import Columns, NaiveBayes, NaiveBayes
 from flwr_dpkmeans.algorithms.server_points import is_private, squared_unit
 from flwr_dpkmeans.data import points as data_points
 from flwr_dpkmeans.data.points import Bounds, column_labels, frame_columns, require_same_labels, validate_columns
+from flwr_dpkmeans.data.row_labels import in_order_of, row_labels
 from flwr_dpkmeans.data.schema import Encoded, schema_of
-from flwr_dpkmeans.errors import ConfigurationError, DataError, PrivacyWarning
+from flwr_dpkmeans.errors import ConfigurationError, DataError, InputWarning, PrivacyWarning
 from flwr_dpkmeans.flower.engines import ENGINES, Federated, InOnePlace, Tables, federate, fit_in_one_place
 from flwr_dpkmeans.kmeans.lloyd import nearest_centroids, round_to_grid
 from flwr_dpkmeans.log import placed_logger
-from flwr_dpkmeans.options import Auto, ClientLevel, Cohort, Evaluation, ExactEvaluation, PrivateCount
+from flwr_dpkmeans.options import Auto, ClientLevel, Cohort, Evaluation, ExactEvaluation, PrivateBounds, PrivateCount
 from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.results.model import Model
 from flwr_dpkmeans.results.profile import as_frame
@@ -143,17 +144,21 @@ class _PrivateClustering(
         distances = np.asarray(np.stack(columns, axis=1))
         return distances if encoded is None else encoded.spread(distances, np.nan)
 
-    def score(self, X: ArrayLike, y: object = None) -> float:
+    def score(self, X: ArrayLike, y: object = None, sample_weight: None = None) -> float:
         """Minus the sum of squared distances to the nearest centroid, as in scikit-learn's KMeans; local.
 
         Distances are those of `transform`, so this is minus the cost that the clustering minimises. `X` is a table, or
-        parties' tables as `fit` takes them in memory, which a search over parties gives.
+        parties' tables as `fit` takes them in memory, which a search over parties gives. There are no weights.
         """
+        if sample_weight is not None:
+            raise ConfigurationError("sample_weight was given, but a score counts each row once: leave it out.")
         parties: Any = list(X.values()) if isinstance(X, Mapping) else X
         tables = parties if isinstance(parties, list | tuple) and parties and np.ndim(parties[0]) == 2 else [X]
-        cost = 0.0
-        for own in tables:
-            _, squared_distances = nearest_centroids(self._in_box(own)[0], self.model_.scaled)
+        cost, has_warned = 0.0, False
+        for table in tables:
+            points, _ = self._in_box(table, quiet=has_warned)
+            has_warned = has_warned or _lacks_names(self, table)
+            _, squared_distances = nearest_centroids(points, self.model_.scaled)
             cost += float(squared_distances.sum())
         return -cost
 
@@ -216,7 +221,7 @@ class _PrivateClustering(
         given: dict[str, Any] = {name: getattr(model.privacy, name) for name in told if name in known}
         box = model.bounds.for_features(model.scaled.shape[1])
         by_name = dict(zip(model.feature_names, zip(box.lower, box.upper, strict=True), strict=False))
-        given["bounds"] = model.schema or by_name or (model.bounds.lower, model.bounds.upper)
+        given["bounds"] = model.schema or by_name or model.bounds
         fitted = cls(len(model.scaled), epsilon=model.privacy.epsilon_requested, **given)
         fitted._adopt(RunResult(model, model.privacy))
         fitted._columns = tuple(range(fitted.n_features_in_))  # where they have no names
@@ -240,10 +245,10 @@ class _PrivateClustering(
         check_is_fitted(self)
         return self.model_.profile(X)
 
-    def _in_box(self, X: Any) -> tuple[Array, Encoded | None]:
+    def _in_box(self, X: Any, *, quiet: bool = False) -> tuple[Array, Encoded | None]:
         """Rows as the clustering saw them (clipped, scaled, on the grid), and what a schema made of the table."""
         check_is_fitted(self)
-        rows, encoded = _ordered(self, X)
+        rows, encoded = _ordered(self, X, quiet=quiet)
         return round_to_grid(Bounds(*self.bounds_).scale(rows)), encoded
 
     def _given(self) -> dict[str, Any]:
@@ -278,6 +283,12 @@ class _PrivateClustering(
         config, points = tables.run(given, self.server_data)
         require_supported(config, has_server_data=has_server_data)
         return config, points
+
+    def _doubts(self, tables: Tables) -> tuple[str, ...]:
+        """What is doubtful in bounds and rows, before they cost anything."""
+        stated = self.bounds.domain if isinstance(self.bounds, PrivateBounds) else self.bounds
+        doubt = data_points.doubtful_pairs(stated)
+        return (*([doubt] if doubt else []), *tables.doubts())
 
     def _labels(self, y: Sequence[ArrayLike] | None, tables: Tables, config: Run) -> list[Labels] | None:
         """The clients' labels where an evaluation looks at them; otherwise whatever was given is left alone."""
@@ -353,8 +364,10 @@ class DPKMeans(_PrivateClustering):
     def fit(self, X: ArrayLike, y: ArrayLike | None = None, **unknown: Any) -> Self:
         """Cluster the rows of a table, (n, n_features); `y`, (n,), are labels for an evaluation."""
         _require_no_others(unknown)
-        self._fit(Tables.alone(X, schema_of(self.bounds)), y)
-        _warn(self.privacy_)
+        tables = Tables.alone(X, schema_of(self.bounds))
+        _warn(self._doubts(tables), InputWarning)
+        self._fit(tables, y)
+        _warn(self.privacy_.warnings)
         # Whoever has the estimator, also as a pickle, may have all of it: nothing that exact rows say stays in it.
         told = replace(self.model_.privacy, n_clients=1)
         self._adopt(replace(self._result, report=told, model=replace(self.model_, privacy=told)))
@@ -512,9 +525,10 @@ class FederatedKMeans(_PrivateClustering):
             order: they are put in the first one's, and bounds that differ by column are then given by name. With
             `groups` one table of all rows, (n, n_features), as a pipeline has it.
         y : sequence or mapping of array-like of int, or array-like of int, optional
-            Labels as `X` has rows, from 0 to ``n_classes - 1``; used by an evaluation only.
+            Labels as `X` has rows, from 0 to ``n_classes - 1``; used by an evaluation only. Beside a data frame,
+            pandas objects are put into the order of its index, and refused where they have other labels.
         groups : array-like, (n,), optional
-            The party of each row.
+            The party of each row, matched as `y` is.
         clients, n_clients : callable and int, optional
             Instead of `X`: ``clients(i)`` makes client i's table, 0 <= i < n_clients, the same one each time. With
             ``engine="direct"`` no more than one is in memory.
@@ -523,6 +537,14 @@ class FederatedKMeans(_PrivateClustering):
         ------
         ConfigurationError, DataError, PlanError, BudgetError
             One sentence, before anything is computed.
+
+        Warns
+        -----
+        InputWarning
+            Of columns that look like identifiers, or one party's that look like another unit, and of bounds that may be
+            read in two ways: for the caller alone, from exact rows, and in no result.
+        PrivacyWarning
+            Each sentence of ``privacy_.warnings``.
 
         Notes
         -----
@@ -533,8 +555,10 @@ class FederatedKMeans(_PrivateClustering):
         _require_no_others(unknown)
         schema, listed = schema_of(self.bounds), clients is None and n_clients is None
         made = None if listed else Tables.made(clients, n_clients, X, y, groups, schema)
-        self._fit(made or Tables.of(X, groups=groups, schema=schema), y)
-        _warn(self.privacy_)
+        tables = made or Tables.of(X, groups=groups, schema=schema)
+        _warn(self._doubts(tables), InputWarning)
+        self._fit(tables, y)
+        _warn(self.privacy_.warnings)
         return self
 
     def choose_k(self, X: Sequence[ArrayLike], max_clusters: int | None = None) -> ClusterChoice:
@@ -561,9 +585,10 @@ class FederatedKMeans(_PrivateClustering):
         if schema is not None:
             schema = given["bounds"] = schema.clustered  # nor a profile
         tables = Tables.of(X, schema=schema)
+        _warn(self._doubts(tables), InputWarning)
         config, server_points = self._config(given, tables)
         found = ENGINES[self.engine](config, tables.parts, server_points)
-        _warn(found.privacy)
+        _warn(found.privacy.warnings)
         curve = found.state.extras.get(COST_CURVE, np.zeros(0))
         # In scaled units where the features have bounds of different widths.
         costs = curve * (squared_unit(config.settings.bounds) or 1.0)
@@ -645,13 +670,18 @@ def _name_columns(model: BaseEstimator, names: tuple[str, ...]) -> None:
         del model.feature_names_in_
 
 
-def _ordered(model: Any, X: Any) -> tuple[Array, Encoded | None]:
+def _lacks_names(model: Any, X: Any) -> bool:
+    """Whether a table has names of columns and the fit had none, or the other way round."""
+    return bool(frame_columns(X)) != hasattr(model, "feature_names_in_")
+
+
+def _ordered(model: Any, X: Any, *, quiet: bool = False) -> tuple[Array, Encoded | None]:
     """Rows with the fitted columns, a data frame's in order by name, and what the fit's schema made of the table."""
     if model.schema_ is not None:
         encoded = model.schema_.clustered.encode(X)
         return encoded.points, encoded
     fitted = tuple(getattr(model, "feature_names_in_", ()))
-    if bool(frame_columns(X)) != bool(fitted):
+    if _lacks_names(model, X) and not quiet:
         # scikit-learn's own sentences.
         has, was = ("does not have valid", "with") if fitted else ("has", "without")
         told = f"X {has} feature names, but {type(model).__name__} was fitted {was} feature names"
@@ -667,14 +697,14 @@ def _ordered(model: Any, X: Any) -> tuple[Array, Encoded | None]:
     return points, None
 
 
-def _require_no_others(given: Iterable[str]) -> None:
-    """Refuse what a fit does not take, and say why there are no weights."""
-    if "sample_weight" in given:
+def _require_no_others(given: Mapping[str, Any]) -> None:
+    """Refuse what a fit does not take, and say why there are no weights; None is passed on by scikit-learn."""
+    if given.get("sample_weight") is not None:
         raise ConfigurationError(
             "sample_weight was given, but noise hides rows that count once each, and a weight would multiply how far "
             "its row can move a sum: leave it out."
         )
-    for name in given:
+    for name in given.keys() - {"sample_weight"}:
         raise TypeError(f"fit() got an unexpected keyword argument {name!r}")
 
 
@@ -702,20 +732,23 @@ def _progress_bar() -> Iterator[Callable[[Step], None]]:
             bar.stop()
 
 
-def _warn(report: PrivacyReport) -> None:
+def _warn(sentences: Sequence[str], category: type[Warning] = PrivacyWarning) -> None:
     """Warn once for each line with a `fit`, in a notebook each time a cell runs; or always, if Python was told so."""
+    if not sentences:
+        return
     caller, shell = sys._getframe(2), sys.modules.get("IPython")
     cell = getattr(shell.get_ipython(), "execution_count", 0) if shell else 0
-    rule = next((rule for rule in warnings.filters if issubclass(PrivacyWarning, rule[2])), None)
-    told = warn_once.__wrapped__ if rule and rule[0] == "always" else warn_once
-    for sentence in report.warnings:
-        told(sentence, (caller.f_code.co_filename, caller.f_lineno, cell))
+    rule = next((rule for rule in warnings.filters if issubclass(category, rule[2])), None)
+    say = warn_once.__wrapped__ if rule and rule[0] == "always" else warn_once
+    for sentence in dict.fromkeys(sentences):
+        place = caller.f_code.co_filename, caller.f_lineno, cell
+        say(sentence, place, category)  # type: ignore[arg-type]  # a class can be hashed
 
 
 @lru_cache(maxsize=1024)
-def warn_once(sentence: str, _place: tuple[str, int, int]) -> None:
+def warn_once(sentence: str, _place: tuple[str, int, int], category: type[Warning] = PrivacyWarning) -> None:
     """Warn the caller of `fit` once at a place: scikit-learn empties Python's own memory of that in each fit."""
-    warnings.warn(sentence, PrivacyWarning, stacklevel=4)
+    warnings.warn(sentence, category, stacklevel=4)
 
 
 @dataclass(eq=False, repr=False)
@@ -780,8 +813,9 @@ class FederatedNaiveBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     engine: str = "inprocess"
     n_examples: int | str | None = None
 
-    def fit(self, X: Sequence[ArrayLike], y: Sequence[ArrayLike]) -> FederatedNaiveBayes:
+    def fit(self, X: Sequence[ArrayLike], y: Sequence[ArrayLike], **unknown: Any) -> FederatedNaiveBayes:
         """Learn from the parties' rows, (n_i, n_features), and their labels, (n_i,), from 0 to ``n_classes - 1``."""
+        _require_no_others(unknown)
         coded: Any = None if self.categories is None else list(self.categories)
         options = NaiveBayesOptions(self.n_classes, coded, self.smoothing)
         if y is None:
@@ -794,7 +828,11 @@ class FederatedNaiveBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             tables = Tables.of(X, "parts").parts
             for table in tables if tables[0].shape[1] == len(coded) else ():
                 Columns(tuple(coded)).require_codes(table)
-        found = federate(NaiveBayes(options=options), X, bounds=self._bounds(options), labels=y, **run)
+        bounds = self._bounds(options)
+        doubt = data_points.doubtful_pairs(self.bounds)
+        if doubt and bounds is not self.bounds:
+            _warn([doubt], InputWarning)  # of others `federate` says so
+        found = federate(NaiveBayes(options=options), X, bounds=bounds, labels=y, **run)
         arrays = found.result.arrays
         self._found, self.privacy_, self.classes_ = found, found.privacy, np.arange(options.classes)
         self.class_prior_ = arrays["class_prior"]
@@ -807,6 +845,13 @@ class FederatedNaiveBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def predict(self, X: ArrayLike) -> NDArray[np.int64]:
         """The likeliest class of each row; local, costs no privacy."""
         return np.asarray(np.argmax(self._log_joint(X), axis=1), dtype=np.int64)
+
+    def score(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
+        """Share of a table's rows whose class is `y`, (n_rows,), with weights, (n_rows,), if there are some; local."""
+        index = row_labels(X)
+        classes = in_order_of(index, y, "y")
+        weights = in_order_of(index, sample_weight, "sample_weight")
+        return float(super().score(X, classes, weights))
 
     def predict_log_proba(self, X: ArrayLike) -> Array:
         """Logarithm of `predict_proba`."""
@@ -839,4 +884,6 @@ class FederatedNaiveBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         n = np.asarray(categories)
         given = data_points.read_ranges((0.0, 1.0) if self.bounds is None else self.bounds)
         ranges = Bounds(given.lower, given.upper).for_features(len(n))
-        return np.where(n > 0, 0.0, ranges.lower).tolist(), np.where(n > 0, n - 1.0, ranges.upper).tolist()
+        lower = np.where(n > 0, 0.0, ranges.lower)
+        upper = np.where(n > 0, n - 1.0, ranges.upper)
+        return Bounds(tuple(lower.tolist()), tuple(upper.tolist()))

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from flwr_dpkmeans.data.cells import plain_number
 from flwr_dpkmeans.data.dates import days_of, hours_of
-from flwr_dpkmeans.data.doubts import FEWEST_OF_AN_ID, counts_up, is_called_id, is_called_index, words_of
+from flwr_dpkmeans.data.identifiers import FEWEST_OF_AN_ID, counts_up, is_called_id, is_called_index, words_of
 from flwr_dpkmeans.data.raw_table import RawColumn
 from flwr_dpkmeans.data.schema import Kind
 

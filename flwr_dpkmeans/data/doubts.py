@@ -1,129 +1,94 @@
-"""What a table's columns look like that are clustered as numbers: ids, indices, constants, other parties' units.
-
-For whoever owns the rows: nobody else hears of it, and no run ends by it.
-"""
+"""What a notebook's tables say against clustering them as they are, for whoever holds all of their rows."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
+from flwr_dpkmeans.data import party_units
+from flwr_dpkmeans.data.doubtful_columns import (
+    MOST_LOOKED_AT,
+    Doubt,
+    doubts_about_persons,
+    doubts_about_tables,
+    doubts_about_texts,
+    is_identifier_name,
+    sentences_about,
+)
+from flwr_dpkmeans.data.points import column_labels
+from flwr_dpkmeans.data.schema import Kind, Schema
 
-FEWEST_OF_AN_ID = 20
-"""Fewer rows than that may all differ by chance."""
-_ID_NAMES = frozenset({"id", "pid", "mrn", "uuid", "guid", "patient", "person", "subject", "fallnummer", "patnr"})
-_INDEX_NAMES = frozenset({"", "id", "index", "idx", "obs", "row", "rownum", "rowname", "rownames", "rowid", "nr", "no"})
-_WORD = re.compile(r"[A-Z]?[a-zäöüßéèê]+|[A-Z]+(?![a-z])|\d+")
-
-_MOST_CELLS = 1 << 22
-"""How many cells of a table are looked at: more of it may not be in memory."""
-_FEWEST_ROWS = 50
-_QUANTILES = (0.1, 0.25, 0.5, 0.75)
-"""Not the uppermost part, which bounds may cut."""
-_LEAST_FACTOR = 1.6
-"""Between units of one quantity; parties whose rows differ have smaller ones, or none that holds for all quantiles."""
-_NEAR, _NEAR_SPREAD = 0.08, 0.2
-"""By which parts quantiles, and their differences, may be off the factor."""
+_MOST_CELLS = 20_000
+"""Of each table's column that are looked at for persons."""
 
 
-class Doubtful(NamedTuple):
-    """Names of columns that look like something that is no measure."""
+def doubts_of_rows(
+    parts: Sequence[NDArray[np.float64]], names: Sequence[str], parties: Sequence[str], schema: Schema | None = None
+) -> list[str]:
+    """Say which columns of parties' tables, (n_i, d), nobody means to cluster, or look like another unit.
 
-    ids: tuple[str, ...] = ()
-    """They number rows, or persons."""
-    constants: tuple[str, ...] = ()
-    """All rows have one value."""
-
-
-def words_of(name: str) -> list[str]:
-    """The words of a name such as arrival_hour, arrivalHour or "Arrival hour", in small letters."""
-    return [word.lower() for word in _WORD.findall(name)]
-
-
-def is_called_id(name: str) -> bool:
-    """Whether a name is that of persons' ids."""
-    words = words_of(name)
-    return bool(_ID_NAMES & {*words, "".join(words)})
-
-
-def is_called_index(name: str) -> bool:
-    """Whether a name is that of numbers of rows; pandas writes one without a name as Unnamed: 0."""
-    return name.lower() in _INDEX_NAMES or name.startswith("Unnamed:")
-
-
-def counts_up(numbers: Array) -> bool:
-    """Whether they are whole numbers, (n_rows,), of which each stands once and none is left out."""
-    if not numbers.size or not (np.rint(numbers) == numbers).all():
-        return False
-    return bool(np.ptp(numbers) == len(numbers) - 1 and len(np.unique(numbers)) == len(numbers))
-
-
-def doubtful_columns(names: Sequence[str], parts: Iterable[Array]) -> Doubtful:
-    """Which columns, by name, look like no measures in all tables, (n_rows, n_features) each, that are large enough."""
-    most = max(FEWEST_OF_AN_ID, _MOST_CELLS // max(1, len(names)))
-    tables = [np.asarray(part[:most]) for part in parts] if names else []
-    large = [table for table in tables if len(table) >= FEWEST_OF_AN_ID]
-    if not large:
-        return Doubtful()
-    ids = [name for index, name in enumerate(names) if all(_is_id(name, table[:, index]) for table in large)]
-    constants = [name for index, name in enumerate(names) if len({*_ends(large, index)}) == 1]
-    return Doubtful(tuple(ids), tuple(constants))
-
-
-def _is_id(name: str, numbers: Array) -> bool:
-    """Whether whole numbers have the name of an id, or count the rows."""
-    if is_called_id(name):
-        are_whole = bool((np.rint(numbers) == numbers).all())
-        return are_whole and float(np.ptp(numbers)) >= FEWEST_OF_AN_ID
-    return counts_up(numbers)
-
-
-def _ends(tables: Iterable[Array], index: int) -> Iterable[float]:
-    for table in tables:
-        yield float(table[:, index].min())
-        yield float(table[:, index].max())
-
-
-def of_other_units(parts: Sequence[Array]) -> list[tuple[int, int]]:
-    """Which parties' columns differ from a middle party's by one factor throughout: (party, column) each.
-
-    A factor that holds for quantiles and for their differences is one of units, such as pounds and kilograms: groups
-    that are larger in one place, or values that are higher there, move quantiles apart.
+    Of a schema's points those are looked at that are numbers.
     """
-    large = [number for number, part in enumerate(parts) if len(part) >= _FEWEST_ROWS]
-    if len(large) < 2:
+    if schema is not None:
+        numbers = _number_features(schema)
+        parts = [part[:, numbers] for part in parts] if numbers else []  # a copy, but hardly longer than the encoding
+        names = [names[feature] for feature in numbers]
+    if not parts:
         return []
-    # (n_parties, n_quantiles, n_features); evenly spaced rows are enough.
-    quantiles = np.stack([np.quantile(_some_of(parts[number]), _QUANTILES, axis=0) for number in large])
-    pairs = []
-    for column in range(quantiles.shape[2]):
-        each = quantiles[:, :, column]
-        middle = each[np.argsort(each[:, 2], kind="stable")[(len(each) - 1) // 2]]
-        are_odd = [_differ_by_a_factor(quantile, middle) for quantile in each]
-        pairs += [(number, column) for number, is_odd in zip(large, are_odd, strict=True) if is_odd]
-    return pairs
+    doubts = doubts_about_tables(parts, names)
+    slips = party_units.other_units(parts)
+    return [*sentences_about(doubts, names), *party_units.sentences_about(slips, parties, names)]
 
 
-def _some_of(part: Array) -> Array:
-    step = 1 + part.size // _MOST_CELLS
-    return np.asarray(part[::step])
+def doubts_of_frames(frames: Sequence[Any], schema: Schema) -> list[str]:
+    """Say which numbers of a schema are written as codes, and which other columns look like persons with several rows.
+
+    Whether a person has several rows is seen within one table: numbers may begin anew in each.
+    """
+    names = [str(label) for label in _labels(frames[0])]
+    kinds = {column.name: column.kind for column in schema.columns}
+    doubts: list[tuple[int, Doubt]] = []
+    for position, name in enumerate(names):
+        for frame in frames:
+            reasons = _doubts_of_column(frame, name, kinds.get(name))
+            doubts += [(position, doubt) for doubt in reasons]
+    return sentences_about(dict.fromkeys(doubts), names)
 
 
-def _differ_by_a_factor(quantiles: Array, others: Array) -> bool:
-    """Whether one factor, unlike 1, makes the others' quantiles, and their spread, of these."""
-    least, narrowest = min(quantiles.min(), others.min()), min(np.ptp(quantiles), np.ptp(others))
-    if least <= 0.0 or narrowest <= 0.0:
-        return False
-    ratios = quantiles / others
-    factor = float(ratios[2])
-    if max(factor, 1.0 / factor) < _LEAST_FACTOR:
-        return False
-    spread = float(np.ptp(quantiles) / np.ptp(others))
-    if abs(spread / factor - 1.0) > _NEAR_SPREAD:
-        return False
-    return bool(np.abs(ratios / factor - 1.0).max() <= _NEAR)
+def _doubts_of_column(frame: Any, name: str, kind: Kind | None) -> tuple[Doubt, ...]:
+    """Doubts about one column of a table, whose kind is None where the schema does not name it."""
+    if kind is Kind.NUMBER:
+        return doubts_about_texts(_texts(frame, name))
+    if kind is None and is_identifier_name(name):
+        return doubts_about_persons(name, _cells(frame, name))
+    return ()
+
+
+def _number_features(schema: Schema) -> list[int]:
+    """Positions of a schema's numbers among the features of its points."""
+    kinds = [column.kind for column in schema.clustered.columns for _ in column.features]
+    return [feature for feature, kind in enumerate(kinds) if kind is Kind.NUMBER]
+
+
+def _labels(frame: Any) -> list[Any]:
+    return list(frame) if isinstance(frame, Mapping) else column_labels(frame)
+
+
+def _texts(frame: Any, name: str) -> list[str]:
+    """First cells of a column that are texts."""
+    cells = _cells(frame, name, MOST_LOOKED_AT)
+    return [cell for cell in cells if isinstance(cell, str)]
+
+
+def _cells(frame: Any, name: str, most: int = _MOST_CELLS) -> list[Any]:
+    """First cells of a column; none of a table that cannot be looked at so, which is no error here."""
+    with suppress(Exception):
+        label = next(label for label in _labels(frame) if str(label) == name)
+        column = frame[label]
+        first = column.head(most) if hasattr(column, "head") else column[:most]
+        return first.to_pylist() if hasattr(first, "to_pylist") else list(first)
+    return []

@@ -13,6 +13,7 @@ import numbers
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -20,8 +21,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from flwr_dpkmeans.data.cells import number_of
 from flwr_dpkmeans.data.files import UNREADABLE, reader_of
 from flwr_dpkmeans.errors import ConfigurationError, DataError, listed, nearest, require_ranges
+
+_NUMBERS = (numbers.Real, np.bool_, Decimal)
+"""What a cell of a frame of objects may be; a database's decimals are no `numbers.Real`."""
 
 
 def validate_points(points: object) -> NDArray[np.float64]:
@@ -137,6 +142,8 @@ def validate_labels(
         array = np.empty((n_rows, 0))  # entries of different lengths
     if array.shape != (n_rows,):
         raise DataError(f"labels have shape {array.shape}, but the table has {n_rows} rows: give one for each row.")
+    if array.dtype.kind == "O" and all(isinstance(cell, Decimal) for cell in array):
+        array = np.array([number_of(cell) for cell in array])
     if array.dtype.kind not in "iufb" or not np.array_equal(np.rint(array), array):
         raise DataError(
             "labels must be whole numbers, but some are not: code the classes as 0, 1, 2 and so on, the same way on "
@@ -198,13 +205,15 @@ def _as_real(array: NDArray[Any], labels: Sequence[object]) -> NDArray[Any]:
     for label, column in zip(labels, array.T, strict=True):
         # NumPy calls its time differences integers.
         spans = any(isinstance(cell, np.timedelta64) for cell in column)
-        if spans or not all(isinstance(cell, numbers.Real | np.bool_) for cell in column):
+        if spans or not all(isinstance(cell, _NUMBERS) for cell in column):
             raise DataError(
                 f"the points have values in feature {label!r} which are no numbers, but all must be real numbers: "
                 "leave the feature out, encode it as numbers and fill in what is missing, or let a schema do so."
             )
     try:
         return array.astype(np.float64)
+    except ValueError:  # a Decimal that signals that it is no number
+        return np.array([[number_of(cell) for cell in row] for row in array])
     except OverflowError:
         pass
     raise DataError("the points have an integer beyond float64's range, but every value must be finite: rescale it.")
@@ -299,6 +308,7 @@ def read_ranges(value: Any) -> NamedRanges:
     if isinstance(value, Path) or (isinstance(value, str) and Path(value).suffix.lower() in _READERS):
         return _read_bounds_file(value)
     lower, upper = _split(value) if isinstance(value, str) else _pair(value)
+    _require_possible(value)
     return NamedRanges(*_broadcast(lower, upper))
 
 
@@ -326,6 +336,91 @@ def _pair(value: object) -> Sequence[object] | np.ndarray:
             "turn a list of one pair per feature into it by tuple(zip(*pairs))."
         )
     return value
+
+
+def doubtful_pairs(value: object) -> str:
+    """Say how two pairs were read, where one pair for each column would be other bounds; empty where there is no doubt.
+
+    Examples
+    --------
+    >>> doubtful_pairs([[0, 10], [5, 20]])[:67]
+    'the bounds [[0, 10], [5, 20]] were read as lower=(0, 10), upper=(5,'
+    >>> doubtful_pairs([[0, 0], [5, 20]]), doubtful_pairs(Bounds((0, 10), (5, 20)))
+    ('', '')
+    """
+    sides = _two_pairs(value)
+    columns = tuple(zip(*sides, strict=True))
+    if sides == columns or not _are_ranges(sides) or not _are_ranges(columns):
+        return ""
+    return (
+        f"the bounds {_shown(value)} were read as {_as_sides(sides)}, so that the columns go {_as_ranges(columns)}, "
+        f"but one pair for each column would go {_as_ranges(sides)}: make sure by a mapping of names to pairs, or by "
+        f"flwr_dpkmeans.data.points.Bounds({_as_sides(sides)}) for the former, Bounds({_as_sides(columns)}) for "
+        "the latter."
+    )
+
+
+def _require_possible(value: object) -> None:
+    """Refuse two pairs that are no lower and upper ends, but ranges of two columns: others have their own sentence.
+
+    So has a tuple of tuples, the form of ``bounds_``, which most likely has a constant column.
+    """
+    sides = _two_pairs(value)
+    columns = tuple(zip(*sides, strict=True))
+    if isinstance(value, tuple) and all(isinstance(side, tuple) for side in value):
+        return
+    if _are_ranges(columns) and not _are_ranges(sides):
+        raise ConfigurationError(
+            f"the bounds {_shown(value)} are read as {_as_sides(sides)}, but each lower bound must be smaller than its "
+            f"upper one: turn one pair per feature, {_as_ranges(sides)}, into it by tuple(zip(*pairs))."
+        )
+
+
+def _as_sides(sides: Sequence[Sequence[float]]) -> str:
+    """Two lower and two upper ends, as arguments."""
+    lower, upper = (f"({_plain(first)}, {_plain(second)})" for first, second in sides)
+    return f"lower={lower}, upper={upper}"
+
+
+def _as_ranges(pairs: Sequence[Sequence[float]]) -> str:
+    """Two ranges in words."""
+    return " and ".join(f"from {_plain(low)} to {_plain(high)}" for low, high in pairs)
+
+
+def _plain(value: float) -> str:
+    """A number as one writes it, with all of its digits."""
+    return str(int(value)) if value.is_integer() else repr(value)
+
+
+def _shown(value: Any) -> str:
+    """Two pairs as a caller would write them."""
+    return repr(value.tolist() if isinstance(value, np.ndarray) else value)
+
+
+def _two_pairs(value: object) -> tuple[tuple[float, ...], ...]:
+    """Two pairs of numbers as floats; empty of all else, and of what `_pair` refuses."""
+    if not isinstance(value, Sequence | np.ndarray) or isinstance(value, str) or len(value) != 2:
+        return ()
+    if type(value) is list and all(type(part) is tuple for part in value):
+        return ()
+    if not all(isinstance(part, Sequence | np.ndarray) and len(part) == 2 for part in value):
+        return ()
+    try:
+        return to_floats(value[0], "lower"), to_floats(value[1], "upper")
+    except ConfigurationError:  # whoever reads them says so
+        return ()
+
+
+def _are_ranges(sides: Sequence[Sequence[float]]) -> bool:
+    """Whether these are lower and upper ends of ranges, of which there are some."""
+    if not sides:
+        return False
+    lower, upper = sides
+    try:
+        require_ranges(lower, upper)
+    except ConfigurationError:
+        return False
+    return True
 
 
 def to_floats(value: object, side: str) -> tuple[float, ...]:

@@ -30,10 +30,11 @@ from numpy.typing import ArrayLike, NDArray
 from flwr_dpkmeans.algorithms.measure import EvaluationResult, read_evaluation
 from flwr_dpkmeans.algorithms.server_points import PRIVATE, in_box, is_private, plan_bounds, resolve_bounds
 from flwr_dpkmeans.data import points as data_points
-from flwr_dpkmeans.data.doubts import Doubtful, doubtful_columns, of_other_units
+from flwr_dpkmeans.data.doubts import doubts_of_frames, doubts_of_rows
 from flwr_dpkmeans.data.points import Bounds, column_labels, frame_columns, require_same_labels, validate_points
+from flwr_dpkmeans.data.row_labels import in_order_of, row_labels
 from flwr_dpkmeans.data.schema import MOST_OUTSIDE, Encoded, Missing, Schema, schema_of
-from flwr_dpkmeans.errors import ConfigurationError, DataError, PrivacyWarning, require_whole
+from flwr_dpkmeans.errors import ConfigurationError, DataError, InputWarning, PrivacyWarning, require_whole
 from flwr_dpkmeans.flower.client_app import SecureAggregation, client_app
 from flwr_dpkmeans.flower.kmeans_client import KMeansClient
 from flwr_dpkmeans.flower.strategy import PrivateKMeans, first_plan
@@ -48,16 +49,7 @@ from flwr_dpkmeans.sums.local import FIRST_NODE_ID, run_direct
 from flwr_dpkmeans.sums.plan import MAX_CLIENTS, Plan, planned_schema
 from flwr_dpkmeans.sums.round import Array, Labels, State
 from flwr_dpkmeans.sums.settings import Box, Dropout
-from flwr_dpkmeans.sums.statement import (
-    LOCAL,
-    Step,
-    build_report,
-    column_cautions,
-    count_outside,
-    local_cautions,
-    party_cautions,
-    unit_cautions,
-)
+from flwr_dpkmeans.sums.statement import LOCAL, Step, build_report, count_outside, local_cautions, party_cautions
 from flwr_dpkmeans.sums.task import TASKS, Registry, Result, Run, Task
 from flwr_dpkmeans.threads import one_thread
 
@@ -268,6 +260,10 @@ class Tables:
     """Where it left out most rows of a party."""
     columns: tuple[object, ...] = ()
     """Of the columns of frames, also where they are no names: numbers, or levels of several."""
+    indexes: tuple[Any, ...] = field(default=(), repr=False)
+    """Of each table that was given, what its rows are called (`row_labels`)."""
+    frames: tuple[Any, ...] = field(default=(), repr=False)
+    """The tables as they were given, where a schema reads them."""
 
     @classmethod
     def of(cls, X: Any, argument: str = "X", groups: Any = None, schema: Schema | None = None) -> Tables:
@@ -276,6 +272,7 @@ class Tables:
             return cls._grouped(X, groups, argument, schema)
         given = listed_tables(X, argument)
         parties = tuple(map(repr, X)) if isinstance(X, Mapping) else tuple(map(str, range(len(given))))
+        indexes = tuple(map(row_labels, given))
         if len(given) < 2:
             raise DataError(
                 f"{argument} has {len(given)} client(s), but masks need at least 2: pass one array for each of two or "
@@ -287,7 +284,9 @@ class Tables:
             encoded = tuple(_of_party(argument, party, schema.encode, *table) for party, *table in called)
             cautions = _cautions(places, encoded)
             points = [one.points for one in encoded]
-            return cls(points, schema.feature_names, True, parties, encoded=encoded, cautions=cautions)
+            beside: dict[str, Any] = {"encoded": encoded, "cautions": cautions, "indexes": indexes}
+            beside["frames"] = tuple(given)
+            return cls(points, schema.feature_names, True, parties, **beside)
         orders = [frame_columns(table) for table in given]
         if any(orders) and not all(orders):
             raise DataError(
@@ -302,7 +301,8 @@ class Tables:
         if len(widths) > 1:
             raise DataError(f"the clients' arrays have {widths} features, but all need the same columns.")
         labels = next(filter(None, map(column_labels, given)), [])
-        return cls(parts, orders[0], len(set(orders)) == 1, parties, columns=tuple(labels))
+        one_order = len(set(orders)) == 1
+        return cls(parts, orders[0], one_order, parties, columns=tuple(labels), indexes=indexes)
 
     @classmethod
     def alone(cls, X: Any, schema: Schema | None = None) -> Tables:
@@ -311,7 +311,10 @@ class Tables:
         rows = np.arange(len(points))
         cautions = _cautions(["the table"], encoded)
         labels = tuple(column_labels(X))
-        return cls([points, points[:0]], names, True, ("0", "1"), (rows, rows[:0]), encoded, cautions, labels)
+        parts, of_parts = [points, points[:0]], (rows, rows[:0])
+        indexes = (row_labels(X),)
+        frames = (X,) if encoded else ()
+        return cls(parts, names, True, ("0", "1"), of_parts, encoded, cautions, labels, indexes, frames)
 
     @classmethod
     def made(cls, load: Any, n_clients: Any, *others: Any) -> Tables:
@@ -331,6 +334,7 @@ class Tables:
         import pandas as pd
 
         points, names, encoded = _one_table(X, schema)
+        groups = in_order_of(row_labels(X), groups, "groups")
         given, n_rows = np.asarray(groups, dtype=object), encoded[0].n_rows if encoded else len(points)
         if given.shape != (n_rows,):
             raise DataError(f"groups has shape {given.shape}, but {argument} has {n_rows} rows: give one for each row.")
@@ -344,7 +348,9 @@ class Tables:
         rows = np.split(np.argsort(codes, kind="stable"), np.cumsum(np.bincount(codes, minlength=len(parties)))[:-1])
         own = [points[places] for places in rows]
         labels = tuple(column_labels(X))
-        return cls(own, names, True, tuple(map(repr, parties)), tuple(rows), encoded, cautions, labels)
+        indexes, frames = (row_labels(X),), (X,) if encoded else ()
+        called = tuple(map(repr, parties))
+        return cls(own, names, True, called, tuple(rows), encoded, cautions, labels, indexes, frames)
 
     @cached_property
     def total(self) -> int:
@@ -362,23 +368,19 @@ class Tables:
         blocks = ((part[rows, :width] for rows in row_blocks(len(part), width)) for part in self.parts)
         counts = [count_outside(box, own) for own in blocks]
         against = local_cautions(run, delta, sum(counts, np.zeros(1)), self.names)
-        against += party_cautions(np.array(counts), self.parties, self.names) + self.cautions
-        return against + self._column_cautions(width)
+        return against + party_cautions(np.array(counts), self.parties, self.names) + self.cautions
 
-    def _column_cautions(self, width: int) -> tuple[str, ...]:
-        """What columns look like that are clustered as numbers: with a schema, their owner has said what they are."""
-        if isinstance(self.parts, Made):  # each look makes all of them again
+    def doubts(self) -> tuple[str, ...]:
+        """What the rows say against clustering them as they are: for whoever holds all of them, who calls this.
+
+        Nothing of tables that are made anew for each look.
+        """
+        if isinstance(self.parts, Made):
             return ()
-        tables = [part[:, :width] for part in self.parts]
-        doubtful = Doubtful() if self.encoded else doubtful_columns(self.names, tables)
-        numbers = list(range(width))
-        if self.encoded:
-            columns = self.encoded[0].schema.clustered.columns
-            kinds = [column for column in columns for _ in column.features]
-            numbers = [index for index, column in enumerate(kinds) if column.is_plain_number]
-        pairs = of_other_units([table[:, numbers] for table in tables]) if numbers else []
-        places = [(party, numbers[index]) for party, index in pairs]
-        return column_cautions(*doubtful) + unit_cautions(places, self.parties, self.names)
+        schema = self.encoded[0].schema if self.encoded else None
+        sentences = doubts_of_rows(self.parts, self.names, self.parties, schema)
+        sentences += doubts_of_frames(self.frames, schema) if schema else []
+        return tuple(LOCAL + sentence for sentence in sentences)
 
     def run(self, given: Mapping[str, Any], server_data: Any = None) -> tuple[Run, Array | None]:
         """The run over these tables that flat options describe, and the server's points."""
@@ -407,7 +409,7 @@ class Tables:
         """Labels of all rows, one array for each party; `option` is what says how many classes there are."""
         check = partial(data_points.validate_labels, n_classes=n_classes, option=option)
         if self.rows:
-            whole = check(y, self.total)
+            whole = check(in_order_of(self.indexes[0], y, "y"), self.total)
             whole = whole[self.encoded[0].rows] if self.encoded else whole
             return [whole[own] for own in self.rows]
         if isinstance(y, Mapping):
@@ -419,6 +421,9 @@ class Tables:
                 f"y must have one array of labels for each of the {len(self.parts)} clients: pass them as the tables."
             )
         n_rows = [one.n_rows for one in self.encoded] or [len(part) for part in self.parts]
+        indexes = self.indexes or (None,) * len(given)
+        beside = zip(self.parties, indexes, given, strict=True)
+        given = [in_order_of(index, classes, f"y[{party}]") for party, index, classes in beside]
         triples = zip(self.parties, given, n_rows, strict=True)
         classes = [_of_party("y", party, check, own, n) for party, own, n in triples]
         return [own[one.rows] for own, one in zip(classes, self.encoded, strict=True)] if self.encoded else classes
@@ -552,11 +557,13 @@ def federate(
         raise DataError(f"this task {wants}, but {told}: pass one array for each party only where it does.")
     own = "classes" in run.task.options.get_params()
     option = "classes (n_classes of FederatedNaiveBayes)" if own else "n_classes"
-    found = play(run, tables.parts, None, None if labels is None else tables.labels(labels, n_classes, option))
-    local = tables.local_cautions(run, found.plan.delta, found.plan.bounds, found.plan.n_features or 0)
     # Python shows a sentence once at a place, so that the place is the caller's, who may have two fits.
     up = next(n for n in itertools.count(1) if not sys._getframe(n).f_globals["__name__"].startswith("flwr_dpkmeans"))
-    for sentence in found.privacy.warnings + local:
+    for sentence in (*filter(None, [data_points.doubtful_pairs(bounds)]), *tables.doubts()):
+        warnings.warn(sentence, InputWarning, stacklevel=up)
+    found = play(run, tables.parts, None, None if labels is None else tables.labels(labels, n_classes, option))
+    local = tables.local_cautions(run, found.plan.delta, found.plan.bounds, found.plan.n_features or 0)
+    for sentence in dict.fromkeys(found.privacy.warnings + local):
         warnings.warn(sentence, PrivacyWarning, stacklevel=up)
     return replace(found, labels=tables.columns)
 

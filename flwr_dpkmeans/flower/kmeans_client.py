@@ -17,7 +17,7 @@ from flwr_dpkmeans.algorithms.cluster_profile import read_profile
 from flwr_dpkmeans.algorithms.measure import COST_CURVE, EvaluationResult, read_evaluation
 from flwr_dpkmeans.algorithms.server_points import in_box, in_callers_units, plan_bounds
 from flwr_dpkmeans.data.bundled import as_classes
-from flwr_dpkmeans.data.doubts import doubtful_columns
+from flwr_dpkmeans.data.identifiers import doubtful_columns
 from flwr_dpkmeans.data.points import Bounds, frame_columns, require_names, validate_labels, validate_points
 from flwr_dpkmeans.data.rows import Rows
 from flwr_dpkmeans.data.schema import Schema

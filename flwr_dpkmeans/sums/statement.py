@@ -132,15 +132,6 @@ def column_cautions(ids: Sequence[str], constants: Sequence[str]) -> tuple[str, 
     )
 
 
-def unit_cautions(pairs: Sequence[tuple[int, int]], parties: Sequence[str], names: Sequence[str]) -> tuple[str, ...]:
-    """Which (party, column) differ from another party's by one factor throughout: for who holds all rows."""
-    if not pairs:
-        return ()
-    numbers, columns = (sorted(set(each)) for each in zip(*pairs, strict=True))
-    called = listed(parties[number] if parties else str(number) for number in numbers)
-    return (LOCAL + told("factors", parties=called, columns=column_names(columns, names)),)
-
-
 @dataclass(frozen=True)
 class Step:
     """What the server may say of one aggregation; scales of all noise by array, and the radius, are in scaled units."""
