@@ -311,7 +311,11 @@ def test_several_columns_of_one_kind_are_one_sentence() -> None:
     assert "one value in columns 'a', 'b'" in doubt
 
 
-@pytest.mark.parametrize("make", [lambda frame: frame, pl.from_pandas, pa.Table.from_pandas, dict], ids=str)
+@pytest.mark.parametrize(
+    "make",
+    [lambda frame: frame, pl.from_pandas, pa.Table.from_pandas, dict],
+    ids=["pandas", "polars", "pyarrow", "mapping"],
+)
 def test_codes_and_persons_of_a_schema_s_tables_are_said(make: Any) -> None:
     texts = {"zip": [f"{number * 7:05d}" for number in NUMBERS], "patient": [f"P{n // 4}" for n in NUMBERS]}
     tables = [make(table.reset_index(drop=True)) for table in doubtful(**texts)]

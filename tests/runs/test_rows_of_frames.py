@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import polars as pl
 import pyarrow as pa
 import pytest
 from numpy.typing import NDArray
@@ -131,15 +130,25 @@ def test_row_labels_that_occur_twice_are_refused_in_another_order(door: int, ord
         calls[door]()
 
 
-@pytest.mark.parametrize("make", [np.asarray, list, pl.Series], ids=["array", "list", "polars"])
+def series_of_polars(values: Any) -> Any:
+    return pytest.importorskip("polars").Series(values)
+
+
+@pytest.mark.parametrize("make", [np.asarray, list, series_of_polars], ids=["array", "list", "polars"])
 def test_what_has_no_index_is_taken_by_position(make: Any) -> None:
     options = SEEDED | {"bounds": (-10, 20), "evaluation": Evaluation(n_classes=2)}
     assert accuracy(DPKMeans(2, **options).fit(FRAMES[0], make(CLASSES[0].to_numpy()))) > 0.95
-    polars = pl.from_pandas(FRAMES[0])
-    assert accuracy(DPKMeans(2, **options).fit(polars, CLASSES[0])) > 0.95
     assert accuracy(DPKMeans(2, **options).fit(FRAMES[0].to_numpy(), CLASSES[0])) > 0.95
     groups = make(PARTIES.to_numpy())
-    FederatedKMeans(2, bounds=(-10, 20), **SEEDED).fit(pl.from_pandas(TOGETHER), groups=groups)
+    FederatedKMeans(2, bounds=(-10, 20), **SEEDED).fit(TOGETHER.to_numpy(), groups=groups)
+
+
+def test_frames_of_polars_have_no_index() -> None:
+    polars = pytest.importorskip("polars")
+    options = SEEDED | {"bounds": (-10, 20), "evaluation": Evaluation(n_classes=2)}
+    assert accuracy(DPKMeans(2, **options).fit(polars.from_pandas(FRAMES[0]), CLASSES[0])) > 0.95
+    groups = PARTIES.to_numpy()
+    FederatedKMeans(2, bounds=(-10, 20), **SEEDED).fit(polars.from_pandas(TOGETHER), groups=groups)
 
 
 def test_labels_of_another_length_have_the_sentence_of_before() -> None:
@@ -202,7 +211,8 @@ def decimal_frame(kind: str, frame: pd.DataFrame) -> Any:
     if kind == "beside numbers":
         return pd.DataFrame(columns | {"b": frame["b"].round(3).to_numpy()})
     if kind == "polars":
-        return pl.DataFrame(columns, schema=dict.fromkeys(columns, pl.Decimal(10, 3)))
+        polars = pytest.importorskip("polars")
+        return polars.DataFrame(columns, schema=dict.fromkeys(columns, polars.Decimal(10, 3)))
     table = pa.table({name: pa.array(cells, pa.decimal128(10, 3)) for name, cells in columns.items()})
     if kind == "pyarrow":
         return table
