@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import polars as pl
 import pyarrow as pa
 import pytest
 from numpy.typing import NDArray
@@ -311,9 +310,13 @@ def test_several_columns_of_one_kind_are_one_sentence() -> None:
     assert "one value in columns 'a', 'b'" in doubt
 
 
+def frame_of_polars(frame: pd.DataFrame) -> Any:
+    return pytest.importorskip("polars").from_pandas(frame)
+
+
 @pytest.mark.parametrize(
     "make",
-    [lambda frame: frame, pl.from_pandas, pa.Table.from_pandas, dict],
+    [lambda frame: frame, frame_of_polars, pa.Table.from_pandas, dict],
     ids=["pandas", "polars", "pyarrow", "mapping"],
 )
 def test_codes_and_persons_of_a_schema_s_tables_are_said(make: Any) -> None:
