@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from flwr_dpkmeans.algorithms.server_points import resolve_bounds
 from flwr_dpkmeans.data.bundled import BUNDLED, load_server_table, load_source
+from flwr_dpkmeans.data.dialect import Dialect
 from flwr_dpkmeans.data.partition import MIXTURE, MIXTURE_BOUNDS, MixtureClients
 from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.errors import ConfigurationError, DataError, nearest
@@ -152,8 +153,14 @@ def require_source(data: Mapping[str, Any]) -> None:
 
 
 def _frozen(data: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
-    """A key for the cache: entries of the group, lists as tuples."""
-    return tuple((name, tuple(value) if isinstance(value, list) else value) for name, value in sorted(data.items()))
+    """A key for the cache: entries of the group, lists and mappings as tuples."""
+    return tuple((name, _hashable(value)) for name, value in sorted(data.items()))
+
+
+def _hashable(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return tuple((name, _hashable(part)) for name, part in value.items())
+    return tuple(value) if isinstance(value, list) else value
 
 
 @lru_cache(maxsize=2)
@@ -183,8 +190,11 @@ def _table(data: Mapping[str, Any], column: str) -> DataSet:
     source, label = str(data.get("path", data["source"])), data["label_column"] or ""
     described = BUNDLED.get(source)
     left_out = "" if described is not None else label
-    table = load_source(source, label_column=left_out, partition_column=column)
-    labels = load_source(source, label_column=left_out, partition_column=label).partition_values if label else None
+    how: dict[str, Any] = {"label_column": left_out}
+    if described is None:
+        how["dialect"] = Dialect(**dict(data.get("file") or ()))
+    table = load_source(source, partition_column=column, **how)
+    labels = load_source(source, partition_column=label, **how).partition_values if label else None
     bounds = None if described is None else described.bounds
     return DataSet(
         table.points,

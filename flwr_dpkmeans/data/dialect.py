@@ -79,7 +79,7 @@ class Dialect(BaseModel):
     def _decimal_mark(cls, value: str | None) -> str | None:
         if value in (None, ".", ","):
             return value
-        raise ValueError(f'is {value!r}, but it must be "." or ",": give one of these')
+        raise ValueError('it must be "." or ",": give one of these')
 
     @field_validator("encoding")
     @classmethod
@@ -89,14 +89,14 @@ class Dialect(BaseModel):
         try:
             return codecs.lookup(value).name
         except LookupError:
-            raise ValueError(f'is {value!r}, which Python does not have: give "utf-8", "utf-16" or "latin-1"') from None
+            raise ValueError('Python does not have it: give "utf-8", "utf-16" or "latin-1"') from None
 
     @field_validator("skip_lines")
     @classmethod
     def _not_negative(cls, value: int | None) -> int | None:
         if value is None or value >= 0:
             return value
-        raise ValueError(f"is {value}, but lines are counted from 0: give 0 or more")
+        raise ValueError("lines are counted from 0: give 0 or more")
 
     @model_validator(mode="after")
     def _marks_differ(self) -> Self:

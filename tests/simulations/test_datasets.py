@@ -26,6 +26,13 @@ def settings_of(source: str, n_clients: int = 3, **more: Any) -> dict[str, Any]:
     return {"algorithm": {"name": "proxy_lloyd"}, "data": data, "partition": partition, "n_clients": n_clients}
 
 
+def test_a_file_is_read_as_the_configuration_says_it_is_written(tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text("2019;2020\n1,5;2\n3;4,25\n")
+    file = {"decimal": ",", "header": True}
+    data = load_data_set(settings_of("file", path=str(tmp_path / "rows.csv"), file=file))
+    assert (data.names, data.points.tolist()) == (("2019", "2020"), [[1.5, 2.0], [3.0, 4.25]])
+
+
 @pytest.mark.parametrize("name", sorted(BUNDLED))
 def test_bundled_sets_have_documented_bounds_and_labels_for_metrics_only(name: str) -> None:
     settings = settings_of(name, label_column="target")

@@ -23,7 +23,10 @@ from support.apps import app_files, packed
 from support.node_files import SOME_APP, write_node
 
 from flwr_dpkmeans.__main__ import COMMANDS, main
+from flwr_dpkmeans.data.schema import Schema
+from flwr_dpkmeans.data.tables import load_stated
 from flwr_dpkmeans.errors import ConfigurationError, RefusalError
+from flwr_dpkmeans.flower.client_app import layout_of
 from flwr_dpkmeans.node.ledger import FileLedger, LedgerEntry
 from simulations.deploy import findings, node_check, node_command
 from simulations.deploy.app_guard import digest_of
@@ -274,6 +277,26 @@ def test_a_node_has_a_schema_and_a_database_of_its_own(
     for lacking in ("query", "data_id"):
         with pytest.raises(ConfigurationError, match="a database needs query, and it or a cluster data-id"):
             NodeOptions.from_toml(write_node(tmp_path, **{**own, lacking: ""}))
+
+
+def test_a_node_says_how_its_file_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "rows.csv").write_text("age;kg\n31;70,5\n47;1.080,25\n")
+    schema = '[columns]\nage = { kind = "number", bounds = [0, 100] }\nkg = { kind = "number", bounds = [0, 2000] }\n'
+    (tmp_path / "schema.toml").write_text(schema)
+    own = {"data_path": str(tmp_path / "rows.csv"), "schema": str(tmp_path / "schema.toml")}
+    file = write_node(tmp_path, **own)
+    assert main(["node", "check", str(file)]) == 1
+    capsys.readouterr()
+    text = file.read_text()
+    file.write_text(text + '[file]\ndecimal = ","\nthousands = "."\n')
+    assert main(["node", "check", str(file)]) == 0
+    assert said(capsys, "data").endswith("2 columns to cluster by, and 2 rows")
+    options = NodeOptions.from_toml(file)
+    table = load_stated(options.data_path, layout_of(options.node_config), Schema.load(tmp_path / "schema.toml"))
+    assert table.points.tolist() == [[31.0, 70.5], [47.0, 1080.25]]
+    file.write_text(text + '[file]\ndecimal = ";"\n')
+    with pytest.raises(ConfigurationError, match=r"the file's decimal is ';': it must be"):
+        NodeOptions.from_toml(file)
 
 
 def test_start_becomes_flowers_supernode_with_guarded_programs_only(
