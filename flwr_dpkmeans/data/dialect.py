@@ -70,9 +70,7 @@ class Dialect(BaseModel):
     def _single(cls, value: str | None) -> str | None:
         if value is None or (len(value) == 1 and value not in '"\n\r'):
             return value
-        raise ValueError(
-            f'is {value!r}, but it must be one character that is no quote and ends no line: give ";", or "tab"'
-        )
+        raise ValueError('it must be one character that is no quote and ends no line: give ";", or "tab"')
 
     @field_validator("decimal")
     @classmethod
