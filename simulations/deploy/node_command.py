@@ -62,7 +62,7 @@ def _ran(given: argparse.Namespace) -> int:
     elif given.action == "dashboard":
         from simulations.deploy.dashboard import node_metrics, node_page, serve
 
-        return serve(partial(node_page, path), partial(node_metrics, path), given.port)
+        return serve(partial(node_page, path), partial(node_metrics, path), given.port, given.token_file)
     else:
         start = given.action == "start"
         return _node(path, start=start, apps=given.apps, eager=start and given.eager, dry=start and given.dry_run)

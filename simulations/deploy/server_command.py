@@ -98,7 +98,8 @@ def _ran(given: argparse.Namespace) -> int:
     if given.action == "dashboard":
         from simulations.deploy.dashboard import serve, server_metrics, server_page
 
-        return serve(partial(server_page, given.folder), partial(server_metrics, given.folder), given.port)
+        page, metrics = partial(server_page, given.folder), partial(server_metrics, given.folder)
+        return serve(page, metrics, given.port, given.token_file)
     options = ServerOptions.load(given.folder)
     if given.action == "status":
         return _show_status(options, as_json=given.json)

@@ -17,13 +17,13 @@ from support.node_files import write_node
 from support.protocol_federation import grid_parts, make_federation, small_config
 
 from flwr_dpkmeans.__main__ import main
-from flwr_dpkmeans.errors import DPKMeansError
+from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError
 from flwr_dpkmeans.flower.progress import PROGRESS_FILE, Notice, kept
 from flwr_dpkmeans.flower.strategy import PrivateKMeans
 from flwr_dpkmeans.node.ledger import FileLedger, LedgerEntry
 from flwr_dpkmeans.node.policy import ClientPolicy
 from simulations.deploy import dashboard
-from simulations.deploy.dashboard import node_metrics, node_page, server_metrics, server_page, site
+from simulations.deploy.dashboard import node_metrics, node_page, read_token, server_metrics, server_page, site
 
 ALLOWED = {
     "dpkmeans_runs": {"outcome": {"running", "completed", "stopped", "failed", "died", "unreadable"}},
@@ -42,8 +42,13 @@ OF_NODE = {
 }
 
 
-def client(folder: Path, base: str = "http://127.0.0.1:8400") -> TestClient:
-    return TestClient(site(partial(server_page, folder), partial(server_metrics, folder)), base_url=base)
+TOKEN = "a-token-of-the-owner-alone"
+SHOWN = {"Authorization": f"Bearer {TOKEN}"}
+
+
+def client(folder: Path, base: str = "http://127.0.0.1:8400", headers: dict[str, str] = SHOWN) -> TestClient:
+    app = site(partial(server_page, folder), partial(server_metrics, folder), TOKEN)
+    return TestClient(app, base_url=base, headers=headers)
 
 
 def numbers(text: str, allowed: dict[str, dict[str, set[str]]]) -> dict[tuple[str, ...], float]:
@@ -79,12 +84,62 @@ def test_only_this_machine_may_read_and_nothing_can_be_changed(tmp_path: Path) -
         assert client(tmp_path).get(address).status_code == 404
 
 
+HOSTS = ("127.0.0.1:evil.com", "127.0.0.1:8400.evil.com", "localhost:80:evil.com", "127.0.0.1:8400@evil.com", "")
+
+
+@pytest.mark.parametrize("host", HOSTS)
+def test_a_host_is_no_host_with_another_one_behind_its_colon(tmp_path: Path, host: str) -> None:
+    for address in ("/", "/metrics"):
+        answer = client(tmp_path).get(address, headers={"Host": host})
+        assert (answer.status_code, "run" in answer.text) == (400, False)
+
+
+def test_another_user_of_the_machine_reads_neither_page_nor_metrics(tmp_path: Path) -> None:
+    wrong = (
+        {},
+        {"Authorization": "Bearer "},
+        {"Authorization": f"Basic {TOKEN}"},
+        {"Authorization": f"Bearer {TOKEN}x"},
+    )
+    for address in ("/", "/metrics"):
+        for headers in wrong:
+            answer = client(tmp_path, headers=headers).get(address)
+            assert (answer.status_code, TOKEN in answer.text, "runs" in answer.text) == (403, False, False)
+        for query, code in (("", 403), ("?token=", 403), ("?token=a-token", 403), (f"?token={TOKEN}", 200)):
+            assert client(tmp_path, headers={}).get(address + query).status_code == code
+
+
+def test_every_answer_forbids_scripts_guesses_copies_and_referrers(tmp_path: Path) -> None:
+    answers = [client(tmp_path).get(address) for address in ("/", "/metrics", "/absent")]
+    answers += [client(tmp_path, headers={}).get("/metrics"), client(tmp_path, "http://evil.example").get("/metrics")]
+    answers.append(client(tmp_path).post("/metrics"))
+    assert [answer.status_code for answer in answers] == [200, 200, 404, 403, 400, 405]
+    for answer in answers:
+        assert answer.headers["content-security-policy"].startswith("default-src 'none'")
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        assert answer.headers["cache-control"] == "no-store"
+        assert answer.headers["referrer-policy"] == "no-referrer"
+
+
+def test_a_token_is_new_or_that_of_a_file_of_the_owners_alone(tmp_path: Path) -> None:
+    first, second = read_token(None), read_token(None)
+    assert first != second
+    assert len(first) >= 40
+    made = read_token(tmp_path / "token")
+    assert (tmp_path / "token").stat().st_mode & 0o777 == 0o600
+    assert read_token(tmp_path / "token") == made
+    (tmp_path / "token").write_text("short")
+    with pytest.raises(ConfigurationError, match="holds 5 characters, but a token has at least 20"):
+        read_token(tmp_path / "token")
+
+
 def test_the_page_may_load_nothing_and_applies_its_own_style_only(tmp_path: Path) -> None:
     answer = client(tmp_path).get("/")
     policy = answer.headers["content-security-policy"]
     style = answer.text.split("<style>")[1].split("</style>")[0]
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
-    assert policy.startswith(f"default-src 'none'; style-src 'sha256-{digest}';")
+    assert policy.startswith("default-src 'none'; ")
+    assert policy.endswith(f"; style-src 'sha256-{digest}'")
     assert "unsafe" not in policy
     assert answer.headers["cache-control"] == "no-store"
     assert not re.search(r"<script|<link|<img|src=|url\(|@import|https?://", answer.text)
@@ -193,14 +248,15 @@ def test_a_nodes_page_says_what_was_given_and_what_is_left(node: Path) -> None:
 
 
 def test_a_nodes_metrics_are_its_budget_by_data_set(node: Path) -> None:
-    app = TestClient(site(partial(node_page, node), partial(node_metrics, node)), base_url="http://localhost")
-    found = numbers(app.get("/metrics").text, OF_NODE)
+    app = site(partial(node_page, node), partial(node_metrics, node), TOKEN)
+    owner = TestClient(app, base_url="http://localhost", headers=SHOWN)
+    found = numbers(owner.get("/metrics").text, OF_NODE)
     assert found["dpkmeans_budget_epsilon", "rows", "record", "spent"] == 0.75
     assert found["dpkmeans_budget_epsilon", "rows", "record", "left"] == 9.25
     assert (found["dpkmeans_ledger_runs",], found["dpkmeans_ledger_problems",]) == (3, 0)
     assert found["dpkmeans_refusals", "app"] == 1
     node.write_text("x = 1\n")
-    answer = app.get("/metrics")
+    answer = owner.get("/metrics")
     assert (answer.status_code, "the key 'allowed-apps' is not there" in answer.text) == (500, True)
 
 
