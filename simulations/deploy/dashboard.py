@@ -1,8 +1,8 @@
 """A live page, and metrics for Prometheus, about a server's runs or a node's own budget.
 
 It listens on this machine's loopback address only, answers GET, reads files, and changes nothing. Requests for another
-host's name are refused, so that no web page of elsewhere can read it through a browser (DNS rebinding). Loopback is open
-to all users of the machine, so a request needs the token that the command prints, as with notebooks.
+host's name are refused, so that no web page of elsewhere can read it through a browser (DNS rebinding). Loopback is
+open to all users of the machine, so a request needs the token that the command prints, as with notebooks.
 """
 
 from __future__ import annotations

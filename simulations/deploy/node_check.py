@@ -43,7 +43,7 @@ from flwr_dpkmeans.node.identity import Identity
 from flwr_dpkmeans.node.ledger import FileLedger, head_path, unfinished
 from flwr_dpkmeans.node.policy import DEPLOYED, ClientPolicy
 from flwr_dpkmeans.privacy.release import PrivacyUnit
-from simulations.deploy import app_guard
+from simulations.deploy import app_guard, supernode
 from simulations.deploy.findings import (
     Finding,
     NoteError,
@@ -199,7 +199,8 @@ class NodeCheck:
 
     def _flower(self) -> str:
         old = ["is too old"] if Version(package_version) < Version(OLDEST_FLOWER) else []
-        if missing := old or [f"has no {seam} for the guard" for seam in app_guard.missing_seams()]:
+        seams = [*app_guard.missing_seams(), *supernode.missing_seams()]
+        if missing := old or [f"has no {seam} for the guard" for seam in seams]:
             raise ConfigurationError(f"Flower {package_version} {missing[0]}: pip install 'flwr=={OLDEST_FLOWER}.0'.")
         return f"the guard stands before the installation of apps of Flower {package_version}; a SuperLink names none"
 

@@ -21,15 +21,17 @@ from flwr_dpkmeans.node.policy import DEPLOYED, ClientPolicy
 from flwr_dpkmeans.results.page import CONSOLE, rendered
 from simulations.command_lines import parse
 from simulations.deploy import app_guard
-from simulations.deploy.findings import GUARDED, Verdict, app_hash, flower_environment, leave_no_core, program
+from simulations.deploy.findings import GUARDED, Verdict, app_hash, flower_environment, leave_no_core
 from simulations.deploy.invitation import Invitation
 from simulations.deploy.node_check import MOST_CLOCK_SECONDS, UnansweredError, ask, check
 from simulations.deploy.node_options import Isolation, NodeOptions
 from simulations.deploy.node_setup import SETTINGS_FILE, init, pin
 from simulations.deploy.owner_commands import as_json, owner_sees
 
-EAGER = (sys.executable, "-I", "-m", "simulations.deploy.supernode")
-"""Flower's SuperNode with shorter waits, written into its modules while it runs: only where that is asked for."""
+SUPERNODE = (sys.executable, "-I", str(Path(__file__).with_name("supernode.py")))
+"""Flower's SuperNode with what stands before it: it parses approved apps only, and ends when it cannot answer."""
+EAGER = (*SUPERNODE, "--eager")
+"""The same with shorter waits: only where that is asked for."""
 _CONFIG, _PREFIX = "node-config.toml", "flwr-dpkmeans-"
 _LOOK_SECONDS = 0.05
 
@@ -177,7 +179,9 @@ def _is_alive(process: int) -> bool:
 def supernode_command(options: NodeOptions, config: Path, *, eager: bool = False) -> list[str]:
     """Flower's command line for a node."""
     command = [
-        *((*EAGER, "--wait") if eager else (program("flower-supernode"),)),
+        *((*EAGER, "--wait") if eager else SUPERNODE),
+        "--allowed-apps",
+        ",".join(options.allowed_apps),
         "--superlink",
         options.superlink,
         "--isolation",
