@@ -16,6 +16,7 @@ import secrets
 import socket
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator
+from datetime import datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -39,6 +40,7 @@ from flwr_dpkmeans.privacy.report import utc_now
 from flwr_dpkmeans.results.page import HTML, rendered
 from flwr_dpkmeans.results.writer import PAGE_FILE
 from simulations.deploy.findings import require_secret
+from simulations.deploy.last_message import LastMessage, heard_of
 from simulations.deploy.node_options import NodeOptions
 from simulations.deploy.owner_commands import owner_sees
 from simulations.deploy.run_folders import read_progress, runs_below
@@ -58,6 +60,7 @@ _HEADERS = {
 """Of every answer, refusals too."""
 _SECONDS = 5
 _MOST_RUNS = 100
+_LAST = "last_message_timestamp_seconds"
 _STYLE = re.compile("<style>(.*?)</style>", re.DOTALL)
 _EVENTS = ("retry", "left out", "no reply")
 _APP = ("1", "7")
@@ -191,6 +194,12 @@ def server_metrics(folder: Path) -> Iterator[Metric]:
     yield _summed(gauge, "silent_nodes", "Nodes that are not heard yet, or were left out", "state", silent)
     events = ((one.event, 1) for run in runs for one in run.notices if one.event in _EVENTS)
     yield _summed(counter, "events", "Repeated sums, and nodes or answers that were missed", "event", events)
+    nodes = sorted({node for run in runs for node in (*run.nodes, *run.answered_at)})
+    answers = {node: heard_of(runs, [node]) for node in nodes}
+    seconds = ((node, datetime.fromisoformat(one.last).timestamp()) for node, one in answers.items() if one.last)
+    yield _summed(gauge, _LAST, "When a node answered last", "node", seconds)
+    silent = ((node, one.n_silent) for node, one in answers.items())
+    yield _summed(gauge, "silent_runs", "Newest runs in which a node was asked and silent", "node", silent)
     yield _summed(counter, "refusals", "Refusals by the error's name; app: a SuperNode ran none", "kind", refused)
 
 
@@ -215,7 +224,8 @@ def node_page(place: Path) -> str:
 
 def node_metrics(place: Path) -> Iterator[Metric]:
     """Budget spent and left, and apps that were refused."""
-    seen, gauge = owner_sees(NodeOptions.from_toml(place)), GaugeMetricFamily
+    options, gauge = NodeOptions.from_toml(place), GaugeMetricFamily
+    seen = owner_sees(options)
     labels = ["data_set", "unit", "state"]
     family = gauge("dpkmeans_budget_epsilon", "Epsilon, by data set and unit of privacy", labels=labels)
     for one in seen["epsilon"]:
@@ -223,6 +233,14 @@ def node_metrics(place: Path) -> Iterator[Metric]:
             if one[state] is not None:  # what is left by a damaged ledger nobody knows
                 family.add_metric([one["data set"], one["unit"], state], one[state])
     yield family
+    message = LastMessage.of(options.home)
+    times = (("asked", message.asked), ("answered", message.answered))
+    family = gauge(f"dpkmeans_{_LAST}", "When a message came last, and was answered", labels=["state"])
+    for state, seconds in times:
+        if seconds is not None:
+            family.add_metric([state], seconds)
+    yield family
+    yield gauge("dpkmeans_unanswered_messages", "Messages that have waited too long", bool(message.problem))
     yield gauge("dpkmeans_ledger_problems", "Flaws of the ledger", len(seen["problems"]))
     yield gauge("dpkmeans_ledger_runs", "Runs that were charged", len(seen["given"]))
     yield _summed(CounterMetricFamily, "refusals", "Refused apps", "kind", [("app", len(seen["alerts"]))])

@@ -23,6 +23,7 @@ from simulations.command_lines import parse
 from simulations.deploy import app_guard
 from simulations.deploy.findings import GUARDED, Verdict, app_hash, flower_environment, leave_no_core
 from simulations.deploy.invitation import Invitation
+from simulations.deploy.last_message import forget
 from simulations.deploy.node_check import MOST_CLOCK_SECONDS, UnansweredError, ask, check
 from simulations.deploy.node_options import Isolation, NodeOptions
 from simulations.deploy.node_setup import SETTINGS_FILE, init, pin
@@ -60,7 +61,7 @@ def _ran(given: argparse.Namespace) -> int:
         seen = owner_sees(NodeOptions.from_toml(path))
         told = seen | {key: as_json(seen[key]) for key in ("epsilon", "given")}
         print(json.dumps(told, indent=1) if given.json else rendered("status.j2", CONSOLE, **seen))
-        return 1 if seen["problems"] else 0
+        return 1 if seen["problems"] or seen["last"]["problem"] else 0
     elif given.action == "dashboard":
         from simulations.deploy.dashboard import node_metrics, node_page, serve
 
@@ -211,6 +212,7 @@ def _environment(options: NodeOptions, *, apps: bool) -> Mapping[str, str]:
         return own | {"PATH": os.devnull}  # this half starts nothing
     options.home.mkdir(mode=0o700, parents=True, exist_ok=True)
     app_guard.require_private(options.home)
+    forget(options.home)
     return own | {"FLWR_HOME": str(options.home)} | guarded_environment(options.home, frozenset(options.allowed_apps))
 
 

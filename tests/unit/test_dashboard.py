@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import os
 import re
+import time
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -31,11 +33,15 @@ ALLOWED = {
     "dpkmeans_round_trip_seconds": {"stage": {"keys", "share", "sum", "unmask", "finish"}},
     "dpkmeans_bytes": {"direction": {"sent", "received"}},
     "dpkmeans_silent_nodes": {"state": {"late", "left out"}},
+    "dpkmeans_last_message_timestamp_seconds": {"node": {"2", "3", "4", "5"}},
+    "dpkmeans_silent_runs": {"node": {"2", "3", "4", "5"}},
     "dpkmeans_events": {"event": {"retry", "left out", "no reply"}},
     "dpkmeans_refusals": {"kind": {"app", "other", "RefusalError", "ProtocolError"}},
 }
 OF_NODE = {
     "dpkmeans_budget_epsilon": {"data_set": {"rows", "old"}, "unit": {"record", "client"}, "state": {"spent", "left"}},
+    "dpkmeans_last_message_timestamp_seconds": {"state": {"asked", "answered"}},
+    "dpkmeans_unanswered_messages": {},
     "dpkmeans_ledger_problems": {},
     "dpkmeans_ledger_runs": {},
     "dpkmeans_refusals": {"kind": {"app"}},
@@ -175,7 +181,11 @@ def test_metrics_count_runs_round_trips_and_refusals(tmp_path: Path, monkeypatch
         notices = [Notice(time="", event=event, reason=reason, sentence="") for event, reason in events]
         progress.tell(late=("3",), missing=("4", "5"), notices=notices)
     found = numbers(client(tmp_path).get("/metrics").text, ALLOWED)
-    counts = {key: value for key, value in found.items() if not key[0].endswith(("seconds", "bytes"))}
+    assert {key[1] for key in found if key[0] == "dpkmeans_last_message_timestamp_seconds"} == {"2", "3", "4"}
+    silent = {key[1]: value for key, value in found.items() if key[0] == "dpkmeans_silent_runs"}
+    assert silent == {"2": 0, "3": 1, "4": 0}
+    left_out = ("seconds", "bytes", "silent_runs")
+    counts = {key: value for key, value in found.items() if not key[0].endswith(left_out)}
     assert counts == {
         ("dpkmeans_runs", "completed"): 2,
         ("dpkmeans_runs", "stopped"): 1,
@@ -207,7 +217,7 @@ def test_no_metric_depends_on_rows(tmp_path: Path, trust: str, algorithm: str) -
     for index, parts in enumerate((one, neighbour, other)):
         run(tmp_path / str(index), parts, trust=trust, algorithm=algorithm)
         found = numbers(client(tmp_path / str(index)).get("/metrics").text, ALLOWED)
-        seen.append({key: value for key, value in found.items() if key[0] != "dpkmeans_round_trip_seconds"})
+        seen.append({key: value for key, value in found.items() if not key[0].endswith("_seconds")})
     assert seen[0]["dpkmeans_runs", "completed"] == 1
     assert seen[0] == seen[1] == seen[2]
 
@@ -258,6 +268,37 @@ def test_a_nodes_metrics_are_its_budget_by_data_set(node: Path) -> None:
     node.write_text("x = 1\n")
     answer = owner.get("/metrics")
     assert (answer.status_code, "the key 'allowed-apps' is not there" in answer.text) == (500, True)
+
+
+def test_a_message_without_an_answer_is_alerted_on(node: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of a node that is dead inside everything else looks as it should."""
+    home = node.parent / "home"
+    app = site(partial(node_page, node), partial(node_metrics, node), TOKEN)
+    owner = TestClient(app, base_url="http://localhost", headers=SHOWN)
+
+    def alerts() -> float:
+        return numbers(owner.get("/metrics").text, OF_NODE)["dpkmeans_unanswered_messages",]
+
+    assert alerts() == 0
+    now = time.time()
+    for name, seconds in (("asked", 700.0), ("answered", 690.0)):
+        (home / name).touch()
+        os.utime(home / name, (now - seconds, now - seconds))
+    assert alerts() == 0
+    assert main(["node", "status", str(node)]) == 0
+    assert "and was answered at 20" in capsys.readouterr().out
+    # Of ten minutes, none has gone by yet; then all have.
+    os.utime(home / "asked", (now - 10.0, now - 10.0))
+    assert alerts() == 0
+    os.utime(home / "answered", (now - 800.0, now - 800.0))
+    os.utime(home / "asked", (now - 700.0, now - 700.0))
+    assert alerts() == 1
+    text = owner.get("/").text
+    assert re.search("has had no answer for 70[0-9] s, but a server waits 600 s", text)
+    assert main(["node", "status", str(node)]) == 1
+    assert "ALERT the message of 20" in capsys.readouterr().out
+    main(["node", "check", str(node)])
+    assert re.search("note  answers: .* has had no answer for 70[0-9] s", capsys.readouterr().out)
 
 
 def test_the_command_says_what_it_cannot_show(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -33,8 +33,8 @@ from simulations.deploy.node_check import Answer, NodeCheck, check
 from simulations.deploy.node_options import NodeOptions
 
 ROOT = Path(__file__).resolve().parents[2]
-ITEMS = ["file", "app", "flower", "port", "connection", "superlink", "clock", "home", "policy", "identity", "ledger"]
-ITEMS += ["run", "data", "units", "output", "disk", "user"]
+ITEMS = ["file", "app", "flower", "port", "connection", "superlink", "clock", "home", "answers", "policy", "identity"]
+ITEMS += ["ledger", "run", "data", "units", "output", "disk", "user"]
 
 
 @pytest.fixture(autouse=True)

@@ -445,9 +445,7 @@ def test_rows_that_another_user_could_have_put_there_are_left_alone(
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no owners as numbers")
-def test_rows_of_another_user_do_not_stand_in_for_the_own_ones(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_of_another_user_do_not_stand_in_for_the_own_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rows, "IN_MEMORY", 100)
     store = Store(tmp_path / "rows", "run")
     store.keep([np.ones((50, 2))], "t")
