@@ -145,9 +145,9 @@ def node_settings(context: Context) -> NodeSettings:
 
     Keys: ``policy`` (path of a TOML file), ``ledger`` (path), ``identity`` (path of a key file), ``data-path``,
     ``data-id``, ``output``; the data loader of this package's own app reads ``schema``, ``query``, ``columns``,
-    ``header`` and ``label-column`` as well, the log ``log-format``, ``verbose`` and ``log-file``. A deployed node whose
-    policy is missing or incomplete refuses every run; a policy or identity file that is missing or malformed, and
-    pinned peers without an identity, are a ConfigurationError.
+    ``header``, ``label-column`` and ``profile-columns`` as well, and the log ``log-format``, ``verbose`` and
+    ``log-file``. A deployed node whose policy is missing or incomplete refuses every run; a policy or identity file
+    that is missing or malformed, and pinned peers without an identity, are a ConfigurationError.
     """
     config: Mapping[str, Any] = context.node_config
     # A deployed node gives nothing to runs that protect nobody, unless its own policy says so in so many words.
@@ -541,7 +541,12 @@ def load_client(context: Context) -> KMeansClient:
         if is_clustered(source):
             return ClusterClient(source, partial(load_stated, layout=layout, schema=agreed), result_folder(context))
         table = load_stated(source, layout, agreed, store)
-        whole = partial(whole_frame, source, layout.header, layout.columns, layout.query)
+        clustered = tuple(column.name for column in agreed.columns) if agreed else table.names
+        whole = partial(
+            _described,
+            partial(whole_frame, source, layout.header, layout.columns, layout.query),
+            _profile_columns(str(node.get("profile-columns", "")), clustered),
+        )
     elif simulated and source == MIXTURE:
         table = Table(mixture_of(run).client_points(int(node["partition-id"])))
     elif simulated or described is not None:
@@ -555,6 +560,26 @@ def load_client(context: Context) -> KMeansClient:
         )
     image_shape = None if described is None else described.image_shape
     return KMeansClient(output_dir=result_folder(context), image_shape=image_shape, table=whole, **held_by(table))
+
+
+ALL_COLUMNS = "*"
+
+
+def _profile_columns(stated: str, clustered: tuple[str, ...]) -> tuple[str, ...] | None:
+    """Columns that a node's local profile describes; None for all of its file's.
+
+    They are those that are clustered, and those that ``profile-columns`` names, such as ``ward,sex``, or ``*``. Text
+    that nobody asked for may be a hundred times as large as they are.
+    """
+    if stated == ALL_COLUMNS or not clustered:
+        return None
+    return tuple(dict.fromkeys((*clustered, *Layout.of(stated).columns)))
+
+
+def _described(read: Callable[[], Any], columns: tuple[str, ...] | None) -> Any:
+    """The columns of a table that are described, in its own order."""
+    frame = read()
+    return frame if columns is None else frame[[name for name in frame.columns if name in columns]]
 
 
 def cache_of(context: Context, layout: Layout) -> Store:

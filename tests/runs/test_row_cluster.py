@@ -188,7 +188,9 @@ def test_a_ray_cluster_that_anybody_started_is_never_joined(
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     if address is not None:
         monkeypatch.setenv("RAY_ADDRESS", address)
-    with pytest.raises(DataError, match=r"Ray cluster, but none answers: .* set RAY_ADDRESS to its address \(not 'auto'\)"):
+    with pytest.raises(
+        DataError, match=r"Ray cluster, but none answers: .* set RAY_ADDRESS to its address \(not 'auto'\)"
+    ):
         described(rows)
     joined.assert_not_called()
 
