@@ -632,7 +632,8 @@ def main(arguments: Collection[str]) -> None:
     guard = Guard(frozenset(filter(None, allowed.split(","))), Path(folder), Path(alerts), bytecode)
     put_before_flower(guard, app, reporter)
     # A task that an agent was asked for is answered with the refusal, too: without an answer the SuperNode waits.
-    sys.argv = [f"guarded {name}", *own]
+    # An app tells by this name that its process answers one message and has a guard.
+    sys.argv = [f"guarded {app if name == SUPEREXEC else name}", *own]
     run()
 
 

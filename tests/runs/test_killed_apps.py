@@ -38,6 +38,9 @@ PATIENT = {"look_seconds": 0.1, "over_seconds": 1.0, "idle_seconds": 300.0}
 APP = packed(app_files())
 KILLED = packed(app_files(answer='__import__("os").kill(__import__("os").getpid(), 9)'))
 
+_NAMES_ITSELF = "(__import__('pathlib').Path(__import__('os').environ['FLWR_HOME']) / 'named')"
+NAMED = packed(app_files(answer=f"str({_NAMES_ITSELF}.write_text(__import__('sys').argv[0]))"))
+
 
 # -- the node's own watch ---------------------------------------------------------------------------------------------
 
@@ -222,7 +225,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[StandInN
     """A node with its guarded programs, as real processes."""
     home = tmp_path_factory.mktemp("node") / "home"
     node = StandInNode(APP)
-    allowed = frozenset({digest_of(APP), digest_of(KILLED)})
+    allowed = frozenset(map(digest_of, (APP, KILLED, NAMED)))
     with node.serving() as address, apps_of(address, home, allowed) as starter:
         yield node, starter, home
 
@@ -277,6 +280,18 @@ def test_a_kill_at_any_moment_leaves_no_node_that_is_dead_and_online(
     while answered.stat().st_mtime < asked.stat().st_mtime:
         assert time.monotonic() < deadline
         time.sleep(0.05)
+
+
+@linux
+@pytest.mark.slow
+def test_an_app_sees_by_its_programs_name_that_it_has_a_guard(
+    running: tuple[StandInNode, Any, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also in a fork of the program that starts apps: what it leaves behind, and what it warns of, depend on it."""
+    node, _, home = running
+    monkeypatch.setattr(node, "fab", Fab(hashlib.sha256(NAMED).hexdigest(), NAMED, {}))
+    assert not _answered(node, monkeypatch).has_error()
+    assert (home / "named").read_text() == "guarded flwr-clientapp"
 
 
 @linux
