@@ -17,7 +17,7 @@ in its memory, where no file can be put in its place.
 
 What a process was forked from waits for its end: of an app that is killed it says so at once. Flower only misses its
 signs of life, for a minute, and has no words for the reason. Where nothing can be said any more, `supernode` ends the
-node. The times of two empty files, ``asked`` and ``answered``, are those of the last message and of its answer.
+node. The times of two empty files, ``received`` and ``answered``, are those of the last message and of its answer.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ _FIRST_WAIT, _LONGEST_WAIT = 0.25, 1.0
 _OWN_FILE = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
 _LARGEST_CONFIG = 1 << 20
 _CONFIG_FILE = "pyproject.toml"
-ASKED, ANSWERED = "asked", "answered"
+RECEIVED, ANSWERED = "received", "answered"
 """Files beside the alerts, of which the time alone tells something."""
 _PRECONDITION = 412
 """What Flower answers who asks once more for a task that has begun."""
@@ -481,10 +481,10 @@ def _crashed(message: Any, context: Any, *_: object) -> tuple[int, Any]:
 
 def _stood_by(app: str, words: list[str], answered: Path, others: int) -> Reporter:
     """Go on in a fork, and return the pipes to what it was forked from, which waits until it has ended."""
-    heard, answer = os.pipe()
-    seen, begun = os.pipe()
+    prepared, answer = os.pipe()
+    started, begun = os.pipe()
     if not (process := os.fork()):
-        for other in (heard, seen):
+        for other in (prepared, started):
             os.close(other)
         return Reporter(answer, begun)
     try:
@@ -492,11 +492,11 @@ def _stood_by(app: str, words: list[str], answered: Path, others: int) -> Report
             os.close(other)
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_IGN)
-        with os.fdopen(heard, "rb") as pipe:
-            prepared = pipe.read()
+        with os.fdopen(prepared, "rb") as pipe:
+            content = pipe.read()
         status = os.waitpid(process, 0)[1]
-        if os.WIFSIGNALED(status) and not _has_byte(seen):
-            _report(app, words, prepared, signal.Signals(os.WTERMSIG(status)).name)
+        if os.WIFSIGNALED(status) and not _has_byte(started):
+            _report(app, words, content, signal.Signals(os.WTERMSIG(status)).name)
             note(answered)
     except Exception as error:
         sys.stderr.write(
@@ -614,7 +614,7 @@ def main(arguments: Collection[str]) -> None:
     name, bytecode, reporter = Path(script).name, None, None
     messages = Path(script).with_name(_MESSAGES)
     if name == CLIENT_APP == app:
-        note(Path(alerts).with_name(ASKED))
+        note(Path(alerts).with_name(RECEIVED))
     if name == app and _handed_over(messages, own):
         return
     run = getattr(importlib.import_module(_RUNNING[app][0]), app.replace("-", "_"))

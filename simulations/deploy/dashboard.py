@@ -40,7 +40,7 @@ from flwr_dpkmeans.privacy.report import utc_now
 from flwr_dpkmeans.results.page import HTML, rendered
 from flwr_dpkmeans.results.writer import PAGE_FILE
 from simulations.deploy.findings import require_secret
-from simulations.deploy.last_message import LastMessage, heard_of
+from simulations.deploy.last_message import LastMessage, answers_of
 from simulations.deploy.node_options import NodeOptions
 from simulations.deploy.owner_commands import owner_sees
 from simulations.deploy.run_folders import read_progress, runs_below
@@ -195,11 +195,12 @@ def server_metrics(folder: Path) -> Iterator[Metric]:
     events = ((one.event, 1) for run in runs for one in run.notices if one.event in _EVENTS)
     yield _summed(counter, "events", "Repeated sums, and nodes or answers that were missed", "event", events)
     nodes = sorted({node for run in runs for node in (*run.nodes, *run.answered_at)})
-    answers = {node: heard_of(runs, [node]) for node in nodes}
-    seconds = ((node, datetime.fromisoformat(one.last).timestamp()) for node, one in answers.items() if one.last)
+    answers = {node: answers_of(runs, [node]) for node in nodes}
+    times = {node: answer.last for node, answer in answers.items() if answer.last}
+    seconds = ((node, datetime.fromisoformat(time).timestamp()) for node, time in times.items())
     yield _summed(gauge, _LAST, "When a node answered last", "node", seconds)
-    silent = ((node, one.n_silent) for node, one in answers.items())
-    yield _summed(gauge, "silent_runs", "Newest runs in which a node was asked and silent", "node", silent)
+    unanswered = ((node, answer.n_silent) for node, answer in answers.items())
+    yield _summed(gauge, "silent_runs", "Newest runs in which a node was asked and silent", "node", unanswered)
     yield _summed(counter, "refusals", "Refusals by the error's name; app: a SuperNode ran none", "kind", refused)
 
 
@@ -234,7 +235,7 @@ def node_metrics(place: Path) -> Iterator[Metric]:
                 family.add_metric([one["data set"], one["unit"], state], one[state])
     yield family
     message = LastMessage.of(options.home)
-    times = (("asked", message.asked), ("answered", message.answered))
+    times = (("received", message.received), ("answered", message.answered))
     family = gauge(f"dpkmeans_{_LAST}", "When a message came last, and was answered", labels=["state"])
     for state, seconds in times:
         if seconds is not None:

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from flwr_dpkmeans.flower.progress import Outcome, RunProgress
-from simulations.deploy.app_guard import ANSWERED, ASKED
+from simulations.deploy.app_guard import ANSWERED, RECEIVED
 
 LONGEST_ANSWER = 600.0
 """Seconds, as long as a server waits unless it says otherwise; after them a message without an answer is alerted on."""
@@ -19,31 +19,31 @@ LONGEST_ANSWER = 600.0
 class LastMessage:
     """Of one node, by the files that its guard renews; times are in seconds since 1970, None where there was none."""
 
-    asked: float | None
+    received: float | None
     answered: float | None
 
     @classmethod
     def of(cls, home: Path) -> LastMessage:
         """Look at a node's private folder."""
-        return cls(_time_of(home / ASKED), _time_of(home / ANSWERED))
+        return cls(_time_of(home / RECEIVED), _time_of(home / ANSWERED))
 
     @property
     def problem(self) -> str:
         """One sentence if a message has waited too long, or nothing."""
-        if self.asked is None or (self.answered or 0.0) >= self.asked:
+        if self.received is None or (self.answered or 0.0) >= self.received:
             return ""
-        seconds = time.time() - self.asked
+        seconds = time.time() - self.received
         if seconds <= LONGEST_ANSWER:
             return ""
         return (
-            f"the message of {utc(self.asked)} has had no answer for {seconds:.0f} s, but a server waits "
+            f"the message of {utc(self.received)} has had no answer for {seconds:.0f} s, but a server waits "
             f"{LONGEST_ANSWER:.0f} s: look at this node's log, and start it again if no app of it runs."
         )
 
 
 def forget(home: Path) -> None:
     """Begin anew, as with a node's start: what was asked before will never be answered."""
-    (home / ASKED).unlink(missing_ok=True)
+    (home / RECEIVED).unlink(missing_ok=True)
 
 
 def utc(seconds: float | None) -> str:
@@ -59,7 +59,7 @@ def _time_of(file: Path) -> float | None:
 
 
 @dataclass(frozen=True)
-class Heard:
+class Answers:
     """What a server's runs say of one node."""
 
     last: str = ""
@@ -68,15 +68,15 @@ class Heard:
     """Of its newest runs that are over, in how many it was asked and has not answered once."""
 
 
-def heard_of(runs: Iterable[RunProgress], names: Iterable[str]) -> Heard:
+def answers_of(runs: Iterable[RunProgress], names: Iterable[str]) -> Answers:
     """Look for a node, which runs call by one of some names, in runs of which the newest comes first."""
-    own, n_silent = set(names), 0
+    called, n_silent = set(names), 0
     for run in runs:
-        times = [run.answered_at[name] for name in own if name in run.answered_at]
+        times = [run.answered_at[name] for name in called if name in run.answered_at]
         if times:
-            return Heard(max(times), n_silent)
+            return Answers(max(times), n_silent)
         is_over = run.outcome is not Outcome.RUNNING
-        was_asked = bool(run.trips) or bool(own & set(run.late))
-        if is_over and was_asked and own & {*run.nodes, *run.late, *run.missing}:
+        was_asked = bool(run.trips) or bool(called & set(run.late))
+        if is_over and was_asked and called & {*run.nodes, *run.late, *run.missing}:
             n_silent += 1
-    return Heard("", n_silent)
+    return Answers("", n_silent)

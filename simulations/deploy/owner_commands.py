@@ -128,7 +128,7 @@ def owner_sees(options: NodeOptions) -> dict[str, Any]:
     charged = [run["unit"] for run in given if run["data set"] == name]
     problems = [] if is_new else list(report.problems)
     message = LastMessage.of(options.home)
-    last = {"asked": utc(message.asked), "answered": utc(message.answered), "problem": message.problem}
+    last = {"received": utc(message.received), "answered": utc(message.answered), "problem": message.problem}
     for unit in dict.fromkeys((*(policy.allowed_units or [unit.value for unit in PrivacyUnit]), *charged)):
         spent = math.fsum(run["epsilon"] for run in given if (run["data set"], run["unit"]) == (name, unit))
         most = policy.max_epsilon_total

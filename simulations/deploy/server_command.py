@@ -64,7 +64,7 @@ from simulations.deploy.findings import (
     require_writable,
 )
 from simulations.deploy.invitation import Invitation, Name, Party
-from simulations.deploy.last_message import heard_of
+from simulations.deploy.last_message import answers_of
 from simulations.deploy.node_command import guarded_environment
 from simulations.deploy.node_options import NodeOptions
 from simulations.deploy.run_command import is_own, listed_runs, planned
@@ -457,7 +457,7 @@ def status(options: ServerOptions) -> dict[str, Any]:
             parties.append(_party(f"{node.name or node.node_id} (key not invited)", node))
     runs = [read_progress(place) for place in runs_below(options.results)[:_MOST_RUNS]]
     for party in parties:
-        answers = heard_of(runs, {party["name"], party["node"]} - {""})
+        answers = answers_of(runs, {party["name"], party["node"]} - {""})
         party["answered"], party["silent"] = answers.last, answers.n_silent
     return {"superlink": is_up, "parties": parties, "runs": _runs(options) if is_up else []}
 

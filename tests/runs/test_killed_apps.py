@@ -275,9 +275,9 @@ def test_a_kill_at_any_moment_leaves_no_node_that_is_dead_and_online(
     assert node.ended == []
     assert not reply.has_error()
     # Its owner sees when it was asked, and when it answered.
-    asked, answered = home / "asked", home / "answered"
+    received, answered = home / "received", home / "answered"
     deadline = time.monotonic() + 60.0
-    while answered.stat().st_mtime < asked.stat().st_mtime:
+    while answered.stat().st_mtime < received.stat().st_mtime:
         assert time.monotonic() < deadline
         time.sleep(0.05)
 

@@ -40,7 +40,7 @@ ALLOWED = {
 }
 OF_NODE = {
     "dpkmeans_budget_epsilon": {"data_set": {"rows", "old"}, "unit": {"record", "client"}, "state": {"spent", "left"}},
-    "dpkmeans_last_message_timestamp_seconds": {"state": {"asked", "answered"}},
+    "dpkmeans_last_message_timestamp_seconds": {"state": {"received", "answered"}},
     "dpkmeans_unanswered_messages": {},
     "dpkmeans_ledger_problems": {},
     "dpkmeans_ledger_runs": {},
@@ -281,17 +281,17 @@ def test_a_message_without_an_answer_is_alerted_on(node: Path, capsys: pytest.Ca
 
     assert alerts() == 0
     now = time.time()
-    for name, seconds in (("asked", 700.0), ("answered", 690.0)):
+    for name, seconds in (("received", 700.0), ("answered", 690.0)):
         (home / name).touch()
         os.utime(home / name, (now - seconds, now - seconds))
     assert alerts() == 0
     assert main(["node", "status", str(node)]) == 0
     assert "and was answered at 20" in capsys.readouterr().out
     # Of ten minutes, none has gone by yet; then all have.
-    os.utime(home / "asked", (now - 10.0, now - 10.0))
+    os.utime(home / "received", (now - 10.0, now - 10.0))
     assert alerts() == 0
     os.utime(home / "answered", (now - 800.0, now - 800.0))
-    os.utime(home / "asked", (now - 700.0, now - 700.0))
+    os.utime(home / "received", (now - 700.0, now - 700.0))
     assert alerts() == 1
     text = owner.get("/").text
     assert re.search("has had no answer for 70[0-9] s, but a server waits 600 s", text)
