@@ -456,9 +456,9 @@ def status(options: ServerOptions) -> dict[str, Any]:
         if node.status != "unregistered":
             parties.append(_party(f"{node.name or node.node_id} (key not invited)", node))
     runs = [read_progress(place) for place in runs_below(options.results)[:_MOST_RUNS]]
-    for party in parties:
-        answers = answers_of(runs, {party["name"], party["node"]} - {""})
-        party["answered"], party["silent"] = answers.last, answers.n_silent
+    for line in parties:
+        answers = answers_of(runs, {line["name"], line["node"]} - {""})
+        line["answered"], line["silent"] = answers.last, answers.n_silent
     return {"superlink": is_up, "parties": parties, "runs": _runs(options) if is_up else []}
 
 
