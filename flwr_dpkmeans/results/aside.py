@@ -12,6 +12,8 @@ from pathlib import Path
 _MEMORY = 1 << 30
 """Bytes that such a process may take besides what it begins with."""
 _CPU_SECONDS = 600
+_DATA_FIELD = 5
+"""Of Linux's ``statm``: pages of data and stack."""
 _LAST_TO_RUN = 19
 _FIRST_TO_KILL = b"1000"
 
@@ -51,10 +53,11 @@ def _limit() -> None:
     """Give this process the last turn and a bound, so that the node itself lacks nothing."""
     import resource
 
-    os.nice(_LAST_TO_RUN)
     with contextlib.suppress(OSError):
+        os.nice(_LAST_TO_RUN)
         Path("/proc/self/oom_score_adj").write_bytes(_FIRST_TO_KILL)
-    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    # What is written to: libraries set aside much more of the address space than they ever use.
+    pages = int(Path("/proc/self/statm").read_text().split()[_DATA_FIELD])
     most = pages * resource.getpagesize() + _MEMORY
-    resource.setrlimit(resource.RLIMIT_AS, (most, most))
+    resource.setrlimit(resource.RLIMIT_DATA, (most, most))
     resource.setrlimit(resource.RLIMIT_CPU, (_CPU_SECONDS, _CPU_SECONDS))

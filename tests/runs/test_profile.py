@@ -283,7 +283,14 @@ def table():
     while kind == "takes long" and not (folder / "go").exists():
         time.sleep(0.05)
     (folder / "by").write_text(f"{os.getpid()} {os.nice(0)}")
-    return pd.DataFrame({"x0": points[:, 0], "x1": points[:, 1], "note": ["a"] * 300})
+    frame = pd.DataFrame({"x0": points[:, 0], "x1": points[:, 1], "note": ["a"] * 300})
+    if kind not in (".csv", ".parquet"):
+        return frame
+    from flwr_dpkmeans.data.readers import whole_frame
+
+    file = folder / f"rows{kind}"
+    frame.to_csv(file, index=False) if kind == ".csv" else frame.to_parquet(file)
+    return whole_frame(file)
 
 
 nodes = []
@@ -300,7 +307,7 @@ print("CONFIRMED", len(result.confirmed), os.getpid(), flush=True)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems have no such limits")
-@pytest.mark.parametrize("kind", ["is fine", "dies", "takes all memory", "takes long"])
+@pytest.mark.parametrize("kind", ["is fine", ".csv", ".parquet", "dies", "takes all memory", "takes long"])
 def test_what_a_profile_costs_decides_nothing_of_the_reply(tmp_path: Path, kind: str) -> None:
     """A node that died of its rows after it had paid would tell of them, and had no result."""
     words = [sys.executable, "-c", _ASIDE, str(tmp_path), kind]
@@ -316,7 +323,7 @@ def test_what_a_profile_costs_decides_nothing_of_the_reply(tmp_path: Path, kind:
     if kind == "takes long":
         assert not profile_file.exists()
         (tmp_path / "go").touch()
-    if kind in ("is fine", "takes long"):
+    if kind in ("is fine", ".csv", ".parquet", "takes long"):
         _wait_for(lambda: "note" in (tmp_path / "0" / "report.html").read_text() and profile_file.exists())
         assert set(pd.read_csv(profile_file)["column"]) == {"x0", "x1", "note"}
         by, niceness = (tmp_path / "by").read_text().split()
