@@ -43,7 +43,7 @@ from flwr.supernode.cli import flower_supernode
 from flwr.supernode.fleet_http_client import FleetHttpClient
 
 READ_IN = "1.42.0"
-"""The version of flwr that was read."""
+"""The version of flwr that was read; these files are the same in 1.41.0."""
 CONFIG, PULL = "get_fused_config_from_fab", "_pull_and_store_message"
 PUSH, LOOP = "_push_messages", "start_client_internal"
 SEAMS = ((CONFIG, PULL), (PUSH, LOOP))

@@ -20,11 +20,9 @@ from flwr.app import Message
 from flwr.common.constant import ErrorCode, Status
 from flwr.supercore.fab import Fab
 from flwr.supercore.run import RunNotRunningException
-from flwr.supercore.version import package_version
 from flwr.supernode import start_client_internal
 from flwr.supernode.nodestate import in_memory_nodestate
 from flwr.supernode.servicer.runtime import runtime_handlers
-from packaging.version import Version
 from support.apps import app_files, packed, pyproject
 from support.supernode_stand_in import StandInNode, apps_of, around, kill_app
 
@@ -198,8 +196,6 @@ READ = {
 @pytest.mark.parametrize(("place", "name"), READ, ids=[name for _, name in READ])
 def test_flowers_functions_are_those_that_were_read(place: Any, name: str) -> None:
     """One that has changed must be read again, with what stands before it; then its digest goes here."""
-    if Version(package_version) < Version(supernode.READ_IN):
-        pytest.skip(f"flwr {package_version} is older than {supernode.READ_IN}, which was read")
     source = inspect.getsource(getattr(place, name))
     assert hashlib.sha256(source.encode()).hexdigest()[:16] == READ[place, name]
 
