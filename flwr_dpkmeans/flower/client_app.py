@@ -146,9 +146,9 @@ def node_settings(context: Context) -> NodeSettings:
 
     Keys: ``policy`` (path of a TOML file), ``ledger`` (path), ``identity`` (path of a key file), ``data-path``,
     ``data-id``, ``output``; the data loader of this package's own app reads ``schema``, ``query``, ``columns``,
-    ``header`` and ``label-column`` as well, the log ``log-format``, ``verbose`` and ``log-file``. A deployed node whose
-    policy is missing or incomplete refuses every run; a policy or identity file that is missing or malformed, and
-    pinned peers without an identity, are a ConfigurationError.
+    ``header``, ``label-column`` and ``profile-columns`` as well, and the log ``log-format``, ``verbose`` and
+    ``log-file``. A deployed node whose policy is missing or incomplete refuses every run; a policy or identity file
+    that is missing or malformed, and pinned peers without an identity, are a ConfigurationError.
     """
     config: Mapping[str, Any] = context.node_config
     # A deployed node gives nothing to runs that protect nobody, unless its own policy says so in so many words.
@@ -542,7 +542,9 @@ def load_client(context: Context) -> KMeansClient:
         if is_clustered(source):
             return ClusterClient(source, partial(load_stated, layout=layout, schema=agreed), result_folder(context))
         table = load_stated(source, layout, agreed, store)
-        whole = partial(_whole_table, source, layout, agreed)
+        clustered = tuple(column.name for column in agreed.columns) if agreed else table.names
+        profiled = _profile_columns(str(node.get("profile-columns", "")), clustered)
+        whole = partial(_whole_table, source, layout, agreed, profiled)
     elif simulated and source == MIXTURE:
         table = Table(mixture_of(run).client_points(int(node["partition-id"])))
     elif simulated or described is not None:
@@ -573,11 +575,25 @@ def dialect_of(run: Mapping[str, Any]) -> Dialect:
     return Dialect.of_scalars({"header": run.get("header", AUTO), **stated})
 
 
-def _whole_table(source: str, layout: Layout, schema: Schema | None) -> Any:
-    """All rows and columns of a node's table, for its own profile."""
+ALL_COLUMNS = "*"
+
+
+def _profile_columns(stated: str, clustered: tuple[str, ...]) -> tuple[str, ...] | None:
+    """Columns that a node's local profile describes; None for all of its file's.
+
+    They are those that are clustered, and those that ``profile-columns`` names, such as ``ward,sex``, or ``*``. Text
+    that nobody asked for may be a hundred times as large as they are.
+    """
+    if stated == ALL_COLUMNS or not clustered:
+        return None
+    return tuple(dict.fromkeys((*clustered, *Layout.of(stated).columns)))
+
+
+def _whole_table(source: str, layout: Layout, schema: Schema | None, columns: tuple[str, ...] | None) -> Any:
+    """All rows of a node's table, of these columns, for its own profile."""
     if schema is not None:
         layout = layout.over(schema.file)
-    return whole_frame(layout.open(source), names=layout.columns)
+    return whole_frame(layout.open(source), names=layout.columns, columns=columns)
 
 
 def _simulated_frame(source: str, run: Mapping[str, Any], table: Table) -> Any:

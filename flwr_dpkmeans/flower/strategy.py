@@ -23,7 +23,7 @@ from flwr_dpkmeans.algorithms.server_points import hold_points, in_callers_units
 from flwr_dpkmeans.errors import CohortError, ConfigurationError, DPKMeansError, invalid, listed, require_positive
 from flwr_dpkmeans.flower.exchange import answers_of, exchange, is_deployed, log_size, message_of, turn, wait_for_nodes
 from flwr_dpkmeans.flower.progress import Progress
-from flwr_dpkmeans.log import Place, event, named, placed, placed_logger
+from flwr_dpkmeans.log import Place, event, named, placed, placed_logger, show_by
 from flwr_dpkmeans.options import Auto, PrivateCount, build_run, flat_options
 from flwr_dpkmeans.privacy.report import PrivacyReport, utc_now
 from flwr_dpkmeans.results.page import CONSOLE, rendered
@@ -42,6 +42,8 @@ from flwr_dpkmeans.sums.wire import LONGEST_SENTENCE, Request
 logger = placed_logger("flwr_dpkmeans.server")
 
 _STOP_SECONDS = 15.0
+FLOWER_LOGGER = "flwr"
+"""What Flower logs by, on a console of its own and into what `flwr log` shows."""
 """For nodes to hear that a run is over, also behind another run's message; who is silent hears nothing."""
 OnStep = Callable[[Step], None]
 EvaluateFn = Callable[[int, ArrayRecord], MetricRecord | None]
@@ -298,6 +300,9 @@ class PrivateKMeans(Strategy):
             self.config = self.config.changed(max_iter=num_rounds)
         if timeout is not None:
             self.timeouts = replace(self.timeouts, round=timeout)
+        if not getattr(grid, "is_complete", False):
+            # In somebody's own ServerApp, which would be mute for minutes. A notebook shows its progress itself.
+            show_by(FLOWER_LOGGER)
         with placed(Place(run=grid.run.run_id)), turn(grid, concurrent=self.timeouts.concurrent):
             try:
                 return self._conduct(grid, evaluate_fn)
