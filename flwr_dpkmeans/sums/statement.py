@@ -351,4 +351,4 @@ def why_not_private(plan: Plan) -> tuple[str, ...]:
         "exact_evaluation": plan.settings.evaluation is Evaluation.EXACT,
         "no_noise": NoiseShape.NONE in own,
     }
-    return _told_if(reasons, algorithm=plan.config.algorithm)
+    return _told_if(reasons, algorithm=plan.task.label)

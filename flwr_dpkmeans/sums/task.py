@@ -302,6 +302,11 @@ class Task(Options, ABC):
         """The class of its options."""
         return type(cls.options)
 
+    @property
+    def label(self) -> str:
+        """What sentences for people begin with."""
+        return f"The algorithm {self.name!r}"
+
     @classmethod
     def own_fields(cls) -> tuple[str, ...]:
         """Names of its parameters besides the options."""
