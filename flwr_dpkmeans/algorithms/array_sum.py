@@ -334,10 +334,12 @@ class ExactArraySum(ArraySum):
 
     @property
     def label(self) -> str:
+        """What sentences for people begin with."""
         return "A sum without epsilon"
 
     @property
     def norm_bound(self) -> float | None:
+        """The clip, where one is stated."""
         return self.clip
 
     def check_bounds(self) -> None:
