@@ -23,6 +23,7 @@ from flwr_dpkmeans.privacy.noise import SAME, joint_closeness
 from flwr_dpkmeans.privacy.release import Block, NoiseShape, PrivacyUnit, ReleasedSum, round_events
 from flwr_dpkmeans.secagg.keys import require_no_wrap
 from flwr_dpkmeans.sums.plan import COUNT, Plan, PlannedRound, PublicPoints, columns_digest, price_or_infinity
+from flwr_dpkmeans.sums.rehearsal import is_foreign, rehearse
 from flwr_dpkmeans.sums.round import Algorithm, Array, PrivateSum, State
 from flwr_dpkmeans.sums.settings import Box, Evaluation
 from flwr_dpkmeans.sums.task import TASKS, Found, Known, Run, ServerData, ServerFacts, Task
@@ -148,12 +149,20 @@ def draft_plan(
     check_plan(plan)
     if plan.is_final:
         check_budget(plan, math.inf if plan.count is None else worst_case(plan))
+        _rehearsed(plan)
     else:
         # What no count and no box could mend, and releases that could not be reported, are refused before they cost.
         cheapest = min(_continuations(plan), key=lambda final: final.epsilon_worst_case)
         if settings.max_epsilon is not None:
             check_budget(cheapest, math.inf)
+        _rehearsed(cheapest)
     return plan
+
+
+def _rehearsed(plan: Plan) -> None:
+    """Call what is not ours, and would first be called when clients have paid."""
+    if is_foreign(plan.task):
+        rehearse(plan, build_algorithm)
 
 
 @lru_cache(maxsize=64)
