@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -27,6 +27,7 @@ from flwr_dpkmeans.data.partition import MIXTURE_BOUNDS
 from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError
 from flwr_dpkmeans.options import Cohort
 from flwr_dpkmeans.results.writer import write_whole
+from flwr_dpkmeans.threads import one_thread
 from simulations.clustering_indices import cost_per_point
 from simulations.configuration import algorithm_value
 from simulations.sources.mixture import GaussianMixture, draw_gaussian_mixture
@@ -160,11 +161,16 @@ def run_jobs(
 ) -> list[ResultT]:
     """Run jobs in worker processes of one thread each, with a progress bar on stderr.
 
-    Neighbouring jobs should share a seed: `chunk` of them go to one worker, which draws their data once.
+    Neighbouring jobs should share a seed: `chunk` of them go to one worker, which draws their data once. Without
+    workers all run in this process, of one thread too.
     """
+    told = partial(track, total=len(jobs), description=description, console=Console(stderr=True))
+    if workers == 0:
+        with one_thread():
+            return list(told(map(function, jobs)))
     with ProcessPoolExecutor(workers, initializer=_prepare_worker) as pool:
         results = pool.map(function, jobs, chunksize=chunk)
-        return list(track(results, total=len(jobs), description=description, console=Console(stderr=True)))
+        return list(told(results))
 
 
 def _prepare_worker() -> None:
