@@ -70,12 +70,12 @@ class _EachParty:
     def fit_predict(self, X: Any = None, y: Any = None, **given: Any) -> Any:
         """Fit and predict: labels of each table, listed or named as the tables are; of one table with groups, of it."""
         X = _kept(X)
-        return self.fit(X, y, **given)._of_each(X, self.predict, given)  # type: ignore[attr-defined]
+        return self.fit(X, y, **given)._of_each(X, self._labels_of, given)  # type: ignore[attr-defined]
 
     def fit_transform(self, X: Any = None, y: Any = None, **given: Any) -> Any:
         """Fit and transform, as `fit_predict`."""
         X = _kept(X)
-        return self.fit(X, y, **given)._of_each(X, self.transform, given)  # type: ignore[attr-defined]
+        return self.fit(X, y, **given)._of_each(X, self._distances_of, given)  # type: ignore[attr-defined]
 
 
 @dataclass(eq=False, repr=False)
@@ -95,7 +95,7 @@ class _PrivateClustering(
     delta: float | None = None
     bounds: Any = None
     noise: str = "secure"
-    random_state: int | None = None
+    random_state: run_options.Seed = None
     max_iter: int | None = None
     server_data: ArrayLike | None = None
     n_examples: int | str | PrivateCount | None = None
@@ -106,7 +106,7 @@ class _PrivateClustering(
         for name in arguments.keys() - set(cls._get_param_names()):
             if name in FederatedKMeans._get_param_names():
                 raise ConfigurationError(f"{name} is an argument of FederatedKMeans alone: leave it out for one table.")
-            raise run_options.moved(name, arguments[name])
+            raise run_options.unknown_argument(name, arguments[name], cls._get_param_names())
         return object.__new__(cls)
 
     def set_params(self, **params: Any) -> Self:
@@ -128,6 +128,11 @@ class _PrivateClustering(
         [-1, 1]^d and rounded to the grid of 2^-16, so that each feature weighs by its values over the width of its
         bounds. Returns labels, (n_examples,); -1 where a schema leaves the row out.
         """
+        _require_rows(X)
+        return self._labels_of(X)
+
+    def _labels_of(self, X: ArrayLike) -> NDArray[np.int64]:
+        """Labels of a table that may be empty, as a party's may."""
         points, encoded = self._in_box(X)
         labels = np.asarray(nearest_centroids(points, self.model_.scaled)[0], dtype=np.int64)
         return labels if encoded is None else encoded.spread(labels)
@@ -138,6 +143,11 @@ class _PrivateClustering(
         In the space of the clustering (see `predict`), not in the caller's units: the smallest one of a row is that to
         its label. Returns (n_examples, n_clusters); NaN where a schema leaves the row out.
         """
+        _require_rows(X)
+        return self._distances_of(X)
+
+    def _distances_of(self, X: ArrayLike) -> Array:
+        """Distances of the rows of a table that may be empty."""
         points, encoded = self._in_box(X)
         columns = [np.linalg.norm(points - center, axis=1) for center in self.model_.scaled]
         distances = np.asarray(np.stack(columns, axis=1))
@@ -260,7 +270,7 @@ class _PrivateClustering(
         if not issubclass(kind, KMeansTask) and algorithm not in NOT_FEDERATED:
             raise ConfigurationError(
                 f"algorithm is {algorithm!r}, which is no clustering: choose another one, or call "
-                f"federate({algorithm!r}, ...)."
+                f"{kind.door or f'federate({algorithm!r}, ...)'}."
             )
         if isinstance(declared, str) and not is_private(declared):
             raise ConfigurationError(
@@ -408,8 +418,9 @@ class FederatedKMeans(_PrivateClustering):
         which nobody needs to know anything of the columns.
     noise : str
         ``"secure"``, ``"opendp"`` (OpenDP's samplers alone), or ``"seeded"`` for repeatable experiments: no protection.
-    random_state : int, optional
-        Seed of the public start (and of seeded noise).
+    random_state : int, RandomState or Generator, optional
+        Seed of the public start (and of seeded noise). It does not fix secure noise, which is drawn anew: two fits with
+        one seed differ then, and only ``noise="seeded"``, which protects nobody, repeats a fit.
     max_iter : int, optional
         Overrides the algorithm's number of iterations.
     server_data : array-like, optional
@@ -655,6 +666,14 @@ def _ordered(model: Any, X: Any) -> tuple[Array, Encoded | None]:
     return points, None
 
 
+def _require_rows(X: Any) -> None:
+    """Refuse a table without rows, as scikit-learn's estimators do."""
+    shape = getattr(X, "shape", None)
+    n_rows = shape[0] if shape else len(X) if hasattr(X, "__len__") else 1
+    if n_rows == 0:
+        raise DataError("X has 0 rows, but at least 1 is needed to predict for: leave the call out, or give a row.")
+
+
 def _require_no_others(given: Iterable[str]) -> None:
     """Refuse what a fit does not take, and say why there are no weights."""
     if "sample_weight" in given:
@@ -727,8 +746,8 @@ class FederatedNaiveBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Laplace smoothing: rows added to each class and category.
     trust, noise : str
         As in `FederatedKMeans`.
-    random_state : int, optional
-        Seed of seeded noise.
+    random_state : int, RandomState or Generator, optional
+        Seed of seeded noise; secure noise is drawn anew whatever it is.
     engine : str
         ``"inprocess"`` or ``"direct"``.
     n_examples : int or "private", optional
@@ -764,7 +783,7 @@ class FederatedNaiveBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     smoothing: float = 1.0
     trust: str | None = None
     noise: str = "secure"
-    random_state: int | None = None
+    random_state: run_options.Seed = None
     engine: str = "inprocess"
     n_examples: int | str | None = None
 
@@ -809,6 +828,7 @@ class FederatedNaiveBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _log_joint(self, X: ArrayLike) -> Array:
         """Each class's weight for each row, in the box of the bounds, where rows beyond them are clipped."""
         check_is_fitted(self, "classes_")
+        _require_rows(X)
         points, encoded = _ordered(self, X)
         if encoded is not None and (n_left := encoded.n_rows - len(points)):
             raise DataError(f"{n_left} of {encoded.n_rows} rows lack what the schema needs: fill it in, or drop them.")

@@ -103,6 +103,7 @@ class ArraySum(Task):
     name = "array_sum"
     units = (PrivacyUnit.CLIENT,)
     trust = "distributed"
+    door = "SecureSum"
     arrays: tuple[tuple[str, tuple[int, ...]], ...] = ()
     """Names and shapes."""
     dtypes: tuple[str, ...] = ()

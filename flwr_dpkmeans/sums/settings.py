@@ -241,7 +241,11 @@ class Settings(Options):
         None, 1, 2, "width of the table; automatic: asked from the clients (it is schema, not data)", most=65_536
     )
     random_state: int | None = whole(
-        None, 0, 7, "seed of the public randomness (and of the noise, if that is seeded); automatic: drawn for the run"
+        None,
+        0,
+        7,
+        "seed of the public randomness (and of the noise, if that is seeded; secure noise it does not fix); automatic: "
+        "drawn for the run",
     )
     n_clients: int | None = whole(None, 2, 10, "cohort to wait for; automatic: whoever is there")
     min_clients: int = whole(2, 2, 2, "smallest cohort whose sum is released")

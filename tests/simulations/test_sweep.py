@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
@@ -26,7 +27,7 @@ import pytest
 pytest.importorskip("hydra")
 
 from flwr_dpkmeans.data.bundled import load_bundled
-from flwr_dpkmeans.errors import ConfigurationError, DataError
+from flwr_dpkmeans.errors import ConfigurationError, DataError, PrivacyWarning
 from simulations import sweep as sweep_module
 from simulations.audit import attacks, options
 from simulations.audit.trials import measuring
@@ -451,3 +452,16 @@ def test_a_rehearsed_row_has_the_columns_of_a_real_one(more: tuple[str, ...]) ->
     # A sweep adds the hash of its code; how many classes there are, the data say.
     assert set(real) | {"code"} | {name for name in rehearsed if name.startswith("evaluation_")} == set(rehearsed)
     assert (rehearsed["cost_curve"] is None) == (real["cost_curve"] is None)
+
+
+def warning_job(number: int) -> int:
+    warnings.warn(f"Noise of {number}.5 rows is too much.", PrivacyWarning, stacklevel=1)
+    warnings.warn("Masks are off.", PrivacyWarning, stacklevel=1)
+    return number
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_hundreds_of_fits_warn_once_of_each_thing(workers: int, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_jobs(warning_job, range(40), workers=workers, chunk=10, description="fits") == [*range(40)]
+    lines = [line.strip() for line in capsys.readouterr().err.splitlines() if "Warning" in line]
+    assert lines == ["PrivacyWarning: Noise of 0.5 rows is too much.", "PrivacyWarning: Masks are off."]
