@@ -225,7 +225,10 @@ def strategy_from_run_config(
             "number that must take part, such as num-clients=3."
         )
     if makes_clusters:
-        options |= {"n_clusters": given["n-clusters"], "max_clusters": given["max-clusters"]}
+        # Flower may bring an override that stands beside "auto" as text.
+        stated = given["n-clusters"]
+        n_clusters = int(stated) if isinstance(stated, str) and stated.isdecimal() else stated
+        options |= {"n_clusters": n_clusters, "max_clusters": given["max-clusters"]}
     return PrivateKMeans(
         bounds=_bounds(given, has_server_points=server_data is not None),
         bounds_domain=_unless_auto(given, "bounds-domain"),

@@ -244,7 +244,7 @@ class Settings(Options):
         None,
         0,
         7,
-        "seed of the public randomness (and of the noise, if that is seeded; secure noise it does not fix); automatic: "
+        "seed of the public randomness (and of the noise, if that is seeded; it does not fix secure noise); automatic: "
         "drawn for the run",
     )
     n_clients: int | None = whole(None, 2, 10, "cohort to wait for; automatic: whoever is there")
