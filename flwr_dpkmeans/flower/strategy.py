@@ -581,7 +581,7 @@ class SecureSum(PrivateKMeans, algorithm="array_sum"):
             "unit": "client",
             "algorithm": "exact_array_sum" if exact else "array_sum",
         }
-        bounds = {"clip": clip, "largest": largest, "most_examples": most_examples}
+        bounds: dict[str, Any] = {"clip": clip, "largest": largest, "most_examples": most_examples}
         super().__init__(epsilon=1.0 if epsilon is None else epsilon, **public, **bounds, **options)
 
     def _arrays(self) -> ArrayRecord | None:
