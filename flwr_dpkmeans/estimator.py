@@ -403,7 +403,8 @@ class FederatedKMeans(_PrivateClustering):
     epsilon : float
         Total over the run.
     delta : float, optional
-        None: 1/(N ln N). Lowered where a private count finds so many rows that it would not be below 1/N.
+        None: 1/(N ln N), lowered where a private count finds so many rows that it would not be below 1/N. 0 with
+        ``"sulloyd"`` alone, whose noise is Laplace.
     unit : str or ClientLevel
         ``"record"``: neighbouring data sets differ in one row; ``"client"``: in one client's whole table, with
         ``ClientLevel(examples_per_client=50, sampling_rate=1.0)``.

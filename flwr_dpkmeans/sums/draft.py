@@ -233,6 +233,7 @@ def require_supported(config: Run, *, has_server_data: bool) -> None:
             f"tolerance is {task.tolerance:g}, but under trust {settings.trust!r} the server knows the noise, so that "
             "it must not learn how far centroids moved: leave tolerance out, or choose trust='distributed'."
         )
+    _require_delta(config)
     require_server_data(task, has_server_data=has_server_data)
     if settings.private_bounds and has_server_data:
         raise ConfigurationError(
@@ -240,6 +241,18 @@ def require_supported(config: Run, *, has_server_data: bool) -> None:
             "the server's own points at no cost: leave bounds out, or choose another scale."
         )
     task.require_supported(settings, trust)
+
+
+def _require_delta(config: Run) -> None:
+    """Refuse a delta of 0 where a release has Gaussian noise, for which none holds."""
+    settings, task = config.settings, config.task
+    others = settings.reserved_share(counts=task.counts(settings.unit))
+    if settings.delta != 0.0 or (task.noise is NoiseShape.LAPLACE and not others):
+        return
+    raise ConfigurationError(
+        "delta is 0, but not all noise of this run is Laplace (a private count, private bounds, a profile and an "
+        "evaluation have Gaussian noise): give 1e-6, or algorithm='sulloyd' with n_examples declared and none of these."
+    )
 
 
 def require_server_data(task: Task | type[Task], *, has_server_data: bool) -> None:

@@ -763,3 +763,30 @@ def test_k_is_chosen_without_a_profile() -> None:
 
 def test_what_all_rows_in_one_place_give_has_no_history() -> None:
     assert model(algorithm="optimal").fit([np.eye(2), -np.eye(2)]).history_ == []
+
+
+@pytest.mark.parametrize("engine", ["direct", "inprocess"])
+def test_a_plan_of_laplace_noise_alone_takes_a_delta_of_0_and_says_so(engine: str) -> None:
+    report = model(algorithm="sulloyd", delta=0, engine=engine, noise="secure").fit(blobs()).privacy_
+    assert (report.delta, report.is_private) == (0.0, True)
+    assert 0.98 * 2.0 <= report.epsilon <= 2.0
+    assert "All noise is Laplace, so that the guarantee is pure: delta is 0." in report.assumptions
+    assert " at delta 0 " in str(report)
+    usual = model(algorithm="sulloyd", engine=engine).fit(blobs()).privacy_
+    assert not any("pure" in sentence for sentence in usual.assumptions)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"algorithm": "fastlloyd"},
+        {"algorithm": "lloyd"},
+        {"n_examples": "private"},
+        {"bounds": "private"},
+        {"evaluation": "private"},
+    ],
+    ids=str,
+)
+def test_no_other_plan_takes_a_delta_of_0(values: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError, match="delta is 0, but not all noise of this run is Laplace"):
+        model(**{"algorithm": "sulloyd", "delta": 0, **values}).fit(blobs())
