@@ -70,12 +70,12 @@ class _EachParty:
     def fit_predict(self, X: Any = None, y: Any = None, **given: Any) -> Any:
         """Fit and predict: labels of each table, listed or named as the tables are; of one table with groups, of it."""
         X = _kept(X)
-        return self.fit(X, y, **given)._of_each(X, self._labels_of, given)  # type: ignore[attr-defined]
+        return self.fit(X, y, **given)._of_each(X, self.predict, given)  # type: ignore[attr-defined]
 
     def fit_transform(self, X: Any = None, y: Any = None, **given: Any) -> Any:
         """Fit and transform, as `fit_predict`."""
         X = _kept(X)
-        return self.fit(X, y, **given)._of_each(X, self._distances_of, given)  # type: ignore[attr-defined]
+        return self.fit(X, y, **given)._of_each(X, self.transform, given)  # type: ignore[attr-defined]
 
 
 @dataclass(eq=False, repr=False)
@@ -129,10 +129,6 @@ class _PrivateClustering(
         bounds. Returns labels, (n_examples,); -1 where a schema leaves the row out.
         """
         _require_rows(X)
-        return self._labels_of(X)
-
-    def _labels_of(self, X: ArrayLike) -> NDArray[np.int64]:
-        """Labels of a table that may be empty, as a party's may."""
         points, encoded = self._in_box(X)
         labels = np.asarray(nearest_centroids(points, self.model_.scaled)[0], dtype=np.int64)
         return labels if encoded is None else encoded.spread(labels)
@@ -144,10 +140,6 @@ class _PrivateClustering(
         its label. Returns (n_examples, n_clusters); NaN where a schema leaves the row out.
         """
         _require_rows(X)
-        return self._distances_of(X)
-
-    def _distances_of(self, X: ArrayLike) -> Array:
-        """Distances of the rows of a table that may be empty."""
         points, encoded = self._in_box(X)
         columns = [np.linalg.norm(points - center, axis=1) for center in self.model_.scaled]
         distances = np.asarray(np.stack(columns, axis=1))
@@ -622,7 +614,12 @@ class FederatedKMeans(_PrivateClustering):
     def _of_each(self, X: Any, method: Callable[[Any], Any], given: Mapping[str, Any]) -> Any:
         if given.get("groups") is not None:
             return method(X)
-        return {name: method(own) for name, own in X.items()} if isinstance(X, Mapping) else list(map(method, X))
+        tables = X if isinstance(X, Mapping) else dict(enumerate(X))
+        answers = {name: method(own) for name, own in tables.items() if _n_rows(own)}
+        # A party may have no rows, to which no method is applied; others have some, or there had been no fit.
+        nothing = next(iter(answers.values()))[:0]
+        answers = {name: answers.get(name, nothing) for name in tables}
+        return answers if isinstance(X, Mapping) else list(answers.values())
 
 
 FederatedKMeans.__signature__ = signature(FederatedKMeans().__init__)  # type: ignore[misc]
@@ -667,11 +664,17 @@ def _ordered(model: Any, X: Any) -> tuple[Array, Encoded | None]:
     return points, None
 
 
+def _n_rows(X: Any) -> int:
+    """Rows of a table as its own kind counts them; 1 where that is not known."""
+    shape = getattr(X, "shape", None)
+    if shape:
+        return int(shape[0])
+    return len(X) if hasattr(X, "__len__") else 1
+
+
 def _require_rows(X: Any) -> None:
     """Refuse a table without rows, as scikit-learn's estimators do."""
-    shape = getattr(X, "shape", None)
-    n_rows = shape[0] if shape else len(X) if hasattr(X, "__len__") else 1
-    if n_rows == 0:
+    if _n_rows(X) == 0:
         raise DataError("X has 0 rows, but at least 1 is needed to predict for: leave the call out, or give a row.")
 
 

@@ -10,7 +10,7 @@ import base64
 import math
 import numbers
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
@@ -71,7 +71,7 @@ class _Scale:
 class _Part:
     """What one client adds in a round, as its app answered it."""
 
-    moves: Array
+    moves: Array = field(repr=False)
     """(size,): all arrays, one after another, less what they were before."""
     weight: float
     """In a mean: its examples over the most; else 1."""
