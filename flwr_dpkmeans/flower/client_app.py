@@ -391,17 +391,22 @@ class WrappedApp(Wrapped):
         if self._message.metadata.message_type != "train":
             raise ProtocolError("a sum was asked of another function than the app's 'train': stop the run.")
         task, state = self._known(memory)
-        reply = self._asked(task.named(state), {"server-round": index})
+        n_clients = memory.plan.n_clients
+        before = task.named(state, n_clients)
+        reply = self._asked(before, {"server-round": index})
         (answer,) = reply.array_records.values()
         metrics: dict[str, Any] = dict(*reply.metric_records.values())
-        given = {name: array.numpy().astype(np.float64, casting="same_kind") for name, array in answer.items()}
-        added = task.contribution(state, given, metrics.get("num-examples"))
+        answered = {name: array.numpy() for name, array in answer.items()}
+        added = task.contribution(before, answered, metrics.get("num-examples"))
+        for sentence in task.remarks(added, n_clients):
+            node_logger.warning("round %d: %s", index, sentence, extra=event("changed_part"))
         return list(build_algorithm(memory.plan).rounds[index - 1].statistic(added, state))
 
     def _hand_on(self, memory: Memory, report: PrivacyReport) -> None:
         """Hand the last arrays to the app's ``evaluate``, with the report; nothing that it answers is sent."""
         task, state = self._known(memory)
-        self._asked(task.named(state), {"report": json.dumps(report.to_dict())})
+        arrays = task.named(state, memory.plan.n_clients)
+        self._asked(arrays, {"report": json.dumps(report.to_dict())})
 
     def _known(self, memory: Memory) -> tuple[ArraySum, State]:
         task, state = memory.plan.task, memory.clusters
@@ -409,7 +414,7 @@ class WrappedApp(Wrapped):
             raise ProtocolError(f"the plan computes {task.name!r}, but this node's app answers sums of arrays only.")
         return task, state
 
-    def _asked(self, arrays: Mapping[str, Array], config: dict[str, Any]) -> RecordDict:
+    def _asked(self, arrays: Mapping[str, Any], config: dict[str, Any]) -> RecordDict:
         record = ArrayRecord({name: FlowerArray(array) for name, array in arrays.items()})
         return self.answered({"arrays": record, "config": ConfigRecord(config)})
 
