@@ -79,8 +79,8 @@ class CellBlock:
         Which of the file's records the rows are, from 0 on.
     """
 
-    columns: Mapping[int, Any]
-    records: NDArray[np.int64]
+    columns: Mapping[int, Any] = field(repr=False)
+    records: NDArray[np.int64] = field(repr=False)
 
 
 @dataclass(frozen=True)
