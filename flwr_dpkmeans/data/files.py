@@ -454,10 +454,10 @@ def whole_frame(
 
 
 def _plain_cells(column: RawColumn) -> Any:
-    """Numbers, or text as it is written, of which numbers are written plainly."""
+    """Numbers, or text in which numbers and dates are written as everywhere."""
     if column.values is not None:
         return column.values
-    texts = column.text()
+    texts = column.dates()
     if column.numeric is None:
         return texts
     pairs = zip(texts, column.numeric.tolist(), strict=True)
