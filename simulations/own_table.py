@@ -13,6 +13,7 @@ from flwr_dpkmeans.data.cells import plain_number
 from flwr_dpkmeans.data.dialect import UNSTATED, Dialect
 from flwr_dpkmeans.data.raw_table import RawColumn, RawTable
 from flwr_dpkmeans.data.schema import Kind, days_of
+from flwr_dpkmeans.data.tables import require_rows
 from flwr_dpkmeans.errors import DataError
 
 _FOREIGN_NUMBER = re.compile(r"[-+]?[€$£]?\s?\d+([.,'’\s]\d+)*(e[-+]?\d+)?\s?[%€$£]?", re.IGNORECASE)
@@ -24,7 +25,19 @@ _FEWEST_OF_AN_ID = 20
 
 def open_table(path: str | Path, dialect: Dialect = UNSTATED, query: str = "") -> RawTable:
     """Return all columns of a source with all of their rows; raises as `files.open_table` does."""
-    return files.one_block(files.open_table(path, dialect, query=query, may_guess=True))
+    return whole(files.open_table(path, dialect, query=query, may_guess=True))
+
+
+def whole(opened: files.OpenTable) -> RawTable:
+    """Return all columns of an open table; a DataError if none of its records is a row."""
+    table = files.one_block(opened)
+    require_rows(opened)
+    return table
+
+
+def toml_text(text: str) -> str:
+    """Return a text as TOML quotes it, which is JSON's way but for the control character DEL."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007F")
 
 
 def draft(table: RawTable) -> tuple[str, list[str]]:
@@ -54,7 +67,7 @@ def draft(table: RawTable) -> tuple[str, list[str]]:
         is_id = len({*cells}) == len(cells) >= _FEWEST_OF_AN_ID and _looks_like_id(kind, cells)
         if is_id:
             said += ["no two rows have the same value, so it looks like an id: its line is a comment"]
-        line = f'{json.dumps(column.name, ensure_ascii=False)} = {{ kind = "{kind}"{rest} }}'
+        line = f'{toml_text(column.name)} = {{ kind = "{kind}"{rest} }}'
         lines.append(f"# {line}" if is_id else line)
         told += [f"{column.name!r}: {one}" for one in said]
     return "\n".join(lines) + "\n", told
