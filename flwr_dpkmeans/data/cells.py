@@ -176,8 +176,8 @@ def numbers_in(
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    if pa.types.is_floating(cells.type):
-        return cells.to_numpy(), 0
+    if pa.types.is_floating(cells.type):  # nulls are missing cells
+        return cells.to_numpy(zero_copy_only=False), 0
     if number_format.is_plain and not markers:
         numbers = _cast(cells)
         if numbers is not None and not np.isnan(numbers).any():

@@ -25,8 +25,10 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from flwr_dpkmeans.data.cells import MISSING
+
 CHUNK_BYTES = 1 << 20
-_FAILED_COLUMN = re.compile(r"In CSV column #(\d+): CSV conversion error")
+_FAILED_COLUMN = re.compile(r"In CSV column #(\d+): (?:Row #\d+: )?CSV conversion error")
 _RECORD_BYTES = 1 << 17
 _BYTES_PER_COLUMN = 64
 _QUOTE, _NEWLINE = ord('"'), ord("\n")
@@ -95,10 +97,13 @@ class Wanted:
         All of them.
     only_numbers : frozenset of int
         Those of which nobody will ask for the text.
+    decimal : str
+        The decimal mark of numbers.
     """
 
     columns: frozenset[int]
     only_numbers: frozenset[int] = frozenset()
+    decimal: str = "."
 
 
 @dataclass(frozen=True)
@@ -338,7 +343,7 @@ class RecordReader:
         wanted = self._wanted.columns or frozenset({0})
         while True:
             try:
-                return _arrow_columns(records, separator, n_cells, wanted, self._plain)
+                return _arrow_columns(records, separator, n_cells, wanted, self._plain, self._wanted.decimal)
             except _NoPlainNumbers as error:
                 self._plain.discard(error.column)
 
@@ -422,13 +427,19 @@ class _NoPlainNumbers(Exception):
 
 
 def _arrow_columns(
-    records: bytes, separator: str, n_cells: int, wanted: Collection[int] | None = None, plain: Collection[int] = ()
+    records: bytes,
+    separator: str,
+    n_cells: int,
+    wanted: Collection[int] | None = None,
+    plain: Collection[int] = (),
+    decimal: str = ".",
 ) -> dict[int, Any] | None:
     """Columns of records with so many cells, strings or plain numbers; None for another width.
 
     `_NoPlainNumbers` where a column cannot be read as such, and is to be read as strings.
     """
     import pyarrow as pa
+    import pyarrow.compute as pc
     from pyarrow import csv as arrow_csv
 
     indexes = sorted(range(n_cells) if wanted is None else wanted)
@@ -440,7 +451,11 @@ def _arrow_columns(
             arrow_csv.ReadOptions(column_names=names, use_threads=False, block_size=len(records) + 1),
             arrow_csv.ParseOptions(delimiter=separator, newlines_in_values=True),
             arrow_csv.ConvertOptions(
-                column_types=types, include_columns=list(types), null_values=[], strings_can_be_null=False
+                column_types=types,
+                include_columns=list(types),
+                null_values=sorted(MISSING),  # of numbers; texts stay as they are written
+                strings_can_be_null=False,
+                decimal_point=decimal,
             ),
         )
     except pa.ArrowInvalid as error:
@@ -450,8 +465,8 @@ def _arrow_columns(
         raise _NoPlainNumbers(int(column[1])) from None
     columns = {index: table.column(str(index)).combine_chunks() for index in indexes}
     for index in plain:
-        # "nan" is a missing cell, and nan(1) is none: only their texts tell them apart.
-        if index in columns and np.isnan(columns[index].to_numpy()).any():
+        # A missing cell is null; nan(1) is NaN, but it is none: its text is to be looked at.
+        if index in columns and pc.any(pc.is_nan(columns[index])).as_py():
             raise _NoPlainNumbers(index)
     return columns
 

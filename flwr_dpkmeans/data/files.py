@@ -340,14 +340,15 @@ class _TextFile:
     def _wanted(self, use: ColumnUse) -> Wanted:
         """Which columns are read, and of which nobody will ask for the text."""
         dialect = self.beginning.dialect
-        is_plain = dialect.number_format.is_plain and not dialect.markers
+        # Marks of thousands, and stated markers of missing cells, stand in texts only.
+        is_plain = not dialect.thousands and not dialect.markers
         columns, only_numbers = set(), set()
         for index, name in self.columns.items():
             if use.has_numbers(name) or use.is_text(name):
                 columns.add(index)
             if is_plain and not use.keeps_text and not use.is_text(name):
                 only_numbers.add(index)
-        return Wanted(frozenset(columns), frozenset(only_numbers & columns))
+        return Wanted(frozenset(columns), frozenset(only_numbers & columns), dialect.decimal or ".")
 
     def _table(self, block: CellBlock, use: ColumnUse) -> RawTable:
         columns = tuple(self._column(name, block.columns.get(index), use) for index, name in self.columns.items())
