@@ -392,6 +392,16 @@ def test_a_drafted_schema_is_toml_whatever_names_are(tmp_path: Path, name: str) 
     assert name in drafted["columns"]
 
 
+def test_names_with_commas_and_line_breaks_can_be_declared(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text(text_of(LINES, '"a,b","say ""x""\n#"'))
+    table = load_declared(path, Layout.of('"a,b", "say ""x""\n#"'))
+    assert table.names == ("a,b", 'say "x"\n#')
+    assert table.points.tolist() == ROWS
+    with pytest.raises(ConfigurationError, match="columns has a line break outside of quotes"):
+        Layout.of("age\nkg")
+
+
 def workbook(path: Path, *sheets: pd.DataFrame) -> Path:
     with pd.ExcelWriter(path) as writer:
         for index, sheet in enumerate(sheets):
@@ -472,13 +482,13 @@ def test_a_cell_is_read_alike_whatever_stands_in_other_records(tmp_path: Path, d
     schema = Schema(columns=columns, file=dialect)
     path = tmp_path / "t.csv"
     for cell in ODD_CELLS:
-        found = set()
+        readings = set()
         for others in ([], ["7"], ['7;8;"x"y'], ["x;1"], ["5;x"]):
             path.write_text(text_of([f"3;{cell}", "4;5", *others], "age;kg"))
             declared = load_declared(path, Layout(NAMES, dialect=dialect)).points.tolist()
             by_schema = load_by_schema(path, schema).points.tolist()
-            found |= {str([row for row in rows if row[0] == 3]) for rows in (declared, by_schema)}
-        assert len(found) == 1, cell
+            readings |= {str([row for row in rows if row[0] == 3]) for rows in (declared, by_schema)}
+        assert len(readings) == 1, cell
 
 
 @pytest.mark.parametrize(("first", "decimal"), [(";0", "."), ("0;0", ","), (";0", ",")])
