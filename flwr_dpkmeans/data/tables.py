@@ -210,9 +210,12 @@ class _Survey:
             raise DataError(f"{raw} has 0 columns, but it needs at least 1: add a row of column names.")
         chosen = [column for column in raw.columns if column not in others and column.name not in self._ignored]
         if self._columns and raw.named:
+            names = {column.name for column in raw.columns}
             for name in self._columns:
-                raw.column_of("columns", name)
-            chosen = [column for column in chosen if column.name in self._columns]
+                if name not in names:
+                    raw.column_of("columns", name)  # which says so
+            looked_at = frozenset(self._columns)
+            chosen = [column for column in chosen if column.name in looked_at]
         if not chosen:
             self._refuse_without_numbers(raw)
         return chosen
