@@ -70,7 +70,7 @@ class Dialect(BaseModel):
     @field_validator("separator", "thousands")
     @classmethod
     def _single(cls, value: str | None) -> str | None:
-        if value is None or (len(value) == 1 and value not in '"\n\r'):
+        if value is None or (len(value) == 1 and value not in '"\n\r\0'):
             return value
         raise ValueError('it must be one character that is no quote and ends no line: give ";", or "tab"')
 

@@ -19,7 +19,8 @@ from flwr_dpkmeans.data.dialect import Dialect
 from flwr_dpkmeans.errors import DataError
 
 SEPARATORS = (",", ";", "\t", "|")
-_STATED_SEPARATOR = re.compile(rb"sep=(.)[ ]*\n")  # as spreadsheets write and read it
+# As spreadsheets read it, in any case; some programs write it within quotes.
+_STATED_SEPARATOR = re.compile(rb'(?i:sep)=(.)[ ]*\n|"(?i:sep)=(.)"[ ]*\n')
 MOST_HEADER_BYTES = 1 << 24
 _LOOKED_AT = 200
 _MOSTLY = 0.9
@@ -99,8 +100,9 @@ def _preamble(text: bytes, stated: Dialect, *, may_state: bool) -> tuple[int, Di
     for _ in range(stated.skip_lines or 0):
         start = text.find(b"\n", start) + 1 or len(text)
     line = _STATED_SEPARATOR.match(text, start)
-    if may_state and line is not None and line[1].isascii():
-        separator = Dialect(separator=line[1].decode())
+    mark = line[line.lastindex or 0] if line is not None else b""
+    if may_state and line is not None and mark.isascii():
+        separator = Dialect(separator=mark.decode())
         stated, start = stated.over(separator), line.end()
     comment = comment_pattern(stated.comment or "", stated.separator or "\t")
     while start < len(text):

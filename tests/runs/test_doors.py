@@ -103,6 +103,12 @@ FILES = {
     "semicolons": File(text_of([line.replace(",", ";") for line in LINES], "age;kg")),
     "tabs": File(text_of([line.replace(",", "\t") for line in LINES], "age\tkg"), name="table.tsv"),
     "a spreadsheet's first line": File("sep=;\n" + text_of([line.replace(",", ";") for line in LINES], "age;kg")),
+    "a spreadsheet's first line in capitals": File(
+        "SEP=;\n" + text_of([line.replace(",", ";") for line in LINES], "age;kg")
+    ),
+    "a spreadsheet's first line within quotes": File(
+        '"sep=;"\r\n' + text_of([line.replace(",", ";") for line in LINES], "age;kg")
+    ),
     "a byte order mark": File(b"\xef\xbb\xbf" + text_of(LINES).encode()),
     "UTF-16": File(text_of(LINES).encode("utf-16")),
     "stated Latin 1": File(
@@ -367,6 +373,12 @@ def test_a_file_of_another_format_is_refused_in_one_sentence(name: str, content:
         pytest.skip("nothing is nothing, compressed or not")
     with pytest.raises(DataError, match=r"cannot be read as \.\w+ \(\w+\), but its content must match"):
         load_declared(path, Layout(NAMES))
+
+
+@pytest.mark.parametrize("separator", ["\0", '"', "\n", ";;"])
+def test_a_separator_that_cannot_be_one_is_refused(separator: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"separator is .*: it must be one character that is no quote"):
+        Dialect(separator=separator)
 
 
 def test_a_header_may_be_longer_than_a_chunk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
