@@ -25,11 +25,15 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from flwr_dpkmeans.data.cells import MISSING
+
 CHUNK_BYTES = 1 << 20
-_FAILED_COLUMN = re.compile(r"In CSV column #(\d+): CSV conversion error")
+_FAILED_COLUMN = re.compile(r"In CSV column #(\d+): (?:Row #\d+: )?CSV conversion error")
 _RECORD_BYTES = 1 << 17
 _BYTES_PER_COLUMN = 64
 _QUOTE, _NEWLINE = ord('"'), ord("\n")
+# White space, and what MS-DOS ends a file with (Ctrl-Z).
+_BLANKS = b" \t\v\f\n\x1a"
 
 COMPRESSED: Mapping[str, Callable[[Path], Any]] = MappingProxyType(
     {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
@@ -93,10 +97,13 @@ class Wanted:
         All of them.
     only_numbers : frozenset of int
         Those of which nobody will ask for the text.
+    decimal : str
+        The decimal mark of numbers.
     """
 
     columns: frozenset[int]
     only_numbers: frozenset[int] = frozenset()
+    decimal: str = "."
 
 
 @dataclass(frozen=True)
@@ -153,25 +160,41 @@ def cells_of(record: str, separator: str) -> list[str] | None:
 
 
 def record_pattern(separator: str) -> re.Pattern[bytes]:
-    """Return the pattern of one whole record with the end of its line.
-
-    A cell that begins with a quote ends with one, in front of a separator or the line's end;
-    quotes within it are doubled. Other cells may have quotes, as 5" has.
-    """
-    mark = re.escape(separator.encode())
-    quoted = rb'[ ]*+"(?:[^"]++|"")*+"[ ]*+(?=[' + mark + rb"\n])"
-    plain = rb'(?![ ]*+")[^' + mark + rb"\n]*+"
-    cell = rb"(?:" + quoted + rb"|" + plain + rb")"
+    """Return the pattern of one whole record with the end of its line."""
+    mark, cell = re.escape(separator.encode()), _cell_pattern(separator)
     return re.compile(cell + rb"(?:" + mark + cell + rb")*+\n")
 
 
 def _open_quote_pattern(separator: str) -> re.Pattern[bytes]:
     """The pattern of a record that is within quotes where the text ends."""
-    mark = re.escape(separator.encode())
-    quoted = rb'[ ]*+"(?:[^"]++|"")*+"[ ]*+(?=[' + mark + rb"\n])"
-    plain = rb'(?![ ]*+")[^' + mark + rb"\n]*+"
-    cells = rb"(?:(?:" + quoted + rb"|" + plain + rb")" + mark + rb")*"
-    return re.compile(cells + rb'[ ]*+"(?:[^"]++|"")*+\Z')
+    mark, cell = re.escape(separator.encode()), _cell_pattern(separator)
+    return re.compile(rb"(?:" + cell + mark + rb")*" + _padding(separator) + rb'"(?:[^"]++|"")*+\Z')
+
+
+def _cell_pattern(separator: str) -> bytes:
+    """The pattern of one cell.
+
+    A cell that begins with a quote ends with one, in front of a separator or the line's end;
+    quotes within it are doubled. Other cells may have quotes, as 5" has.
+    """
+    mark, spaces = re.escape(separator.encode()), _padding(separator)
+    quoted = spaces + rb'"(?:[^"]++|"")*+"' + spaces + rb"(?=[" + mark + rb"\n])"
+    plain = rb"(?!" + spaces + rb'")[^' + mark + rb"\n]*+"
+    return rb"(?:" + quoted + rb"|" + plain + rb")"
+
+
+def _padding(separator: str) -> bytes:
+    """The pattern of spaces around a quoted cell; a space that separates cells is none."""
+    return rb"" if separator == " " else rb"[ ]*+"
+
+
+def comment_pattern(comment: str, separator: str) -> re.Pattern[bytes] | None:
+    """Return the pattern of how a line of comments begins; None if there are none."""
+    if not comment:
+        return None
+    # A separator in front of the sign ends a cell, which a comment does not have.
+    blanks = b" \t\v\f".replace(separator.encode(), b"")
+    return re.compile(rb"[" + blanks + rb"]*+" + re.escape(comment.encode()))
 
 
 def text_chunks(path: Path, encoding: str, tally: Tally) -> Generator[bytes, None, None]:
@@ -182,7 +205,7 @@ def text_chunks(path: Path, encoding: str, tally: Tally) -> Generator[bytes, Non
     decoder = codecs.getincrementaldecoder(encoding)("replace")
     is_utf8 = codecs.lookup(encoding).name == "utf-8"
     is_first, ends_with_return = True, False
-    with _opened(path) as file:
+    with open_bytes(path) as file:
         while chunk := file.read(CHUNK_BYTES):
             # Whole ASCII needs no decoding, unless a character was cut in two before it.
             if not (is_utf8 and chunk.isascii() and not decoder.getstate()[0]):
@@ -199,7 +222,15 @@ def text_chunks(path: Path, encoding: str, tally: Tally) -> Generator[bytes, Non
         yield rest + b"\n"
 
 
-def _opened(path: Path) -> IO[bytes]:
+def without_beginning(chunks: Iterator[bytes], n_bytes: int) -> Iterator[bytes]:
+    """Yield what stands behind the first bytes of a text."""
+    for chunk in chunks:
+        yield chunk[n_bytes:]
+        n_bytes = max(0, n_bytes - len(chunk))
+
+
+def open_bytes(path: Path) -> IO[bytes]:
+    """Open a file whose bytes are decompressed if its suffix says so."""
     opener = COMPRESSED.get(path.suffix.lower())
     opened: IO[bytes] = path.open("rb") if opener is None else opener(path)
     return opened
@@ -235,12 +266,12 @@ class RecordReader:
         self._shape = shape
         self._wanted = wanted
         self._plain = set(wanted.only_numbers)
-        self._comment = comment.encode()
+        self._comment = comment_pattern(comment, shape.separator)
         self._tally = tally
         self._record = record_pattern(shape.separator)
         self._open_quote = _open_quote_pattern(shape.separator)
         # A line of separators is a record, of cells in which nothing stands.
-        self._blanks = b" \t\v\f\n".replace(shape.separator.encode(), b"")
+        self._blanks = _BLANKS.replace(shape.separator.encode(), b"")
         self._within_line = False
         self._expects_more = bool(shape.row_names)
 
@@ -269,7 +300,7 @@ class RecordReader:
     def _block(self, buffer: bytes, *, at_end: bool) -> tuple[CellBlock, int]:
         """Rows of the whole records that a buffer begins with, and their length."""
         if self._within_line:  # of which the beginning was too long, and is gone
-            return self._skipped_line(buffer)
+            return self.empty(), self._line_end(buffer, 0)
         n_bytes = whole_records(buffer, self._shape.separator, self._shape.most_bytes)
         if n_bytes and not self._comment:
             block = self._parsed(buffer[:n_bytes])
@@ -277,19 +308,23 @@ class RecordReader:
                 return block, n_bytes
         return self._one_by_one(buffer, at_end=at_end)
 
-    def _skipped_line(self, buffer: bytes) -> tuple[CellBlock, int]:
-        end = buffer.find(b"\n")
-        self._within_line = end < 0
-        return self.empty(), len(buffer) if end < 0 else end + 1
+    def _line_end(self, buffer: bytes, start: int) -> int:
+        """Where a line ends that is no row; what is not there yet will be passed over, too."""
+        end = buffer.find(b"\n", start) + 1
+        self._within_line = not end
+        return end or len(buffer)
 
     def _parsed(self, records: bytes) -> CellBlock | None:
         """Rows of records that all have the same number of cells; None if they have not.
 
         Only speed depends on it: `_one_by_one` gives the same rows.
         """
-
         n_cells = self._shape.n_columns + self._expects_more
         if n_cells == 1 and _has_blank_line(records):
+            return None
+        if records.startswith(codecs.BOM_UTF8):  # which Arrow would drop
+            return None
+        if self._shape.separator == " " and _has_more_spaces(records):
             return None
         if self._expects_more:
             columns = self._without_names(_arrow_columns(records, self._shape.separator, n_cells))
@@ -308,7 +343,7 @@ class RecordReader:
         wanted = self._wanted.columns or frozenset({0})
         while True:
             try:
-                return _arrow_columns(records, separator, n_cells, wanted, self._plain)
+                return _arrow_columns(records, separator, n_cells, wanted, self._plain, self._wanted.decimal)
             except _NoPlainNumbers as error:
                 self._plain.discard(error.column)
 
@@ -334,6 +369,9 @@ class RecordReader:
         most, start = self._shape.most_bytes, 0
         n_wider = 0
         while start < len(buffer):
+            if self._comment and self._comment.match(buffer, start):
+                start = self._line_end(buffer, start)
+                continue
             stop = min(len(buffer), start + most)
             match = self._record.match(buffer, start, stop)
             if match is None:
@@ -343,7 +381,7 @@ class RecordReader:
                 start = self._after_broken(buffer, start, stop)
                 continue
             record, start = match[0], match.end()
-            if not record.strip(self._blanks) or self._is_comment(record):
+            if not record.strip(self._blanks):
                 continue
             n_before = self._tally.n_trailing + self._tally.n_row_names
             row = self._shape.row_of(record, self._tally)
@@ -357,17 +395,13 @@ class RecordReader:
         self._expects_more = 2 * n_wider > len(rows) or bool(self._shape.row_names)
         return self._block_of(rows, numbers), start
 
-    def _is_comment(self, record: bytes) -> bool:
-        return bool(self._comment) and record.lstrip().startswith(self._comment)
-
     def _after_broken(self, buffer: bytes, start: int, stop: int) -> int:
         """Where the next record may begin behind one that is none."""
         self._tally.n_records += 1
         line_end = buffer.find(b"\n", start, stop) + 1
         if not line_end:
             self._tally.passed_over[PassedOver.TOO_LONG] += 1
-            self._within_line = True
-            return stop
+            return self._line_end(buffer, stop)
         is_whole_window = stop - start == self._shape.most_bytes
         if is_whole_window and self._open_quote.match(buffer, start, stop):
             # Lines of one long cell must not pass for records: whoever writes the cell
@@ -393,13 +427,19 @@ class _NoPlainNumbers(Exception):
 
 
 def _arrow_columns(
-    records: bytes, separator: str, n_cells: int, wanted: Collection[int] | None = None, plain: Collection[int] = ()
+    records: bytes,
+    separator: str,
+    n_cells: int,
+    wanted: Collection[int] | None = None,
+    plain: Collection[int] = (),
+    decimal: str = ".",
 ) -> dict[int, Any] | None:
     """Columns of records with so many cells, strings or plain numbers; None for another width.
 
     `_NoPlainNumbers` where a column cannot be read as such, and is to be read as strings.
     """
     import pyarrow as pa
+    import pyarrow.compute as pc
     from pyarrow import csv as arrow_csv
 
     indexes = sorted(range(n_cells) if wanted is None else wanted)
@@ -411,7 +451,11 @@ def _arrow_columns(
             arrow_csv.ReadOptions(column_names=names, use_threads=False, block_size=len(records) + 1),
             arrow_csv.ParseOptions(delimiter=separator, newlines_in_values=True),
             arrow_csv.ConvertOptions(
-                column_types=types, include_columns=list(types), null_values=[], strings_can_be_null=False
+                column_types=types,
+                include_columns=list(types),
+                null_values=sorted(MISSING),  # of numbers; texts stay as they are written
+                strings_can_be_null=False,
+                decimal_point=decimal,
             ),
         )
     except pa.ArrowInvalid as error:
@@ -421,15 +465,20 @@ def _arrow_columns(
         raise _NoPlainNumbers(int(column[1])) from None
     columns = {index: table.column(str(index)).combine_chunks() for index in indexes}
     for index in plain:
-        # "nan" is a missing cell, and nan(1) is none: only their texts tell them apart.
-        if index in columns and np.isnan(columns[index].to_numpy()).any():
+        # A missing cell is null; nan(1) is NaN, but it is none: its text is to be looked at.
+        if index in columns and pc.any(pc.is_nan(columns[index])).as_py():
             raise _NoPlainNumbers(index)
     return columns
 
 
 def _has_blank_line(records: bytes) -> bool:
     """Whether a line of white space is among them, which is no record of one cell."""
-    return re.search(rb"^[ \t\v\f]*$", records[:-1], re.MULTILINE) is not None
+    return re.search(rb"^[ \t\v\f\x1a]*$", records[:-1], re.MULTILINE) is not None
+
+
+def _has_more_spaces(records: bytes) -> bool:
+    """Whether one cell is parted from another by several spaces, or begins a line."""
+    return b"  " in records or b"\n " in records or records.startswith(b" ")
 
 
 def whole_records(buffer: bytes, separator: str, most_bytes: int) -> int:
