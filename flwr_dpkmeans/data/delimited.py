@@ -1,9 +1,10 @@
 """Records of delimited text, as RFC 4180 has them: a record is a row, whatever its cells hold.
 
 Bytes are cut into records first, and only then into cells. A quote that does not close costs
-its own line, never another record's; a record has at most `most_bytes` bytes, so that one cell
-cannot swallow a file. What is decided for a record follows from that record, and from what the
-reader was told of the file: on a deployed node no row may decide about another one.
+its own line, never another record's. A record has at most `most_bytes` bytes; a cell that goes on
+for longer is passed over to its end, so that its lines do not pass for records. What is decided
+for a record follows from that record, and from what the reader was told of the file: on a deployed
+node no row may decide about another one.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
 from typing import IO, Any
@@ -30,6 +32,9 @@ from flwr_dpkmeans.data.cells import MISSING
 CHUNK_BYTES = 1 << 20
 _FAILED_COLUMN = re.compile(r"In CSV column #(\d+): (?:Row #\d+: )?CSV conversion error")
 _RECORD_BYTES = 1 << 17
+_BYTES_BEHIND_A_QUOTE = 64
+_MOST_LOOKS = 50
+"""How many cells that are too long have their end looked for: each look reads the file anew."""
 _BYTES_PER_COLUMN = 64
 _QUOTE, _NEWLINE = ord('"'), ord("\n")
 # White space, and what MS-DOS ends a file with (Ctrl-Z).
@@ -166,9 +171,18 @@ def record_pattern(separator: str) -> re.Pattern[bytes]:
 
 
 def _open_quote_pattern(separator: str) -> re.Pattern[bytes]:
-    """The pattern of a record that is within quotes where the text ends."""
+    """The pattern of a record that is within quotes where the text ends; its group is the quote.
+
+    A quote at the very end may be the first of two, or the one that closes the cell.
+    """
     mark, cell = re.escape(separator.encode()), _cell_pattern(separator)
-    return re.compile(rb"(?:" + cell + mark + rb")*" + _padding(separator) + rb'"(?:[^"]++|"")*+\Z')
+    return re.compile(rb"(?:" + cell + mark + rb")*" + _padding(separator) + rb'(")(?:[^"]++|"")*+"?\Z')
+
+
+def _rest_pattern(separator: str) -> re.Pattern[bytes]:
+    """The pattern of the cells of a record behind one of them."""
+    mark, cell = re.escape(separator.encode()), _cell_pattern(separator)
+    return re.compile(_padding(separator) + rb"(?:" + mark + cell + rb")*+\n")
 
 
 def _cell_pattern(separator: str) -> bytes:
@@ -222,6 +236,39 @@ def text_chunks(path: Path, encoding: str, tally: Tally) -> Generator[bytes, Non
         yield rest + b"\n"
 
 
+def end_of_cell(chunks: Iterator[bytes], start: int, separator: str) -> int | None:
+    """Return where a quoted cell ends that goes on at some place of a text, behind its quote.
+
+    None where the next quote that is not doubled stands before anything but the end of a cell:
+    then no quote closes the cell, and the first one was a slip.
+
+    Parameters
+    ----------
+    chunks : iterator of bytes
+        The text.
+    start : int
+        The place, in bytes, within the quotes.
+    separator : str
+    """
+    closes = re.compile(_padding(separator) + rb"(?:[" + re.escape(separator.encode()) + rb"\n]|\Z)")
+    offset, rest = 0, b""
+    for chunk in chain(chunks, [b""]):
+        at_end = not chunk
+        text = rest + chunk
+        position = max(0, start - offset)
+        # Behind a quote it takes some bytes to see what it is.
+        last = len(text) if at_end else len(text) - _BYTES_BEHIND_A_QUOTE
+        while (quote := text.find(b'"', position, max(position, last))) >= 0:
+            if text[quote + 1 : quote + 2] == b'"':
+                position = quote + 2
+                continue
+            return offset + quote + 1 if closes.match(text, quote + 1) else None
+        start = max(start, offset + max(position, last))
+        rest = text[max(0, start - offset) :]
+        offset += len(text) - len(rest)
+    return None
+
+
 def without_beginning(chunks: Iterator[bytes], n_bytes: int) -> Iterator[bytes]:
     """Yield what stands behind the first bytes of a text."""
     for chunk in chunks:
@@ -260,16 +307,26 @@ class RecordReader:
         Counts what becomes of the records.
     wanted : Wanted
         Which columns are read.
+    again : callable
+        Gives the same text from its beginning, to look for the end of a cell that is too long.
     """
 
-    def __init__(self, shape: RowShape, comment: str, tally: Tally, wanted: Wanted) -> None:
+    def __init__(
+        self, shape: RowShape, comment: str, tally: Tally, wanted: Wanted, again: Callable[[], Iterator[bytes]]
+    ) -> None:
         self._shape = shape
+        self._again = again
+        self._n_looks = 0
+        self._n_consumed = 0
+        self._cell_end = 0
+        """Where, in bytes of the text, a cell ends that is passed over."""
         self._wanted = wanted
         self._plain = set(wanted.only_numbers)
         self._comment = comment_pattern(comment, shape.separator)
         self._tally = tally
         self._record = record_pattern(shape.separator)
         self._open_quote = _open_quote_pattern(shape.separator)
+        self._rest = _rest_pattern(shape.separator)
         # A line of separators is a record, of cells in which nothing stands.
         self._blanks = _BLANKS.replace(shape.separator.encode(), b"")
         self._within_line = False
@@ -289,18 +346,22 @@ class RecordReader:
                 continue
             block, n_bytes = self._block(buffer, at_end=False)
             buffer = buffer[n_bytes:]
+            self._n_consumed += n_bytes
             yield block
         if buffer and not buffer.endswith(b"\n"):
             buffer += b"\n"
         while buffer:
             block, n_bytes = self._block(buffer, at_end=True)
             buffer = buffer[n_bytes:]
+            self._n_consumed += n_bytes
             yield block
 
     def _block(self, buffer: bytes, *, at_end: bool) -> tuple[CellBlock, int]:
         """Rows of the whole records that a buffer begins with, and their length."""
         if self._within_line:  # of which the beginning was too long, and is gone
             return self.empty(), self._line_end(buffer, 0)
+        if self._cell_end:
+            return self.empty(), self._after_cell(buffer, at_end=at_end)
         n_bytes = whole_records(buffer, self._shape.separator, self._shape.most_bytes)
         if n_bytes and not self._comment:
             block = self._parsed(buffer[:n_bytes])
@@ -313,6 +374,16 @@ class RecordReader:
         end = buffer.find(b"\n", start) + 1
         self._within_line = not end
         return end or len(buffer)
+
+    def _after_cell(self, buffer: bytes, *, at_end: bool) -> int:
+        """Where the record ends that has the cell which is passed over, or as much as is there of it."""
+        start = self._cell_end - self._n_consumed
+        is_whole = at_end or len(buffer) >= start + self._shape.most_bytes
+        if not is_whole:
+            return min(len(buffer), start)
+        self._cell_end = 0
+        rest = self._rest.match(buffer, start)
+        return rest.end() if rest else self._line_end(buffer, start)
 
     def _parsed(self, records: bytes) -> CellBlock | None:
         """Rows of records that all have the same number of cells; None if they have not.
@@ -379,6 +450,8 @@ class RecordReader:
                 if is_undecided:
                     break
                 start = self._after_broken(buffer, start, stop)
+                if self._cell_end:
+                    break
                 continue
             record, start = match[0], match.end()
             if not record.strip(self._blanks):
@@ -403,11 +476,17 @@ class RecordReader:
             self._tally.passed_over[PassedOver.TOO_LONG] += 1
             return self._line_end(buffer, stop)
         is_whole_window = stop - start == self._shape.most_bytes
-        if is_whole_window and self._open_quote.match(buffer, start, stop):
+        open_quote = self._open_quote.match(buffer, start, stop) if is_whole_window else None
+        if open_quote is not None and self._n_looks < _MOST_LOOKS:
             # Lines of one long cell must not pass for records: whoever writes the cell
             # would write as many rows as it has lines.
-            self._tally.passed_over[PassedOver.TOO_LONG] += 1
-            return buffer.rfind(b"\n", start, stop) + 1
+            self._n_looks += 1
+            within = self._n_consumed + open_quote.start(1) + 1
+            end = end_of_cell(self._again(), within, self._shape.separator)
+            if end is not None:
+                self._tally.passed_over[PassedOver.TOO_LONG] += 1
+                self._cell_end = end
+                return stop
         self._tally.passed_over[PassedOver.UNCLOSED] += 1
         return line_end
 

@@ -324,18 +324,24 @@ class _TextFile:
         """Yield rows; what becomes of records is counted anew."""
         tally = self.reading.tally = Tally()
         dialect = self.beginning.dialect
-        chunks = text_chunks(self.path, str(dialect.encoding), tally)
-        reader = RecordReader(self._shape, dialect.comment or "", tally, self._wanted(use))
+        reader = RecordReader(
+            self._shape, dialect.comment or "", tally, self._wanted(use), again=lambda: self._rows(Tally())
+        )
         yield self._table(reader.empty(), use)
         if not self._shape.n_columns:
             return
-        blocks = reader.blocks(without_beginning(chunks, self.beginning.n_bytes))
+        blocks = reader.blocks(self._rows(tally))
         while True:
             block = in_one_sentence(self.path, lambda: next(blocks, None))
             if block is None:
                 return
             if len(block.records):
                 yield self._table(block, use)
+
+    def _rows(self, tally: Tally) -> Iterator[bytes]:
+        """The text behind its header."""
+        chunks = text_chunks(self.path, str(self.beginning.dialect.encoding), tally)
+        return without_beginning(chunks, self.beginning.n_bytes)
 
     def _wanted(self, use: ColumnUse) -> Wanted:
         """Which columns are read, and of which nobody will ask for the text."""
