@@ -24,7 +24,7 @@ from flwr_dpkmeans.privacy.report import told
 from flwr_dpkmeans.sums.plan import Plan, agreed_names
 from flwr_dpkmeans.sums.round import Algorithm, Array, Labels, PrivateSum, State
 from flwr_dpkmeans.sums.settings import Box, Options, as_numbers, option, real, whole
-from flwr_dpkmeans.sums.task import Known, Result, Task
+from flwr_dpkmeans.sums.task import CountedRows, Known, Result, Task
 
 DEVIATIONS = "deviations"
 _MOST_NOISE_OF_A_BIN = 1.0
@@ -51,6 +51,17 @@ class OneRound(Task):
         if sizes is None or plan.n_examples is not None:
             return ()
         return self.cautions(replace(plan, n_examples=max(1, round(abs(np.atleast_2d(sizes).sum(axis=1).mean())))))
+
+    def counted_rows(self, state: State) -> CountedRows | None:
+        """Groups' counts, or each column's bins, of which the average of all columns is taken."""
+        if "bins" in state.arrays:
+            n_columns, n_bins = state["bins"].shape
+            total = float(state["bins"].sum()) / n_columns
+            return CountedRows("bins", total, n_bins / n_columns)
+        if "rows" not in state.arrays:
+            return None
+        rows = state["rows"]
+        return CountedRows("group_counts", float(rows.sum()), rows.size)
 
     def build(self, known: Known) -> Algorithm:
         return Algorithm(self.name, private_sums(known, [self.planned(known)]), lambda *_: State({}))

@@ -24,6 +24,7 @@ from flwr_dpkmeans.errors import LocalMisuseError
 from flwr_dpkmeans.log import placed_logger, where_raised
 from flwr_dpkmeans.node.ledger import sync_folder
 from flwr_dpkmeans.privacy.report import CLOSING_ROUNDS, PrivacyReport, told
+from flwr_dpkmeans.results.bounds_told import bound_cautions
 from flwr_dpkmeans.results.page import HTML, MARKDOWN, page, registry_record
 from flwr_dpkmeans.results.profile import as_frame
 
@@ -68,7 +69,14 @@ class RunResult:
         curve, found = state.extras.get(COST_CURVE), state.extras.get(RADIUS)
         radius = None if found is None else found[: len(model.scaled)]
         alone = (told("one_cluster"),) if curve is not None and len(model.scaled) == 1 else ()
-        warnings = report.warnings + model.drowned(radius) + model.dominated() + alone + model.gap_cautions()
+        warnings = (
+            report.warnings
+            + model.drowned(radius)
+            + bound_cautions(model, radius)
+            + model.dominated()
+            + alone
+            + model.gap_cautions()
+        )
         report = replace(report, warnings=warnings)
         known |= {"scaled_costs": curve, "radius": radius}
         return cls(replace(model, privacy=report), report, state.movements, **known)
