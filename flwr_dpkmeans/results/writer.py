@@ -37,7 +37,7 @@ _LEAST_FREE = 1 << 24  # bytes that a run's files may take
 
 MODEL_FILE, REPORT_FILE, METRICS_FILE = "model.json", "privacy_report.json", "metrics.json"
 CENTROIDS_FILE, ARRAYS_FILE = "centroids.npz", "result.npz"
-PICTURE_FILE, CURVE_FILE = "summary.png", "cost_curve.png"
+PICTURE_FILE, ROUNDS_FILE, CURVE_FILE = "summary.png", "rounds.png", "cost_curve.png"
 PROFILE_FILE, FEDERATED_PROFILE_FILE = "profile.csv", "federated_profile.csv"
 PAGE_FILE, TEXT_FILE = "report.html", "report.md"
 RECORD_FILE = "deployment.json"
@@ -108,7 +108,7 @@ class ClusterChoice:
 
 def result_files(result: RunResult) -> dict[str, bytes]:
     """Contents of a run's files, by name; if it chose k, with the cost curve as a picture and as numbers."""
-    from flwr_dpkmeans.results.picture import draw_cost_curve, draw_summary
+    from flwr_dpkmeans.results.picture import draw_cost_curve, draw_rounds, draw_summary
 
     report, costs, model = result.report, result.costs, result.model
     arrays: dict[str, Any] = {
@@ -124,6 +124,7 @@ def result_files(result: RunResult) -> dict[str, bytes]:
         arrays["provenance"] = np.str_(json.dumps(report.provenance.to_dict()))
     metrics = metrics_of(report, model.counts, result.movements, result.evaluation)
     files = {MODEL_FILE: model.to_json(), CENTROIDS_FILE: _archive(arrays), PICTURE_FILE: _drawn(draw_summary, result)}
+    files[ROUNDS_FILE] = _drawn(draw_rounds, result)
     if costs is not None:
         metrics |= {"n_clusters": len(model.scaled), "costs": [float(cost) for cost in costs]}
         files[CURVE_FILE] = _drawn(draw_cost_curve, costs, len(model.scaled), report)
