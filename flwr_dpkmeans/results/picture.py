@@ -41,9 +41,10 @@ _WRAP = 62  # characters of the smallest texts that the width has room for
 _FULL_SHADE = 1.25  # of the colours' ends only some may be used, on which a number can be read
 _SMALL = 8
 _LINE_HEIGHT, _ROW_HEIGHT, _SCATTER_HEIGHT = 0.16, 0.26, 3.2
+_CHARACTER_HEIGHT = 0.08  # of an upright label
 _FEW_CLUSTERS = 3  # whose labels stand beside each other
-_PALE_NOISE = 3.0
-"""Deviations of the noise in a centre's value up to which differences of a column stay pale."""
+_CLEAR = 3.0
+"""Deviations of its noise above which a centre's difference from the others is told from noise."""
 _ALARM = "#A00000"
 
 
@@ -52,7 +53,9 @@ def draw_summary(result: RunResult) -> bytes:
     figure = new_figure(_WIDTH, 1.0, _SUMMARY_DPI)
     wrapped = textwrap.TextWrapper(_WRAP, initial_indent="WARNING  ", subsequent_indent=" " * 4).wrap
     cautions = [line for sentence in result.report.warnings for line in wrapped(sentence)][:_MOST_CAUTIONS]
-    words = [line for sentence in headline(result.report, result) for line in textwrap.wrap(sentence, _WRAP)]
+    sentences = [*headline(result.report, result), result.report.line]
+    sentences += [str(result.evaluation)] if result.evaluation is not None else []
+    words = [line for sentence in sentences for line in textwrap.wrap(sentence, _WRAP)]
     heights = _heights(result)
     last = _LINE_HEIGHT * len(cautions) + 0.01
     whole = sum(heights) + last + _LINE_HEIGHT * (len(words) + 1)
@@ -79,7 +82,9 @@ def _heights(result: RunResult) -> list[float]:
     if points.shape[1] <= 2:
         return [_SCATTER_HEIGHT]
     shown = min(points.shape[1], _MOST_SHOWN)
-    heat = 1.0 + _ROW_HEIGHT * shown
+    labels = [_count_label(j, count, result.report) for j, count in enumerate(result.model.counts[:_MOST_SHOWN])]
+    upright = _CHARACTER_HEIGHT * max(map(len, labels)) if len(labels) > _FEW_CLUSTERS else 0.0
+    heat = 1.0 + upright + _ROW_HEIGHT * shown
     says_most = _axes_of(points)[1][:2].sum() >= 0.5
     return [heat, _SCATTER_HEIGHT] if says_most else [heat]
 
@@ -131,7 +136,9 @@ def _finished(figure: Any, report: PrivacyReport) -> bytes:
     from matplotlib.text import Text
 
     if report.provenance is not None:
-        origin = "\n".join(textwrap.wrap(str(report.provenance), _WRAP))
+        # A character of this size takes a twentieth of an inch.
+        width = int(20 * figure.get_figwidth())
+        origin = "\n".join(textwrap.wrap(str(report.provenance), width))
         figure.supxlabel(origin, fontsize=_SMALL - 1, color=_GREY)
     for text in figure.findobj(Text):
         text.set_parse_math(False)
@@ -192,12 +199,12 @@ def column_shades(model: Model, radius: float | NDArray[np.float64] | None = Non
     Each column is compared with itself, not with its bounds; where noise may make all of the difference it stays pale.
     """
     differences = (model.scaled - model.scaled.mean(axis=0)).T
-    largest = np.abs(differences).max(axis=1, initial=0.0)
-    noise = model.centre_noise(radius)
-    if noise is not None:
-        each = float(np.median(noise)) / math.sqrt(len(differences))
-        largest = np.maximum(largest, _PALE_NOISE * each)
-    shades: NDArray[np.float64] = differences / np.where(largest > 0.0, largest, 1.0)[:, None]
+    lengths = model.centre_noise(radius)
+    noise = np.zeros(len(model.scaled)) if lengths is None else lengths / math.sqrt(len(differences))
+    is_clear = np.abs(differences) > _CLEAR * noise
+    largest = np.where(is_clear, np.abs(differences), 0.0).max(axis=1, initial=0.0)
+    whole = np.maximum(largest[:, None], 2.0 * _CLEAR * noise)
+    shades: NDArray[np.float64] = differences / np.where(whole > 0.0, whole, 1.0)
     return shades
 
 

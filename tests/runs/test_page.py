@@ -610,6 +610,7 @@ def test_a_notebook_writes_what_a_run_writes(tmp_path: Path) -> None:
     places = {place.name for place in km.write(tmp_path / "run")}
     assert places == {
         *("report.html", "report.md", "deployment.json", "model.json", "centroids.npz", "summary.png"),
+        "rounds.png",
         *("privacy_report.json", "metrics.json"),
     }
     again = FederatedKMeans.load(tmp_path / "run" / "model.json")
