@@ -70,7 +70,7 @@ def _sure_by_noise(report: PrivacyReport, result: RunResult) -> str:
     faint = faint_clusters(model.counts, model.privacy)
     if len(faint) == len(model.counts):
         return "All of it is mostly noise: do not use it."
-    close = sorted(set(close_clusters(result)) - set(faint))
+    close = _close_clusters(result, faint)
     doubts = []
     if faint:
         doubts.append(f"{_clusters(faint)} mostly noise")
@@ -92,15 +92,17 @@ def _clusters(numbers: tuple[int, ...] | list[int]) -> str:
     return f"cluster {texts} is" if len(numbers) == 1 else f"clusters {texts} are"
 
 
-def close_clusters(result: RunResult) -> list[int]:
-    """Clusters whose centre is less than three times the noise away from the next one; none where it is not known."""
+def _close_clusters(result: RunResult, faint: tuple[int, ...]) -> list[int]:
+    """Those of the clear clusters whose centre is less than three times the noise away from another clear one."""
     model = result.model
-    noise = model.centre_noise(result.radius)
-    if noise is None or len(noise) < 2:
+    lengths = model.centre_noise(result.radius)
+    clear = np.delete(np.arange(len(model.counts)), faint)
+    if lengths is None or len(clear) < 2:
         return []
-    apart = np.linalg.norm(model.scaled[:, None] - model.scaled, axis=2)
+    centres, noise = model.scaled[clear], lengths[clear]
+    apart = np.linalg.norm(centres[:, None] - centres, axis=2)
     np.fill_diagonal(apart, np.inf)
     nearest = apart.argmin(axis=1)
     least = APART * np.hypot(noise, noise[nearest])
-    found: list[int] = np.flatnonzero(apart.min(axis=1) < least).tolist()
+    found: list[int] = clear[apart.min(axis=1) < least].tolist()
     return found

@@ -343,7 +343,8 @@ def _assumptions(plan: Plan, identities: str) -> tuple[str, ...]:
     if n_classes := plan.task.n_classes(settings):
         sentences.append(told("classes", n=n_classes))
     sentences += plan.aggregator.assumptions(plan)
-    sentences += _told_if({"retries": settings.max_retries > 0}, n=settings.max_retries)
+    may_retry = settings.max_retries > 0 and not plan.model.alone
+    sentences += _told_if({"retries": may_retry}, n=settings.max_retries)
     return tuple(sentences)
 
 
