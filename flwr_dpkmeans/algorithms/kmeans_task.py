@@ -430,7 +430,10 @@ class KMeansTask(Task):
 
     def counted_rows(self, state: State) -> CountedRows | None:
         """Every row is in one cluster's count of the last round."""
-        counts = state.counts
+        counts = state.arrays.get("counts", np.zeros(()))
+        # Another package's task may have another array of this name.
+        if counts.ndim != 1:
+            return None
         return CountedRows("counts", math.fsum(counts), len(counts))
 
     def doubts(self, plan: Plan, state: State, names: Sequence[str]) -> tuple[str, ...]:

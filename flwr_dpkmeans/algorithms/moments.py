@@ -54,13 +54,14 @@ class OneRound(Task):
 
     def counted_rows(self, state: State) -> CountedRows | None:
         """Groups' counts, or each column's bins, of which the average of all columns is taken."""
-        if "bins" in state.arrays:
-            n_columns, n_bins = state["bins"].shape
-            total = float(state["bins"].sum()) / n_columns
-            return CountedRows("bins", total, n_bins / n_columns)
-        if "rows" not in state.arrays:
+        bins = state.arrays.get("bins", np.zeros(()))
+        if bins.ndim == 2 and bins.size:
+            n_columns, n_bins = bins.shape
+            return CountedRows("bins", float(bins.sum()) / n_columns, n_bins / n_columns)
+        rows = state.arrays.get("rows", np.zeros(()))
+        # Another package's task may have another array of this name.
+        if rows.ndim != 1:
             return None
-        rows = state["rows"]
         return CountedRows("group_counts", float(rows.sum()), rows.size)
 
     def build(self, known: Known) -> Algorithm:
