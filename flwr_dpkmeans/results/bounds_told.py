@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 _AT_BOUND = 0.05
 """Distance from a bound, in halves of the bounds' width, within which most rows of a cluster lie beyond or at it."""
+_OF_NEXT = 0.25
+"""The same of the distance to the next centre: of rows that are spread up to a bound, the outermost of many centres
+lies about half as far from it as from the next one."""
 _NEAR = 0.1
 """Distance between all centres, in halves of the bounds' width, below which bounds are some ten times too wide."""
 _DEVIATIONS = 3.0
@@ -52,7 +55,10 @@ def bound_cautions(model: Model, radius: Radius = None) -> tuple[str, ...]:
 def _cut_columns(model: Model, centres: NDArray[np.float64], lengths: NDArray[np.float64]) -> list[int]:
     """Features in which a centre lies at a bound beyond which there may be values."""
     each = lengths[:, None] / math.sqrt(centres.shape[1])
-    nearest = _AT_BOUND - _DEVIATIONS * each
+    apart = np.linalg.norm(centres[:, None] - centres, axis=2)
+    np.fill_diagonal(apart, np.inf)
+    room = np.minimum(_AT_BOUND, _OF_NEXT * apart.min(axis=1))
+    nearest = room[:, None] - _DEVIATIONS * each
     at_lower = (1.0 + centres < nearest).any(axis=0)
     at_upper = (1.0 - centres < nearest).any(axis=0)
     at_lower &= ~np.isin(model.bounds.lower, _NATURAL)

@@ -158,6 +158,16 @@ def test_one_blob_of_ordinary_width_has_sound_bounds(n_features: int) -> None:
     assert bounds_doubts(rows, (-5.0, 5.0), 4) == ""
 
 
+@pytest.mark.parametrize("n_clusters", [5, 10, 20])
+def test_rows_that_are_spread_up_to_their_bounds_have_sound_ones(n_clusters: int) -> None:
+    """Of twenty centres the outermost lies within a fortieth of the bound."""
+    generator = np.random.default_rng(3)
+    spread = generator.uniform(-2.0, 2.0, (20_000, 1))
+    skewed = np.minimum(generator.exponential(0.4, (20_000, 1)) - 2.0, 2.0)
+    for rows in (spread, skewed):
+        assert bounds_doubts(rows, (-2.0, 2.0), n_clusters) == ""
+
+
 def test_values_that_cannot_lie_beyond_their_bounds_are_sound() -> None:
     """Shares, flags and amounts often lie at 0, at 1 or at all."""
     generator = np.random.default_rng(2)
