@@ -33,7 +33,7 @@ COUNTS, SUMS, SQUARES, CELLS = "group_counts", "group_sums", "group_squares", "p
 PRESENT = "present_cells"
 _ALL = COUNTS, SUMS, SQUARES, CELLS, PRESENT
 """Names of the released arrays, and of the extras that hold them in the state."""
-MISSING = "missing"
+MISSING, SHARE = "missing", "share"
 """The figure that says which share of a column's cells is missing."""
 
 
@@ -217,7 +217,7 @@ def _figure_names(schema: Schema) -> list[tuple[Column, str, str]]:
     """Column, figure and value of all that is estimated, in the order of `_Released.estimates`."""
     n = schema.profile_widths[0] if schema.profile else 0
     names = [(column, figure, "") for figure in ("mean", "spread") for column in schema.profiled[:n]]
-    names += [(column, "share", str(value)) for column in schema.profiled[n:] for value in column.values or (1,)]
+    names += [(column, SHARE, str(value)) for column in schema.profiled[n:] for value in column.values or (1,)]
     return names + [(column, MISSING, "") for column in schema.gappy]
 
 

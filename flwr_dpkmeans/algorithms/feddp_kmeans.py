@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -34,7 +34,7 @@ from flwr_dpkmeans.privacy.report import COUNT_DEVIATIONS, told
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import Algorithm, Array, PrivateSum, State
 from flwr_dpkmeans.sums.settings import Options, Settings, as_numbers, choice, flag, option, real, whole
-from flwr_dpkmeans.sums.task import Known, Run, ServerData, ServerFacts
+from flwr_dpkmeans.sums.task import CountedRows, Known, Run, ServerData, ServerFacts
 
 PROJECTION = "projection"
 RULE_OF_THUMB = {PrivacyUnit.RECORD: (0.2, 0.2, 0.45, 0.15), PrivacyUnit.CLIENT: (0.35, 0.1, 0.45, 0.1)}
@@ -194,6 +194,14 @@ class _OnServerPoints(KMeansTask):
         free = own.get("data_radius") is own.get("outer_product_bound") is None
         likes = free and plan.settings.unit is PrivacyUnit.RECORD and facts.outer_product_bound >= border**2
         return found if likes or part <= _MOST_AT_BORDER else (*found, told("unlike_server", part=part))
+
+    def counted_rows(self, state: State) -> CountedRows | None:
+        """As others, but where no Lloyd round follows the first centroids: these may be of clear rows alone."""
+        counted = super().counted_rows(state)
+        margin = getattr(self.options, "margin", 1.0)
+        if counted is None or margin == 1.0 or self.max_rounds != 0:
+            return counted
+        return replace(counted, least_part=0.0)
 
     def server_points_words(self, plan: Plan) -> str:
         """What clients see of the server's points where these stay on the server."""

@@ -29,7 +29,7 @@ from flwr_dpkmeans.sums.draft import whole_multiplier
 from flwr_dpkmeans.sums.plan import COUNT, Plan, PlannedRound
 from flwr_dpkmeans.sums.round import Algorithm, Array, PrivateSum, State
 from flwr_dpkmeans.sums.settings import Box, Evaluation, Options, Settings, flag, whole
-from flwr_dpkmeans.sums.task import TASKS, Found, Known, Result, Run, Task
+from flwr_dpkmeans.sums.task import TASKS, CountedRows, Found, Known, Result, Run, Task
 from flwr_dpkmeans.sums.trust import TrustModel, trust_model
 
 SERVER_POINTS = "server_points"
@@ -427,6 +427,14 @@ class KMeansTask(Task):
             f"{units / self.n_clusters:.3g} {'rows' if of_rows else 'clients'} that a cluster has on average: the "
             "result is mostly noise; raise epsilon, add data or choose fewer clusters.",
         )
+
+    def counted_rows(self, state: State) -> CountedRows | None:
+        """Every row is in one cluster's count of the last round."""
+        counts = state.arrays.get("counts", np.zeros(()))
+        # Another package's task may have another array of this name.
+        if counts.ndim != 1:
+            return None
+        return CountedRows("counts", math.fsum(counts), len(counts))
 
     def doubts(self, plan: Plan, state: State, names: Sequence[str]) -> tuple[str, ...]:
         """Say so where k follows from nothing, or an evaluation's cost is within two deviations of its noise of 0."""

@@ -23,9 +23,10 @@ from flwr_dpkmeans.privacy import release
 from flwr_dpkmeans.privacy.calibration import calibrate_scale
 from flwr_dpkmeans.privacy.noise import Closeness, discrete_gaussian_closeness, joint_closeness
 from flwr_dpkmeans.privacy.release import Block, NoiseShape, Norm, PrivacyUnit, ReleasedSum, Sensitivity
+from flwr_dpkmeans.privacy.report import told
 from flwr_dpkmeans.sums.round import Algorithm, Array, InitialState, PrivateSum, State
 from flwr_dpkmeans.sums.settings import Options, choice, flag, real, whole
-from flwr_dpkmeans.sums.task import Known
+from flwr_dpkmeans.sums.task import CountedRows, Known
 
 MIN_ITERATIONS = 2
 ERROR_TARGET = 0.004
@@ -37,6 +38,8 @@ RHO = 0.225
 SULLOYD_CONSTANT = 500.0
 BOX_BOUND = 1.0
 """B: data live in [-B, B]^d."""
+_LEAST_WITHIN = 0.5
+"""Part of all rows that lies within the radius of FastLloyd's centroids, unless these fit badly."""
 _Split = Callable[[float, int], tuple[float, float]]
 
 
@@ -184,6 +187,14 @@ class FastLloyd(_Packed):
         radii = (first,) + (eta,) * (t - 1)
         rounds = [self._iteration(d, index, radius, multipliers, t) for index, radius in enumerate(radii, start=1)]
         return self.scheduled(known, rounds)
+
+    def counted_rows(self, state: State) -> CountedRows | None:
+        """Rows within the radius of a centroid; a run that drops most of its rows has other faults."""
+        counted = super().counted_rows(state)
+        if counted is None:
+            return None
+        others = told("beyond_radius")
+        return replace(counted, least_part=_LEAST_WITHIN, others=others)
 
     def sums_sensitivity(self, radius: float, n_features: int) -> Sensitivity:
         """Rows beyond the radius are left out, so that no row adds more however the centroids lie."""

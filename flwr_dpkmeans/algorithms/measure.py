@@ -21,6 +21,7 @@ from flwr_dpkmeans.kmeans import lloyd
 from flwr_dpkmeans.kmeans.lloyd import LabelArray
 from flwr_dpkmeans.privacy.release import Block, NoiseShape, Norm, PrivacyUnit, ReleasedSum, Sensitivity
 from flwr_dpkmeans.privacy.report import EVALUATION_ROUND
+from flwr_dpkmeans.privacy.shown import share_text
 from flwr_dpkmeans.sums.plan import COUNT, Plan
 from flwr_dpkmeans.sums.round import Array, Labels, PrivateSum, State
 from flwr_dpkmeans.sums.settings import Evaluation
@@ -166,7 +167,15 @@ class Measured:
         return Measured(self.value * factor, self.noise * factor)
 
     def __str__(self) -> str:
+        """A number that is never negative; below 0 is noise alone."""
+        if self.value < 0.0:
+            return f"under {2.0 * self.noise:.2g}"
         return f"{self.value:.4g} +- {self.noise:.2g}"
+
+    @property
+    def as_share(self) -> str:
+        """The same as a share, in per cent."""
+        return share_text(self.value, self.noise)
 
 
 @dataclass(frozen=True)
@@ -213,9 +222,11 @@ class EvaluationResult:
         unit = self.averaged_over.removesuffix("s")
         parts = [f"cost per {unit} {self.cost} (scaled units"]
         parts[0] += ")" if self.cost_in_units is None else f"; {self.cost_in_units} in squared units of the data)"
-        parts.append(f"share clipped {self.clipped}")
+        parts.append(f"share clipped {self.clipped.as_share}")
         if self.accuracy is not None:
-            parts += [f"accuracy {self.accuracy}", f"purity {self.purity}"]
+            parts.append(f"accuracy {self.accuracy.as_share}")
+        if self.purity is not None:
+            parts.append(f"purity {self.purity.as_share}")
         warning = " (the run is NOT PRIVATE)" if self.kind == NOISY else ""
         return f"{self.kind} evaluation{warning}: " + ", ".join(parts)
 

@@ -24,7 +24,7 @@ from flwr_dpkmeans.privacy.report import told
 from flwr_dpkmeans.sums.plan import Plan, agreed_names
 from flwr_dpkmeans.sums.round import Algorithm, Array, Labels, PrivateSum, State
 from flwr_dpkmeans.sums.settings import Box, Options, as_numbers, option, real, whole
-from flwr_dpkmeans.sums.task import Known, Result, Task
+from flwr_dpkmeans.sums.task import CountedRows, Known, Result, Task
 
 DEVIATIONS = "deviations"
 _MOST_NOISE_OF_A_BIN = 1.0
@@ -51,6 +51,18 @@ class OneRound(Task):
         if sizes is None or plan.n_examples is not None:
             return ()
         return self.cautions(replace(plan, n_examples=max(1, round(abs(np.atleast_2d(sizes).sum(axis=1).mean())))))
+
+    def counted_rows(self, state: State) -> CountedRows | None:
+        """Groups' counts, or each column's bins, of which the average of all columns is taken."""
+        bins = state.arrays.get("bins", np.zeros(()))
+        if bins.ndim == 2 and bins.size:
+            n_columns, n_bins = bins.shape
+            return CountedRows("bins", float(bins.sum()) / n_columns, n_bins / n_columns)
+        rows = state.arrays.get("rows", np.zeros(()))
+        # Another package's task may have another array of this name.
+        if rows.ndim != 1:
+            return None
+        return CountedRows("group_counts", float(rows.sum()), rows.size)
 
     def build(self, known: Known) -> Algorithm:
         return Algorithm(self.name, private_sums(known, [self.planned(known)]), lambda *_: State({}))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from flwr_dpkmeans.privacy.release import Norm, PrivacyUnit, ReleasedSum, Sensit
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import Array, Labels, PrivateSum, State
 from flwr_dpkmeans.sums.settings import Options, Settings, option, real, whole
-from flwr_dpkmeans.sums.task import Known, Result
+from flwr_dpkmeans.sums.task import CountedRows, Known, Result
 
 CELLS = "cells"
 _MOST_CELLS = 100_000
@@ -101,6 +101,11 @@ class NaiveBayes(moments.OneRound):
                     f"column {column} has {n} categories, but bounds from {low:g} to {high:g}: code them 0 to {n - 1}, "
                     f"and give bounds from 0 to {n - 1} there."
                 )
+
+    def counted_rows(self, state: State) -> CountedRows | None:
+        """Rows with a label; how many have none is not known."""
+        counted = super().counted_rows(state)
+        return None if counted is None else replace(counted, least_part=0.0)
 
     def planned(self, known: Known) -> PlannedSum:
         columns, n_classes = self.columns(known.n_features), self.options.classes

@@ -49,7 +49,15 @@ from flwr_dpkmeans.sums.local import FIRST_NODE_ID, run_direct
 from flwr_dpkmeans.sums.plan import MAX_CLIENTS, Plan, planned_schema
 from flwr_dpkmeans.sums.round import Array, Labels, State
 from flwr_dpkmeans.sums.settings import Box, Dropout
-from flwr_dpkmeans.sums.statement import LOCAL, Step, build_report, count_outside, local_cautions, party_cautions
+from flwr_dpkmeans.sums.statement import (
+    LOCAL,
+    Step,
+    build_report,
+    count_outside,
+    fewer_rows_cautions,
+    local_cautions,
+    party_cautions,
+)
 from flwr_dpkmeans.sums.task import TASKS, Registry, Result, Run, Task
 from flwr_dpkmeans.threads import one_thread
 
@@ -368,6 +376,7 @@ class Tables:
         blocks = ((part[rows, :width] for rows in row_blocks(len(part), width)) for part in self.parts)
         counts = [count_outside(box, own) for own in blocks]
         against = local_cautions(run, delta, sum(counts, np.zeros(1)), self.names)
+        against += fewer_rows_cautions(run, self.total)
         return against + party_cautions(np.array(counts), self.parties, self.names) + self.cautions
 
     def doubts(self) -> tuple[str, ...]:

@@ -294,6 +294,22 @@ def _state(parameters: Sequence[Array], config: dict[str, Scalar]) -> State:
     return State(dict(zip(names, arrays, strict=True)), tuple(map(float, movements)))
 
 
+def run_result(
+    plan: Plan,
+    state: State,
+    report: PrivacyReport,
+    names: tuple[str, ...] = (),
+    schema: Schema | None = None,
+    profile: Callable[[Model], Any] = lambda model: None,
+    **known: Any,
+) -> RunResult:
+    """Read the clustering in a run's last state, with what else is `known` of it."""
+    figures = read_profile(plan, state, schema)
+    bounds = Bounds(*plan.bounds)
+    model = Model(state.centroids, state.counts, bounds, report, names, schema, figures)
+    return RunResult.of(model, report, state, profile=profile(model), **known)
+
+
 def write_result(
     folder: Path,
     plan: Plan,
@@ -315,10 +331,8 @@ def write_result(
     if "centroids" not in state.arrays:
         show(str(report))
         return write_report(folder, report, plan.task.result(plan, state).arrays)
-    figures = read_profile(plan, state, schema)
-    model = Model(state.centroids, state.counts, Bounds(*plan.bounds), report, names, schema, figures)
-    described = None if aside else profile(model)
-    result = RunResult.of(model, report, state, profile=described, **known)
+    described = (lambda model: None) if aside else profile
+    result = run_result(plan, state, report, names, schema, described, **known)
     for sentence in result.report.warnings[len(report.warnings) :]:
         logger.warning("%s", sentence)
     show(summary(result.model, result.report, CONSOLE, result.evaluation))

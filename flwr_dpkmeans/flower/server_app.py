@@ -28,11 +28,12 @@ from flwr_dpkmeans.data.tables import Layout, Table
 from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError, member, nearest, require_positive
 from flwr_dpkmeans.flower.client_app import OutputFiles, mixture_of, run_folder, simulated_part
 from flwr_dpkmeans.flower.exchange import is_simulated_server
-from flwr_dpkmeans.flower.kmeans_client import write_result
+from flwr_dpkmeans.flower.kmeans_client import run_result, write_result
 from flwr_dpkmeans.flower.progress import kept
 from flwr_dpkmeans.flower.strategy import KMeansResult, PrivateKMeans, Timeouts, say
 from flwr_dpkmeans.log import LogOptions, Place, named, placed, placed_logger, show_logs, where_raised
 from flwr_dpkmeans.options import AUTO, DEFAULT_ALGORITHM, Cohort, foreign_table, task_kind
+from flwr_dpkmeans.results.headline import headline
 from flwr_dpkmeans.results.writer import PAGE_FILE, write_report
 from flwr_dpkmeans.sums.round import Array
 from flwr_dpkmeans.sums.settings import Evaluation as EvaluationKind
@@ -81,6 +82,7 @@ def report_result(strategy: PrivateKMeans, result: KMeansResult, folder: Path, r
     first_only, schema = run_config.get("output-files") == OutputFiles.FIRST, schema_of(run_config.get("bounds"))
     report = result.privacy or strategy.run.report
     server, plan, clusters = folder / "server", strategy.run.plan, strategy.run.clusters
+    found = None
     if clusters is None:
         _logged(report)
         paths = write_report(server, report)
@@ -89,10 +91,18 @@ def report_result(strategy: PrivateKMeans, result: KMeansResult, folder: Path, r
             logger.info("k = %d was chosen, of at most %d", len(clusters.centroids), strategy.config.n_clusters)
         names = plan.config.feature_names
         paths = write_result(server, plan, clusters, report, names, schema, show=_logged, evaluation=result.evaluation)
+        if "centroids" in clusters.arrays:
+            found = run_result(plan, clusters, report, names, schema)
+            report = found.report
     pages = {node: folder / f"client-{node}" / PAGE_FILE for node in result.node_ids}
     shown = {node: page.is_file() and page.absolute() for node, page in pages.items()}
     shown = {node: page for node, page in shown.items() if page or not first_only}
     say("log_files.j2", paths=paths, pages=shown, confirmed=result.confirmed)
+    if found is not None:
+        _logged("\n".join(headline(report, found)))
+    elif clusters is None:
+        first = next((page for page in shown.values() if page), None)
+        say("log_unseen.j2", page=first)
 
 
 def _logged(text: object) -> None:

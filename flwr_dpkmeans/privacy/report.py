@@ -24,6 +24,8 @@ CLOSING_ROUNDS = (PROFILE_ROUND, EVALUATION_ROUND)
 """Names of the rounds that describe and measure the result instead of changing it, in their order."""
 COUNT_DEVIATIONS = 3.0
 """A count that is fewer noise scales above zero is called mostly noise."""
+_IF_REPEATED = "with all retries, had clients fallen silent; ledgers are charged that"
+_LARGER = 1.0 + 1e-9
 _COSTS = ("epsilon", "epsilon_worst_case")
 _INDICATORS, _GROUPS = "indicators", "group_counts"
 _COUNTS = ("counts", _INDICATORS, "Lloyd counts")
@@ -172,17 +174,26 @@ class PrivacyReport:
         return f"{head}: {cost}, {self.cohort}, trust {self.trust!r}, {'no' if self.is_exact else self.noise} noise"
 
     @property
+    def may_cost_more(self) -> bool:
+        """Whether somebody may fall silent, so that the run could have cost more, which ledgers are charged."""
+        in_one_place = self.trust == "curator" or told("simulated") in self.assumptions
+        return not in_one_place and self.epsilon_worst_case > self.epsilon * _LARGER
+
+    @property
     def cohort(self) -> str:
         """Who took part."""
         return "one table" if self.n_clients == 1 else f"{self.n_clients} clients"
 
     def _facts(self) -> list[tuple[str, str]]:
         """Everything but assumptions and releases, with a word for each, and last where these are."""
-        asked, most = _show(self.epsilon_requested), _show(self.epsilon_worst_case)
         cost = f"epsilon {_show(self.epsilon)} at delta {self.delta:.3g}"
+        asked = _show(self.epsilon_requested)
+        if asked != _show(self.epsilon):
+            cost += f" (asked for {asked})"
         cohort, known = f"{self.cohort}, {self.n_attempts} aggregations", self.n_examples or "unknown"
         return [
-            ("cost", f"{cost} (asked for {asked}; with all retries {most})"),
+            ("cost", cost),
+            *([("at most", f"epsilon {_show(self.epsilon_worst_case)} {_IF_REPEATED}")] if self.may_cost_more else []),
             ("unit", f"one {self.unit}: {self.neighbours}"),
             ("guarantee", self.guarantee),
             ("cohort", f"{cohort}, N = {known} ({self.n_examples_source})"),

@@ -18,9 +18,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from markupsafe import Markup
 
-from flwr_dpkmeans.algorithms.cluster_profile import MISSING
+from flwr_dpkmeans.algorithms.cluster_profile import MISSING, SHARE
 from flwr_dpkmeans.log import printable
 from flwr_dpkmeans.privacy.report import PrivacyReport, counted, counts_deviation, faint_clusters, utc_now
+from flwr_dpkmeans.privacy.shown import NOT_TOLD, share_text, size_text
+from flwr_dpkmeans.results.headline import APART, headline
 from flwr_dpkmeans.sums.trust import TRUST_MODELS
 
 if TYPE_CHECKING:
@@ -33,7 +35,6 @@ HTML, MARKDOWN, CONSOLE = "html", "markdown", "console"
 _IN_CONSOLE, _ON_PAGE = 10, 200  # columns and clusters that a table has at most
 _SIDE_BY_SIDE = 10  # columns of numbers that a printed page has room for
 _LONGEST = 10_000
-_CLEAR = 3.0  # centres that are so many times their noise apart are told apart
 _LARGEST_EXPONENT = 700.0
 _FIRST = re.compile(r".*?\(\d+\.\d%\)(?=; |$)", re.DOTALL)  # of the commonest texts, which may hold any character
 
@@ -95,6 +96,7 @@ def page(form: str, report: PrivacyReport, result: RunResult | None = None, pict
     """All that one party may read of a run; `result` where it may know the clusters, with their `picture`."""
     origin = {} if report.provenance is None else report.provenance.to_dict() | {"digest": report.provenance.digest}
     values = {
+        "headline": headline(report, result),
         "factor": math.exp(min(report.epsilon, _LARGEST_EXPONENT)),
         "known": [(name, ", ".join(it) if isinstance(it, list) else it) for name, it in origin.items() if it],
         "picture": Markup(base64.b64encode(picture).decode()),
@@ -135,7 +137,7 @@ def _centres(model: Model, most: int) -> list[Table]:
     cut = [f"{most} of {d} columns, which differ most"] * (d > most) + [f"{most} of {k} clusters"] * (k > most)
     about = "Centres of the clusters in the units of the data" + "; ".join([", with noise" * noisy, *cut])
     rows = [
-        (f"size in {counted(model.privacy)}", *(f"{model.counts[j]:,.0f}{error}" for j in own)),
+        (f"size in {counted(model.privacy)}", *(f"{size_text(model.counts[j])}{error}" for j in own)),
         *[("told from noise", *("mostly noise" if j in faint else "yes" for j in own))] * noisy,
         *((model.shown_names[place], *(cells[place][j] for j in own)) for place in places),
     ]
@@ -152,7 +154,7 @@ def _gaps(model: Model, most: int) -> list[tuple[str, ...]]:
     by_cluster = [figure for figure in model.federated_profile if figure.cluster != "all"]
     for figure in by_cluster:
         if figure.figure == MISSING and figure.column in model.gaps.columns:
-            text = f"{figure.estimate:.1%} ± {figure.deviation:.1%}"
+            text = share_text(float(figure.estimate), figure.deviation, is_noise=figure.noise)
             shares.setdefault(figure.column, []).append(text)
     return [(f"{column}: missing", *texts[:most]) for column, texts in list(shares.items())[:most]]
 
@@ -177,24 +179,40 @@ def _profile(figures: Sequence[Figure]) -> list[Table]:
     lines: dict[tuple[str, str], list[str]] = {}
     clusters = dict.fromkeys(one.cluster if one.cluster == "all" else f"cluster {one.cluster}" for one in figures)
     for one in figures:
-        told = one.estimate if isinstance(one.estimate, str) else number_text(one.estimate)
-        told += f" ± {number_text(one.deviation)}" + (" (noise)" if one.noise else "")
-        lines.setdefault((one.column, f"{one.figure} {one.value}".strip()), []).append(told)
+        lines.setdefault((one.column, f"{one.figure} {one.value}".strip()), []).append(_figure_text(one))
     rows = [(f"{column}: {figure}", *cells) for (column, figure), cells in lines.items()]
-    about = "All parties' rows by cluster: figure ± deviation of its noise; (noise): it cannot be told from noise"
+    about = "All parties' rows by cluster: figure ± standard deviation of its noise"
     return _side_by_side(about, ["column", *clusters], rows[:_ON_PAGE])
+
+
+def _figure_text(figure: Figure) -> str:
+    """One figure with its noise; one that cannot be told from it is no number."""
+    if figure.figure in (SHARE, MISSING) and not isinstance(figure.estimate, str):
+        return share_text(figure.estimate, figure.deviation, is_noise=figure.noise)
+    if figure.noise:
+        return NOT_TOLD
+    estimate = figure.estimate if isinstance(figure.estimate, str) else number_text(figure.estimate)
+    return f"{estimate} ± {number_text(figure.deviation)}"
 
 
 def _own_profile(profile: Any) -> list[Table]:
     """The local profile: mean and spread of a cluster's cells, or their commonest value."""
     cells: dict[str, list[str]] = {}
     for one in profile.itertuples():
-        told = f"{number_text(one.mean)} ± {number_text(one.std)}" if one.count else ""
-        told = first[0] if (first := _FIRST.match(one.commonest)) else told
-        cells.setdefault(f"{one.cluster}: {one.rows:,} rows", []).append(told)
+        cells.setdefault(f"{one.cluster}: {one.rows:,} rows", []).append(_own_text(one))
     about = "This party's own rows by cluster: mean ± standard deviation, or the commonest text with its share"
     rows = list(zip(profile["column"], *cells.values(), strict=False))
     return _side_by_side(about, ["column", *cells], rows[:_ON_PAGE])
+
+
+def _own_text(line: Any) -> str:
+    """One column's cells in one cluster: their mean and spread, else the commonest value, or what is said of all."""
+    commonest = _FIRST.match(line.commonest)
+    if commonest is not None:
+        return commonest[0]
+    if math.isnan(line.mean):
+        return str(line.commonest)
+    return f"{number_text(line.mean)} ± {number_text(line.std)}"
 
 
 def _sureness(result: RunResult) -> list[Table]:
@@ -206,7 +224,7 @@ def _sureness(result: RunResult) -> list[Table]:
     apart, rows = np.linalg.norm(model.scaled[:, None] - model.scaled, axis=2), []
     np.fill_diagonal(apart, np.inf)
     for j, other in enumerate(apart.argmin(axis=1)[:_ON_PAGE].tolist()):
-        clear = apart[j, other] >= _CLEAR * math.hypot(noise[j], noise[other])
+        clear = apart[j, other] >= APART * math.hypot(noise[j], noise[other])
         verdict = "mostly noise" if {j, other} & faint else "told apart" if clear else "too close for the noise"
         rows.append((f"cluster {j}", f"{noise[j]:.2g}", f"{apart[j, other]:.2g}", f"cluster {other}", verdict))
     head = ("cluster", "noise moves the centre by about", "distance to the next centre", "which is", "so they are")

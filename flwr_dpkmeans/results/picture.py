@@ -13,44 +13,89 @@ from numpy.typing import NDArray
 
 from flwr_dpkmeans.data.schema import Kind, iso_date
 from flwr_dpkmeans.privacy.report import CLOSING_ROUNDS, PrivacyReport, faint_clusters
+from flwr_dpkmeans.privacy.shown import size_text
+from flwr_dpkmeans.results.headline import headline
 from flwr_dpkmeans.sums.plan import Plan
 
 if TYPE_CHECKING:
+    from flwr_dpkmeans.results.model import Model
     from flwr_dpkmeans.results.writer import RunResult
 
 # Okabe and Ito's palette is distinguishable with any kind of colour vision.
 _BLUE, _ORANGE, _GREEN, _PALE, _GREY = "#0072B2", "#E69F00", "#009E73", "#B3E2D5", "#999999"
-_MOST_COLUMNS = 8
+_MOST_COLUMNS = 5  # images beside each other
 _MOST_CHARACTERS = 130
 _MOST_CAUTIONS = 14
-_LINES = 20  # of a column of counts beside the centroids
-_MOST_LISTED = 3 * _LINES
+_LINES = 20  # of the column of counts beside the centroids
 _TICK_CHARACTERS = 60  # that fit below half of the picture
 _MOST_CELLS = 160  # whose values there is room for
+_MOST_VALUES = 6  # clusters whose values there is room for beside each other
 _MOST_SHOWN = 24  # columns, and clusters, of a heat map
-_LONGEST_NAME = 24
+_LONGEST_NAME = 18
+_COUNT_CHARACTER = 0.015  # part of the summary's width that a character of a count takes
 _CHARACTER = 0.016  # part of the strip's width that a character of its labels takes
 _DPI = 110
+_SUMMARY_DPI = 160
+_WIDTH = 4.0  # inches: on a telephone's 390 pixels, eight points are ten pixels high
+_WRAP = 62  # characters of the smallest texts that the width has room for
+_FULL_SHADE = 1.25  # of the colours' ends only some may be used, on which a number can be read
+_SMALL = 8
+_LINE_HEIGHT, _ROW_HEIGHT, _SCATTER_HEIGHT = 0.16, 0.26, 3.2
+_CHARACTER_HEIGHT = 0.08  # of an upright label
+_FEW_CLUSTERS = 3  # whose labels stand beside each other
+_CLEAR = 3.0
+"""Deviations of its noise above which a centre's difference from the others is told from noise."""
+_ALARM = "#A00000"
 
 
 def draw_summary(result: RunResult) -> bytes:
-    """Draw the summary of a run as a PNG, with the report's warnings below."""
-    figure = new_figure(11, 7.5)
-    wrapped = textwrap.TextWrapper(190, initial_indent="WARNING  ", subsequent_indent=" " * 16).wrap
+    """Draw what came out as a PNG: the clusters, and what speaks against them; narrow, so that a telephone shows it."""
+    figure = new_figure(_WIDTH, 1.0, _SUMMARY_DPI)
+    wrapped = textwrap.TextWrapper(_WRAP, initial_indent="WARNING  ", subsequent_indent=" " * 4).wrap
     cautions = [line for sentence in result.report.warnings for line in wrapped(sentence)][:_MOST_CAUTIONS]
-    upper, lower, below = figure.subfigures(3, 1, height_ratios=(1.25, 1, 0.01 + 0.06 * len(cautions)))
-    below.text(0.01, 0.5, "\n".join(cautions), fontsize=8, va="center", color="#A00000")
+    sentences = [*headline(result.report, result), result.report.line]
+    sentences += [str(result.evaluation)] if result.evaluation is not None else []
+    words = [line for sentence in sentences for line in textwrap.wrap(sentence, _WRAP)]
+    heights = _heights(result)
+    last = _LINE_HEIGHT * len(cautions) + 0.01
+    whole = sum(heights) + last + _LINE_HEIGHT * (len(words) + 1)
+    figure.set_size_inches(_WIDTH, whole)
+    *parts, below = figure.subfigures(len(heights) + 1, 1, height_ratios=(*heights, last))
+    below.text(0.01, 0.5, "\n".join(cautions), fontsize=_SMALL, va="center", color=_ALARM)
     if result.image_shape is not None:
-        _draw_images(upper, result)
+        _draw_images(parts[0], result)
     elif result.model.scaled.shape[1] > 2:
-        _draw_columns(upper, result)
-    else:
-        _draw_scatter(_beside_counts(upper, result), result)
-    left, right = lower.subplots(1, 2)
+        _draw_columns(parts[0], result)
+    if len(parts) > 1 or (result.image_shape is None and result.model.scaled.shape[1] <= 2):
+        # Beside columns, the counts stand below these.
+        axis = parts[-1].subplots() if len(parts) > 1 else _beside_counts(parts[-1], result)
+        _draw_scatter(axis, result)
+    figure.suptitle("\n".join(words), fontsize=_SMALL)
+    return _finished(figure, result.report)
+
+
+def _heights(result: RunResult) -> list[float]:
+    """Of the parts, in inches: images, or columns, and a scatter plot where two axes have most of the differences."""
+    points = result.model.scaled
+    if result.image_shape is not None:
+        return [1.05 * math.ceil(len(points) / _MOST_COLUMNS)]
+    if points.shape[1] <= 2:
+        return [_SCATTER_HEIGHT]
+    shown = min(points.shape[1], _MOST_SHOWN)
+    labels = [_count_label(j, count, result.report) for j, count in enumerate(result.model.counts[:_MOST_SHOWN])]
+    upright = _CHARACTER_HEIGHT * max(map(len, labels)) if len(labels) > _FEW_CLUSTERS else 0.0
+    heat = 1.0 + upright + _ROW_HEIGHT * shown
+    says_most = _axes_of(points)[1][:2].sum() >= 0.5
+    return [heat, _SCATTER_HEIGHT] if says_most else [heat]
+
+
+def draw_rounds(result: RunResult) -> bytes:
+    """Draw how the run went as a PNG: what each release cost, and the radius and movement of each round."""
+    figure = new_figure(11, 4.0)
+    left, right = figure.subplots(1, 2)
     _draw_epsilon(left, result.report)
     _draw_radius(right, result)
-    measured = [] if result.evaluation is None else textwrap.wrap(str(result.evaluation), _MOST_CHARACTERS)
-    figure.suptitle("\n".join([result.report.line, *measured]), fontsize=11)
+    figure.suptitle(result.report.line, fontsize=11)
     return _finished(figure, result.report)
 
 
@@ -69,12 +114,12 @@ def draw_cost_curve(costs: NDArray[np.float64], n_clusters: int, report: Privacy
     return _finished(figure, report)
 
 
-def new_figure(width: float, height: float) -> Any:
+def new_figure(width: float, height: float, dpi: int | None = None) -> Any:
     """A figure of so many inches; it needs no display and leaves matplotlib's global state alone."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure: Any = Figure(figsize=(width, height), dpi=_DPI, layout="constrained")
+    figure: Any = Figure(figsize=(width, height), dpi=dpi or _DPI, layout="constrained")
     FigureCanvasAgg(figure)
     return figure
 
@@ -91,7 +136,10 @@ def _finished(figure: Any, report: PrivacyReport) -> bytes:
     from matplotlib.text import Text
 
     if report.provenance is not None:
-        figure.supxlabel(str(report.provenance), fontsize=7, color=_GREY)
+        # A character of this size takes a twentieth of an inch.
+        width = int(20 * figure.get_figwidth())
+        origin = "\n".join(textwrap.wrap(str(report.provenance), width))
+        figure.supxlabel(origin, fontsize=_SMALL - 1, color=_GREY)
     for text in figure.findobj(Text):
         text.set_parse_math(False)
     return png_of(figure)
@@ -107,58 +155,67 @@ def _draw_images(figure: Any, result: RunResult) -> None:
         axis.set_axis_off()
     for j, (centroid, count) in enumerate(zip(result.model.centroids, result.model.counts, strict=True)):
         axes[j].imshow(centroid.reshape(result.image_shape), cmap="gray_r", vmin=low, vmax=high)
-        axes[j].set_title(_count_label(j, count, result.report), fontsize=9)
-    figure.suptitle(f"Centroids, with {'noisy ' * (not result.report.is_exact)}counts of the last release", fontsize=10)
+        axes[j].set_title(_count_label(j, count, result.report), fontsize=_SMALL - 1)
+    figure.suptitle(
+        f"Centroids, with {'noisy ' * (not result.report.is_exact)}counts of the last release", fontsize=_SMALL
+    )
 
 
 def _count_label(cluster: int, count: float, report: PrivacyReport) -> str:
     """Noisy count of a cluster, with a word of caution where it is within three noise scales of zero."""
     caution = ", mostly noise" if faint_clusters([count], report) else ""
-    return f"{cluster}: n ~ {count:.0f}{caution}"
+    return f"{cluster}: n ~ {size_text(count)}{caution}"
 
 
 def _draw_columns(figure: Any, result: RunResult) -> None:
-    """Clusters x columns: values in units, shaded by their difference from the middle of all clusters.
-
-    Beside it are the two axes on which centroids differ most, if they have most of the differences.
-    """
+    """Columns x clusters: values in units, each column shaded by how its clusters differ from one another."""
     model = result.model
     columns, clusters = model.leading(_MOST_SHOWN), slice(0, _MOST_SHOWN)
-    left = figure
-    if _axes_of(model.scaled)[1][:2].sum() >= 0.5:
-        left, right = figure.subfigures(1, 2, width_ratios=(1.8, 1.0))
-        _draw_scatter(right.subplots(), result)
-    axis = left.subplots()
-    differences = (model.scaled - model.scaled.mean(axis=0))[clusters, columns]
-    most = float(np.abs(differences).max()) or 1.0
-    axis.imshow(differences, cmap="RdBu_r", vmin=-most, vmax=most, aspect="auto")
-    shown = model.shown() if differences.size <= _MOST_CELLS else []
-    turned = 90 if len(columns) > _MOST_SHOWN / 2 else 0
-    for (j, place), difference in np.ndenumerate(differences) if shown else ():
-        colour = "white" if abs(difference) > 0.6 * most else "black"
-        axis.text(place, j, shown[columns[place]][j], ha="center", va="center", size=7, color=colour, rotation=turned)
+    axis = figure.subplots()
+    shades = column_shades(model, result.radius)[columns, clusters]
+    axis.imshow(shades, cmap="RdBu_r", vmin=-_FULL_SHADE, vmax=_FULL_SHADE, aspect="auto")
+    has_room = shades.shape[1] <= _MOST_VALUES and shades.size <= _MOST_CELLS
+    shown = model.shown() if has_room else []
+    for (row, cluster), shade in np.ndenumerate(shades) if shown else ():
+        colour = "white" if abs(shade) > 0.75 else "black"
+        text = shown[columns[row]][cluster]
+        axis.text(cluster, row, text, ha="center", va="center", size=_SMALL, color=colour)
     own = model.shown_names
     half = _LONGEST_NAME // 2 - 1
     names = [own[i] if len(own[i]) <= _LONGEST_NAME else f"{own[i][: half - 1]}...{own[i][-half:]}" for i in columns]
-    axis.set_xticks(range(len(columns)), names, rotation=90, fontsize=7)
+    axis.set_yticks(range(len(columns)), names, fontsize=_SMALL)
     labels = [_count_label(j, count, result.report) for j, count in enumerate(model.counts[clusters])]
-    axis.set_yticks(range(len(labels)), labels, fontsize=7)
+    upright = 90 if len(labels) > _FEW_CLUSTERS else 0
+    axis.set_xticks(range(len(labels)), labels, rotation=upright, fontsize=_SMALL)
     cut = [f"{len(columns)} of {len(own)} columns"] * (len(columns) < len(own))
     cut += [f"{len(labels)} of {len(model.counts)} clusters"] * (len(labels) < len(model.counts))
     told = f" ({', '.join(cut)})" if cut else ""
-    axis.set_title(f"Centroids{told}; red is above their mean, blue below", fontsize=10)
+    axis.set_title(f"Centroids{told}\nby column: red high, blue low, pale noise", fontsize=_SMALL)
+
+
+def column_shades(model: Model, radius: float | NDArray[np.float64] | None = None) -> NDArray[np.float64]:
+    """How clusters differ from one another by column, (n_columns, n_clusters), from -1 to 1.
+
+    Each column is compared with itself, not with its bounds; where noise may make all of the difference it stays pale.
+    """
+    differences = (model.scaled - model.scaled.mean(axis=0)).T
+    lengths = model.centre_noise(radius)
+    noise = np.zeros(len(model.scaled)) if lengths is None else lengths / math.sqrt(len(differences))
+    is_clear = np.abs(differences) > _CLEAR * noise
+    largest = np.where(is_clear, np.abs(differences), 0.0).max(axis=1, initial=0.0)
+    whole = np.maximum(largest[:, None], 2.0 * _CLEAR * noise)
+    shades: NDArray[np.float64] = differences / np.where(whole > 0.0, whole, 1.0)
+    return shades
 
 
 def _beside_counts(figure: Any, result: RunResult) -> Any:
     """Axes of a scatter plot, with the noisy counts listed beside them."""
-    listed = [_count_label(j, count, result.report) for j, count in enumerate(result.model.counts[:_MOST_LISTED])]
-    longest, n_columns = max(map(len, listed)), math.ceil(len(listed) / _LINES)
-    share = 0.0064 * longest * n_columns
+    listed = [_count_label(j, count, result.report) for j, count in enumerate(result.model.counts[:_LINES])]
+    share = _COUNT_CHARACTER * max(map(len, listed))
     axis, beside = figure.subplots(1, 2, width_ratios=(1.0 - share, share))
     beside.set_axis_off()
-    for j, label in enumerate(listed):
-        column, line = divmod(j, _LINES)
-        beside.text(column / n_columns, 1.0 - line / _LINES, label, va="top", fontsize=8)
+    for line, label in enumerate(listed):
+        beside.text(0.0, 1.0 - line / _LINES, label, va="top", fontsize=_SMALL - 1)
     return axis
 
 
@@ -189,15 +246,18 @@ def _draw_scatter(axis: Any, result: RunResult) -> None:
         shown = np.zeros((len(centred), 2))
         kept = min(2, int(np.count_nonzero(shares > 1e-12)))  # k centroids have at most k - 1; rounding has no other
         shown[:, :kept] = centred @ axes[:kept].T
-        labels = [f"principal axis {i + 1} of the centroids ({shares[i]:.0%})" for i in range(kept)] + [""] * (2 - kept)
+        labels = [f"principal axis {i + 1} ({shares[i]:.0%})" for i in range(kept)] + [""] * (2 - kept)
     sizes = np.clip(model.counts, 0.0, None)
     area = 60.0 + 600.0 * sizes / max(float(sizes.max()), 1.0)
     colours = np.where(faint, _GREY, _BLUE)
     axis.scatter(shown[:, 0], shown[:, 1], s=area, color=colours, alpha=0.55, edgecolor="black", linewidth=0.6)
     for j, place in enumerate(shown):
         axis.annotate(str(j), place, ha="center", va="center", fontsize=7)
-    axis.set(xlabel=labels[0], ylabel=labels[1], **({} if labels[1] else {"yticks": []}))
-    axis.set_title(f"Centroids, area by {'noisy ' * (not result.report.is_exact)}count", fontsize=10)
+    axis.set(**({} if labels[1] else {"yticks": []}))
+    axis.set_xlabel(labels[0], fontsize=_SMALL)
+    axis.set_ylabel(labels[1], fontsize=_SMALL)
+    axis.tick_params(labelsize=_SMALL)
+    axis.set_title(f"Centroids, area by {'noisy ' * (not result.report.is_exact)}count", fontsize=_SMALL)
     axis.margins(0.12)
 
 

@@ -9,10 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.data.cells import MISSING
+from flwr_dpkmeans.data.doubtful_columns import Doubt, are_codes, doubts_about_numbers
 
 _QUANTILES = [0.05, 0.25, 0.5, 0.75, 0.95]
 _COMMONEST = 5
 _FEW_TEXTS = 0.1  # of a column's cells: what is no number among so few is a slip, and left out
+
+_NO_MEASURES = frozenset((Doubt.INDEX, Doubt.IDENTIFIER, Doubt.REPEATED))
+"""Doubts about a column for which its values are listed, not averaged."""
 
 
 def profile(table: Any, labels: NDArray[np.int64], n_clusters: int) -> Any:
@@ -20,14 +24,17 @@ def profile(table: Any, labels: NDArray[np.int64], n_clusters: int) -> Any:
 
     `labels`, (n_rows,), are clusters, or -1 of rows that are left out. For ``all`` rows, and for each cluster, there is
     one line for each column: ``rows`` and their ``share``; how many cells are there (``count``); of numbers mean,
-    standard deviation and quantiles, of text the ``commonest`` values, unless each is there once.
+    standard deviation and quantiles, of text, codes ('01') and identifiers the ``commonest`` values, unless each is
+    there once.
     """
     import pandas as pd
 
     words = {place: _words(table.iloc[:, place]) for place in range(table.shape[1])}
     numbers = pd.DataFrame({place: pd.to_numeric(own, errors="coerce") for place, own in words.items()}, dtype=float)
     unread = {place: numbers[place].isna() & cells.notna() for place, cells in words.items()}
-    texts = [place for place, cells in words.items() if unread[place].sum() > _FEW_TEXTS * cells.notna().sum()]
+    mixed = {place: unread[place].sum() > _FEW_TEXTS * cells.notna().sum() for place, cells in words.items()}
+    names = list(map(str, table.columns))
+    texts = [place for place, cells in words.items() if mixed[place] or _names_things(names[place], cells)]
     numbers[texts] = np.nan
     described, total = [], max(1, int((labels >= 0).sum()))
     for cluster, inside in [("all", labels >= 0), *((str(j), labels == j) for j in range(n_clusters))]:
@@ -39,13 +46,30 @@ def profile(table: Any, labels: NDArray[np.int64], n_clusters: int) -> Any:
                 present = cells[inside].dropna()
                 shares = present.value_counts(normalize=True)
                 listed = "; ".join(f"{value} ({share:.1%})" for value, share in shares.head(_COMMONEST).items())
-                told = f"{len(shares)} texts, each once" if len(shares) == len(present) > 1 else listed
+                told = f"{len(shares)} values, each once" if len(shares) == len(present) > 1 else listed
                 own.loc[place, ["count", "commonest"]] = len(present), told
             elif n_slips := int(unread[place][inside].sum()):
                 own.loc[place, "commonest"] = f"{n_slips} cells are no numbers"
         first = {"cluster": cluster, "rows": len(rows), "share": len(rows) / total}
         described.append(pd.DataFrame({**first, "column": list(map(str, table.columns)), **own}, index=own.index))
     return pd.concat(described, ignore_index=True)
+
+
+def _names_things(name: str, cells: Any) -> bool:
+    """Whether a column's numbers are codes or identifiers, whose mean says nothing."""
+    present = cells.dropna()
+    if cells.dtype.kind not in "biuf" and are_codes([*map(str, present)]):
+        return True
+    doubts = doubts_about_numbers(name, _as_numbers(present))
+    return bool(_NO_MEASURES & set(doubts))
+
+
+def _as_numbers(cells: Any) -> NDArray[np.float64]:
+    """Cells as numbers, NaN where they are none."""
+    import pandas as pd
+
+    numbers: NDArray[np.float64] = pd.to_numeric(cells, errors="coerce").to_numpy(dtype=np.float64)
+    return numbers
 
 
 def as_frame(table: Any, names: Sequence[str] = ()) -> Any:

@@ -24,6 +24,7 @@ from flwr_dpkmeans.errors import LocalMisuseError
 from flwr_dpkmeans.log import placed_logger, where_raised
 from flwr_dpkmeans.node.ledger import sync_folder
 from flwr_dpkmeans.privacy.report import CLOSING_ROUNDS, PrivacyReport, told
+from flwr_dpkmeans.results.bounds_told import bound_cautions
 from flwr_dpkmeans.results.page import HTML, MARKDOWN, page, registry_record
 from flwr_dpkmeans.results.profile import as_frame
 
@@ -36,7 +37,7 @@ _LEAST_FREE = 1 << 24  # bytes that a run's files may take
 
 MODEL_FILE, REPORT_FILE, METRICS_FILE = "model.json", "privacy_report.json", "metrics.json"
 CENTROIDS_FILE, ARRAYS_FILE = "centroids.npz", "result.npz"
-PICTURE_FILE, CURVE_FILE = "summary.png", "cost_curve.png"
+PICTURE_FILE, ROUNDS_FILE, CURVE_FILE = "summary.png", "rounds.png", "cost_curve.png"
 PROFILE_FILE, FEDERATED_PROFILE_FILE = "profile.csv", "federated_profile.csv"
 PAGE_FILE, TEXT_FILE = "report.html", "report.md"
 RECORD_FILE = "deployment.json"
@@ -68,7 +69,14 @@ class RunResult:
         curve, found = state.extras.get(COST_CURVE), state.extras.get(RADIUS)
         radius = None if found is None else found[: len(model.scaled)]
         alone = (told("one_cluster"),) if curve is not None and len(model.scaled) == 1 else ()
-        warnings = report.warnings + model.drowned(radius) + model.dominated() + alone + model.gap_cautions()
+        warnings = (
+            report.warnings
+            + model.drowned(radius)
+            + bound_cautions(model, radius)
+            + model.dominated()
+            + alone
+            + model.gap_cautions()
+        )
         report = replace(report, warnings=warnings)
         known |= {"scaled_costs": curve, "radius": radius}
         return cls(replace(model, privacy=report), report, state.movements, **known)
@@ -100,7 +108,7 @@ class ClusterChoice:
 
 def result_files(result: RunResult) -> dict[str, bytes]:
     """Contents of a run's files, by name; if it chose k, with the cost curve as a picture and as numbers."""
-    from flwr_dpkmeans.results.picture import draw_cost_curve, draw_summary
+    from flwr_dpkmeans.results.picture import draw_cost_curve, draw_rounds, draw_summary
 
     report, costs, model = result.report, result.costs, result.model
     arrays: dict[str, Any] = {
@@ -116,6 +124,7 @@ def result_files(result: RunResult) -> dict[str, bytes]:
         arrays["provenance"] = np.str_(json.dumps(report.provenance.to_dict()))
     metrics = metrics_of(report, model.counts, result.movements, result.evaluation)
     files = {MODEL_FILE: model.to_json(), CENTROIDS_FILE: _archive(arrays), PICTURE_FILE: _drawn(draw_summary, result)}
+    files[ROUNDS_FILE] = _drawn(draw_rounds, result)
     if costs is not None:
         metrics |= {"n_clusters": len(model.scaled), "costs": [float(cost) for cost in costs]}
         files[CURVE_FILE] = _drawn(draw_cost_curve, costs, len(model.scaled), report)

@@ -16,6 +16,7 @@ from flwr_dpkmeans.errors import column_names, listed
 from flwr_dpkmeans.privacy.noise import NoiseKind, joint_closeness
 from flwr_dpkmeans.privacy.release import Event, NoiseShape, PrivacyUnit, PureRelease
 from flwr_dpkmeans.privacy.report import CLOSING_ROUNDS, PrivacyReport, ReleaseLine, faint_clusters, told
+from flwr_dpkmeans.sums.declared import declared_cautions
 from flwr_dpkmeans.sums.draft import resolve_delta, worst_case
 from flwr_dpkmeans.sums.plan import FIRST_OWN_ROUND, Plan, price
 from flwr_dpkmeans.sums.round import Array, State
@@ -104,6 +105,16 @@ def local_cautions(config: Run, delta: float, counts: Array, names: Sequence[str
     columns = column_names(clipped, names or config.settings.feature_names) if clipped else ""
     found = _told_if(holds, declared=declared, delta=delta, part=_CLIPPED, columns=columns)
     return tuple(LOCAL + sentence for sentence in found)
+
+
+def fewer_rows_cautions(config: Run, n_rows: int) -> tuple[str, ...]:
+    """What all parties' rows say against a larger declared number: for whoever holds all of them."""
+    settings = config.settings
+    declared = settings.n_examples
+    by_record = settings.unit is PrivacyUnit.RECORD
+    if declared is None or not by_record or n_rows >= declared:
+        return ()
+    return (LOCAL + told("fewer_rows", declared=declared),)
 
 
 def party_cautions(counts: Array, parties: Sequence[str], names: Sequence[str]) -> tuple[str, ...]:
@@ -234,6 +245,8 @@ def build_report(
     )
     known = {} if state is None else state.arrays
     doubts = () if state is None else plan.task.doubts(plan, state, names or settings.feature_names)
+    if state is not None:
+        doubts = declared_cautions(plan, report, state) + doubts
     counts = known.get("counts", known.get("rows", np.zeros(0)))
     # Another task's arrays of these names may be of another shape.
     counts = counts if counts.ndim == 1 else np.zeros(0)
@@ -332,7 +345,8 @@ def _assumptions(plan: Plan, identities: str) -> tuple[str, ...]:
     if n_classes := plan.task.n_classes(settings):
         sentences.append(told("classes", n=n_classes))
     sentences += plan.aggregator.assumptions(plan)
-    sentences += _told_if({"retries": settings.max_retries > 0}, n=settings.max_retries)
+    may_retry = settings.max_retries > 0 and not plan.model.alone
+    sentences += _told_if({"retries": may_retry}, n=settings.max_retries)
     return tuple(sentences)
 
 

@@ -265,6 +265,21 @@ class Result:
         return self.arrays.keys()
 
 
+@dataclass(frozen=True)
+class CountedRows:
+    """How many rows a run's last counts add up to."""
+
+    array: str
+    """Name of the released array that they were taken from."""
+    total: float
+    n_added: float
+    """How many times the variance of the noise in one of its entries the total has."""
+    least_part: float = 1.0
+    """Of all rows, the least part that takes part in the counts of a sound run."""
+    others: str = ""
+    """What else leaves rows out, as the end of a sentence after "unless"."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Task(Options, ABC):
     """What one run computes: an algorithm with its options, frozen and hashable, since it travels in the plan.
@@ -452,6 +467,10 @@ class Task(Options, ABC):
     def doubts(self, plan: Plan, state: State, names: Sequence[str]) -> tuple[str, ...]:
         """What the last state, which may be known, says against the result; `names` are the columns', if known."""
         return ()
+
+    def counted_rows(self, state: State) -> CountedRows | None:
+        """How many rows the counts in the last state add up to; None where it has none of rows."""
+        return None
 
     def server_points_words(self, plan: Plan) -> str:
         """Who sees what of the server's points, after "their owners agreed to this use, and they"."""

@@ -256,7 +256,7 @@ def test_the_sentence_says_over_what_is_averaged_and_how_many_rows_have_their_cl
     )
     assert result.averaged_over == averaged_over
     assert str(result).startswith(f"private evaluation: cost per {averaged_over[:-1]} {result.cost} (scaled units")
-    assert str(result).endswith(f", accuracy {result.accuracy}, purity {result.purity}")
+    assert str(result).endswith(f", accuracy {result.accuracy.as_share}, purity {result.purity.as_share}")
 
 
 @pytest.mark.parametrize(
@@ -560,4 +560,4 @@ def test_the_sentence_has_the_units_of_the_data_where_all_columns_share_one() ->
     shared = found(plan_of(bounds=((0.0,), (4.0,)), n_examples=100), 40.0, 10.0, cells)
     assert f"(scaled units; {shared.cost_in_units} in squared units of the data), share clipped" in str(shared)
     unequal = found(plan_of(bounds=((0.0, 0.0), (4.0, 5.0)), n_examples=100), 40.0, 10.0, cells)
-    assert str(unequal).endswith(f"(scaled units), share clipped {unequal.clipped}")
+    assert str(unequal).endswith(f"(scaled units), share clipped {unequal.clipped.as_share}")

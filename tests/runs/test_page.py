@@ -50,8 +50,8 @@ from flwr_dpkmeans.sums.draft import draft_plan
 
 HOSTILE = ("<script>alert(1)</script>", '"><img src=x onerror=alert(2)>', "a | b *c* [d](javascript:e)\x1b[2J\n# f")
 SECTIONS = [
-    *("What was asked", "The clusters", "How sure they are", "Who could learn what", "Privacy card"),
-    *("What was spent, and what is left", "Warnings", "Where this comes from"),
+    *("The clusters", "How sure they are", "Warnings", "What was asked", "Who could learn what", "Privacy card"),
+    *("What was spent, and what is left", "Where this comes from"),
 ]
 SPANS = {"morning": "1970-01-02", "year": "1971-01-01"}
 ALLOWED = {
@@ -208,7 +208,7 @@ def test_released_figures_by_hand() -> None:
     ]
     figures = [replace(one, cluster=cluster) for cluster in ("all", *map(str, range(10))) for one in own]
     first, second = page_module._profile(figures)
-    cells = {"age: mean": "1,234 ± 0.5", "seen: mean": "2020-01-05 ± 3", "ward: share A": "0.25 ± 0.125 (noise)"}
+    cells = {"age: mean": "1,234 ± 0.5", "seen: mean": "2020-01-05 ± 3", "ward: share A": "under 50%"}
     assert first[1:] == (
         [(name, *[cell] * 10) for name, cell in cells.items()],
         ("column", "all", *(f"cluster {j}" for j in range(9))),
@@ -366,7 +366,7 @@ def test_both_forms_have_the_same_sections_words_and_cells(full: bool) -> None:
         result = replace(result, model=replace(result.model, federated_profile=released))
     report = result_of().report
     parsed, text = Parsed(page(HTML, report, result, b"png")), page(MARKDOWN, report, result, b"png").decode()
-    assert parsed.texts["h1"] == ["Private run of proxy_lloyd: run 7, for client 2"]
+    assert parsed.texts["h1"] == ["Private run of proxy_lloyd, for a client"]
     assert parsed.texts["h2"] == [name for name in SECTIONS if full or name != "How sure they are"]
     assert re.findall("^## (.*)$", text, re.M) == parsed.texts["h2"]
     plain = re.sub(r"\\(.)", r"\1", text)
@@ -610,6 +610,7 @@ def test_a_notebook_writes_what_a_run_writes(tmp_path: Path) -> None:
     places = {place.name for place in km.write(tmp_path / "run")}
     assert places == {
         *("report.html", "report.md", "deployment.json", "model.json", "centroids.npz", "summary.png"),
+        "rounds.png",
         *("privacy_report.json", "metrics.json"),
     }
     again = FederatedKMeans.load(tmp_path / "run" / "model.json")

@@ -63,7 +63,7 @@ def test_one_slip_makes_no_text_of_numbers_and_texts_that_are_all_different_are_
     table = pd.DataFrame({"dose": [*map(str, range(20)), "3,5"], "note": [f"patient {i}" for i in range(21)]})
     found = profile(table, np.zeros(21, dtype=np.int64), 1).set_index(["cluster", "column"])
     assert found.loc[("0", "dose"), ["count", "mean", "commonest"]].tolist() == [20, 9.5, "1 cells are no numbers"]
-    assert found.loc[("all", "note"), "commonest"] == "21 texts, each once"
+    assert found.loc[("all", "note"), "commonest"] == "21 values, each once"
     table["dose"] = [*map(str, range(18)), *["3,5"] * 3]
     found = profile(table, np.zeros(21, dtype=np.int64), 1).set_index(["cluster", "column"])
     assert found.loc[("0", "dose"), "commonest"].startswith("3,5 (14.3%); ")
@@ -340,3 +340,28 @@ def _wait_for(condition: Callable[[], bool]) -> None:
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.05)
+
+
+def test_codes_and_identifiers_are_listed_and_not_averaged() -> None:
+    """Wards '01' to '07' had a mean of 4, and patients' numbers one of some thousands."""
+    n_rows = 210
+    rows = np.arange(n_rows)
+    frame = pd.DataFrame(
+        {
+            "ward": [f"0{1 + row % 7}" for row in rows],
+            "patient_id": 5000 + rows // 2,
+            "index": rows,
+            "number": 7000 + np.random.default_rng(0).permutation(n_rows),
+            "age": 20 + rows % 60,
+            "grade": rows % 3,
+            "flag": rows % 2 == 0,
+        }
+    )
+    described = profile(frame, rows % 2, 2).set_index(["cluster", "column"])
+    for name in ("ward", "patient_id", "index", "number"):
+        assert described.loc[[("all", name), ("0", name)], "mean"].isna().all(), name
+        assert described.loc[("all", name), "count"] == n_rows
+    assert described.loc[("all", "ward"), "commonest"].startswith("01 (14.3%); 02 (14.3%)")
+    assert described.loc[("all", "index"), "commonest"] == "210 values, each once"
+    for name in ("age", "grade", "flag"):
+        assert described.loc[[("all", name), ("0", name)], "mean"].notna().all(), name

@@ -762,7 +762,10 @@ def test_whole_run_says_where_everything_is(tmp_path: Path, log: list[str]) -> N
         for name in ("centroids.npz", "privacy_report.json", "metrics.json", "summary.png", "report.html"):
             path = tmp_path / f"client-{i}" / name
             assert path.stat().st_size > 0
-        assert log[i - 5] == f"page of client {i}, with all files beside it: {path}"
+        assert log[i - 7] == f"page of client {i}, with all files beside it: {path}"
+    first = tmp_path / "client-2" / "report.html"
+    assert log[-2].startswith("The server does not see what came out")
+    assert log[-1] == f"Look at the first client's page: {first}"
     names = ["deployment.json", "metrics.json", "privacy_report.json", "report.html", "report.md"]
     assert sorted(path.name for path in (tmp_path / "server").iterdir()) == names
     assert all(f"  {tmp_path / 'server' / name}" in log for name in names)

@@ -261,7 +261,7 @@ def test_the_page_of_a_small_report_line_by_line() -> None:
     cost = f"epsilon infinite at delta 1.23e-05 per record; {report.algorithm}, 4 clients"
     assert text == [
         f"NOT PRIVATE: {cost}, trust {report.trust!r}, no noise",
-        "  cost        epsilon infinite at delta 1.23e-05 (asked for 1.235; with all retries infinite)",
+        "  cost        epsilon infinite at delta 1.23e-05 (asked for 1.235)",
         f"  unit        one record: {report.neighbours}",
         f"  guarantee   {report.guarantee}",
         "  cohort      4 clients, 13 aggregations, N = unknown (not needed)",

@@ -1,0 +1,40 @@
+"""Noisy numbers as people read them; files keep them as they were released."""
+
+from __future__ import annotations
+
+NOT_TOLD = "not told from noise"
+_UPPER = 2.0
+"""Standard deviations above an estimate that hardly any exact value exceeds."""
+
+
+def share_text(share: float, deviation: float, *, is_noise: bool | None = None) -> str:
+    """A noisy share in per cent, never below 0 or above 1; one that may be 0 is told by what it hardly exceeds.
+
+    `is_noise` says whether it may be 0, by default if it is within two of its standard deviations.
+
+    Examples
+    --------
+    >>> share_text(0.00955, 0.0105), share_text(0.25, 0.0125), share_text(-0.01, 0.004), share_text(0.2, 0.6)
+    ('under 3%', '25.0% ± 1.2%', 'under 0.8%', 'not told from noise')
+    """
+    inside = min(1.0, max(0.0, share))
+    if is_noise is None:
+        is_noise = share < _UPPER * deviation
+    if not is_noise:
+        return f"{inside:.1%}" if deviation == 0.0 else f"{inside:.1%} ± {deviation:.1%}"
+    upper = inside + _UPPER * deviation
+    if upper >= 1.0:
+        return NOT_TOLD
+    digits = f"{upper:.0%}" if upper >= 0.095 else f"{100.0 * upper:.1g}%"
+    return f"under {digits}"
+
+
+def size_text(count: float) -> str:
+    """A noisy count, of which a negative one is none.
+
+    Examples
+    --------
+    >>> size_text(1998.3), size_text(-42.0)
+    ('1,998', '0')
+    """
+    return f"{max(0.0, count):,.0f}"

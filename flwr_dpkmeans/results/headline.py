@@ -1,0 +1,108 @@
+"""What came out of a run, and how sure it is, in two sentences: above all else on a page, and last on a console."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from flwr_dpkmeans.errors import listed
+from flwr_dpkmeans.privacy.report import PrivacyReport, counted, faint_clusters
+from flwr_dpkmeans.privacy.shown import size_text
+from flwr_dpkmeans.sums.trust import TRUST_MODELS
+
+if TYPE_CHECKING:
+    from flwr_dpkmeans.results.writer import RunResult
+
+APART = 3.0
+"""Centres that are so many times their noise apart are told apart."""
+_MOST_SIZES = 6
+_UNSEEN = (
+    "The server does not see what came out: open report.html in a client's own output folder, which its log names."
+)
+
+_NO_CLUSTERS = "The run did not look for clusters: what came out is in result.npz, beside this page."
+
+
+def headline(report: PrivacyReport, result: RunResult | None = None) -> tuple[str, ...]:
+    """Say what came out and how sure it is; without a `result`, where to look."""
+    if result is None:
+        return (_UNSEEN if _may_not_see(report) else _NO_CLUSTERS,)
+    return _what_came_out(result), _how_sure(report, result)
+
+
+def _may_not_see(report: PrivacyReport) -> bool:
+    """Whether the report is that of a server from which the result is kept."""
+    trust = TRUST_MODELS.get(report.trust)
+    is_server = report.provenance is not None and report.provenance.party == "server"
+    return is_server and trust is not None and not trust.server_reads
+
+
+def _what_came_out(result: RunResult) -> str:
+    model = result.model
+    n_clusters = len(model.counts)
+    sizes = [size_text(count) for count in model.counts]
+    of = "of about " if not model.privacy.is_exact else "of "
+    if n_clusters > _MOST_SIZES:
+        smallest, largest = model.counts.min(), model.counts.max()
+        sizes = [f"{size_text(smallest)} to {size_text(largest)}"]
+    clusters = "1 cluster" if n_clusters == 1 else f"{n_clusters} clusters"
+    return f"{clusters} came out, {of}{_in_words(sizes)} {counted(model.privacy)}."
+
+
+def _in_words(sizes: list[str]) -> str:
+    *first, last = sizes
+    return f"{', '.join(first)} and {last}" if first else last
+
+
+def _how_sure(report: PrivacyReport, result: RunResult) -> str:
+    n_warnings = len(report.warnings)
+    against = ""
+    if n_warnings:
+        against = f" {n_warnings} warning{'s' * (n_warnings > 1)} say{'s' * (n_warnings == 1)} what is against it."
+    return _sure_by_noise(report, result) + against
+
+
+def _sure_by_noise(report: PrivacyReport, result: RunResult) -> str:
+    model = result.model
+    if report.is_exact:
+        return "Its sums have no noise, so they are exact, and nobody is protected."
+    faint = faint_clusters(model.counts, model.privacy)
+    if len(faint) == len(model.counts):
+        return "All of it is mostly noise: do not use it."
+    close = _close_clusters(result, faint)
+    doubts = []
+    if faint:
+        doubts.append(f"{_clusters(faint)} mostly noise")
+    if close:
+        doubts.append(f"{_clusters(close)} too close to another one for the noise")
+    if doubts:
+        rest = len(model.counts) - len(faint) - len(close)
+        others = "; the others are clear" if rest else ""
+        return f"{' and '.join(doubts)}{others}.".capitalize()
+    if len(model.counts) == 1:
+        return "It is clearly told from noise."
+    if model.centre_noise(result.radius) is None:
+        return "All are told from noise; how far it moves their centres is not known."
+    return "All are clearly told from noise and from each other."
+
+
+def _clusters(numbers: tuple[int, ...] | list[int]) -> str:
+    texts = listed(map(str, numbers))
+    return f"cluster {texts} is" if len(numbers) == 1 else f"clusters {texts} are"
+
+
+def _close_clusters(result: RunResult, faint: tuple[int, ...]) -> list[int]:
+    """Those of the clear clusters whose centre is less than three times the noise away from another clear one."""
+    model = result.model
+    lengths = model.centre_noise(result.radius)
+    clear = np.delete(np.arange(len(model.counts)), faint)
+    if lengths is None or len(clear) < 2:
+        return []
+    centres, noise = model.scaled[clear], lengths[clear]
+    apart = np.linalg.norm(centres[:, None] - centres, axis=2)
+    np.fill_diagonal(apart, np.inf)
+    nearest = apart.argmin(axis=1)
+    least = APART * np.hypot(noise, noise[nearest])
+    found: list[int] = clear[apart.min(axis=1) < least].tolist()
+    return found
