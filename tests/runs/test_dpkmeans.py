@@ -175,13 +175,6 @@ def test_a_model_is_as_large_for_many_rows_as_for_few(tmp_path: Path) -> None:
     assert (loaded.privacy_, loaded.get_params()) == (many.privacy_, many.get_params())
 
 
-def test_skops_stores_it() -> None:
-    skops = pytest.importorskip("skops.io")
-    stored = skops.dumps(fitted := model().fit(table()))
-    own = [name for name in skops.get_untrusted_types(data=stored) if name.startswith("flwr_dpkmeans.")]
-    np.testing.assert_array_equal(skops.loads(stored, trusted=own).predict(table()), fitted.predict(table()))
-
-
 # -- scikit-learn's own checks ------------------------------------------------------------------------------------
 
 EXCLUDED = {
