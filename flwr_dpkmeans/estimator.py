@@ -32,6 +32,7 @@ from flwr_dpkmeans.data.row_labels import in_order_of, row_labels
 from flwr_dpkmeans.data.schema import Encoded, schema_of
 from flwr_dpkmeans.errors import ConfigurationError, DataError, InputWarning, PrivacyWarning
 from flwr_dpkmeans.flower.engines import ENGINES, Federated, InOnePlace, Tables, federate, fit_in_one_place
+from flwr_dpkmeans.kmeans.costs import sum_of_squares
 from flwr_dpkmeans.kmeans.lloyd import nearest_centroids, round_to_grid
 from flwr_dpkmeans.log import placed_logger
 from flwr_dpkmeans.options import Auto, ClientLevel, Cohort, Evaluation, ExactEvaluation, PrivateBounds, PrivateCount
@@ -147,19 +148,23 @@ class _PrivateClustering(
     def score(self, X: ArrayLike, y: object = None, sample_weight: None = None) -> float:
         """Minus the sum of squared distances to the nearest centroid, as in scikit-learn's KMeans; local.
 
-        Distances are those of `transform`, so this is minus the cost that the clustering minimises. `X` is a table, or
-        parties' tables as `fit` takes them in memory, which a search over parties gives. There are no weights.
+        In the caller's units, whatever the bounds are: rows outside them are not moved, and columns weigh as their
+        numbers do. With a schema, whose columns have units of their own, in the lengths that it states
+        (`Schema.lengths`: the ranges, or the units where ``scale`` is "none", over the weights), so that models of one
+        schema can be compared; rows that it leaves out are in no sum. `X` is a table, or parties' tables as `fit`
+        takes them in memory, which a search over parties gives. There are no weights.
         """
         if sample_weight is not None:
             raise ConfigurationError("sample_weight was given, but a score counts each row once: leave it out.")
+        check_is_fitted(self)
         parties: Any = list(X.values()) if isinstance(X, Mapping) else X
         tables = parties if isinstance(parties, list | tuple) and parties and np.ndim(parties[0]) == 2 else [X]
+        lengths = np.ones(self.n_features_in_) if self.schema_ is None else self.schema_.lengths
         cost, has_warned = 0.0, False
         for table in tables:
-            points, _ = self._in_box(table, quiet=has_warned)
+            rows, _ = _ordered(self, table, quiet=has_warned)
             has_warned = has_warned or _lacks_names(self, table)
-            _, squared_distances = nearest_centroids(points, self.model_.scaled)
-            cost += float(squared_distances.sum())
+            cost += sum_of_squares(rows / lengths, self.cluster_centers_ / lengths)
         return -cost
 
     @property
@@ -245,10 +250,10 @@ class _PrivateClustering(
         check_is_fitted(self)
         return self.model_.profile(X)
 
-    def _in_box(self, X: Any, *, quiet: bool = False) -> tuple[Array, Encoded | None]:
+    def _in_box(self, X: Any) -> tuple[Array, Encoded | None]:
         """Rows as the clustering saw them (clipped, scaled, on the grid), and what a schema made of the table."""
         check_is_fitted(self)
-        rows, encoded = _ordered(self, X, quiet=quiet)
+        rows, encoded = _ordered(self, X)
         return round_to_grid(Bounds(*self.bounds_).scale(rows)), encoded
 
     def _given(self) -> dict[str, Any]:
@@ -471,8 +476,8 @@ class FederatedKMeans(_PrivateClustering):
     privacy_ : PrivacyReport
         Cost, guarantee, every release; its `warnings` are Python's too, of `flwr_dpkmeans.errors.PrivacyWarning`.
     bounds_ : pair of tuples of float
-        The box that data were scaled by, and that `predict`, `transform` and `score` measure in: as declared, from
-        server data, or as private histograms found it.
+        The box that data were scaled by, and that `predict` and `transform` measure in: as declared, from server data,
+        or as private histograms found it.
     model_ : Model
         The clustering as a value that labels and describes rows; without what this program's rows say.
     schema_ : Schema or None
