@@ -102,16 +102,21 @@ class BudgetError(DPKMeansError):
     """The plan costs more than the policy or the ledger of this party allows."""
 
 
+def nearest_name(value: object, valid: Iterable[str], cutoff: float = 0.5) -> str:
+    """The valid name that is nearest to `value`; "" where none is so much alike."""
+    by_letters = {name.casefold(): name for name in sorted(valid)}
+    # A name may come from another party, and the search takes time that grows with its length.
+    close = difflib.get_close_matches(str(value)[:_LONGEST_NAME].casefold(), by_letters, n=1, cutoff=cutoff)
+    return by_letters[close[0]] if close else ""
+
+
 def nearest(value: object, valid: Iterable[str]) -> str:
     """Say which valid name is nearest to `value`, as the tail of an error sentence."""
     names = sorted(valid)
     if not names:
         return "add it; no name is left that could be meant."
-    # A name may come from another party, and the search takes time that grows with its length.
-    by_letters = {name.casefold(): name for name in names}
-    close = difflib.get_close_matches(str(value)[:_LONGEST_NAME].casefold(), by_letters, n=1, cutoff=0.5)
-    if close:
-        meant = by_letters[close[0]]
+    meant = nearest_name(value, names)
+    if meant:
         if unicodedata.normalize("NFC", meant) == unicodedata.normalize("NFC", str(value)[:_LONGEST_NAME]):
             return f"copy {meant!r}, which looks the same but has other characters ({meant!a})."
         return f"did you mean {meant!r}?"

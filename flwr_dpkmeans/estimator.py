@@ -97,7 +97,7 @@ class _PrivateClustering(
     delta: float | None = None
     bounds: Any = None
     noise: str = "secure"
-    random_state: int | None = None
+    random_state: run_options.Seed = None
     max_iter: int | None = None
     server_data: ArrayLike | None = None
     n_examples: int | str | PrivateCount | None = None
@@ -108,7 +108,7 @@ class _PrivateClustering(
         for name in arguments.keys() - set(cls._get_param_names()):
             if name in FederatedKMeans._get_param_names():
                 raise ConfigurationError(f"{name} is an argument of FederatedKMeans alone: leave it out for one table.")
-            raise run_options.moved(name, arguments[name])
+            raise run_options.unknown_argument(name, arguments[name], cls._get_param_names())
         return object.__new__(cls)
 
     def set_params(self, **params: Any) -> Self:
@@ -130,6 +130,7 @@ class _PrivateClustering(
         [-1, 1]^d and rounded to the grid of 2^-16, so that each feature weighs by its values over the width of its
         bounds. Returns labels, (n_examples,); -1 where a schema leaves the row out.
         """
+        _require_rows(X)
         points, encoded = self._in_box(X)
         labels = np.asarray(nearest_centroids(points, self.model_.scaled)[0], dtype=np.int64)
         return labels if encoded is None else encoded.spread(labels)
@@ -140,6 +141,7 @@ class _PrivateClustering(
         In the space of the clustering (see `predict`), not in the caller's units: the smallest one of a row is that to
         its label. Returns (n_examples, n_clusters); NaN where a schema leaves the row out.
         """
+        _require_rows(X)
         points, encoded = self._in_box(X)
         columns = [np.linalg.norm(points - center, axis=1) for center in self.model_.scaled]
         distances = np.asarray(np.stack(columns, axis=1))
@@ -277,7 +279,7 @@ class _PrivateClustering(
         if not issubclass(kind, KMeansTask) and algorithm not in NOT_FEDERATED:
             raise ConfigurationError(
                 f"algorithm is {algorithm!r}, which is no clustering: choose another one, or call "
-                f"federate({algorithm!r}, ...)."
+                f"{kind.door or f'federate({algorithm!r}, ...)'}."
             )
         if isinstance(declared, str) and not is_private(declared):
             raise ConfigurationError(
@@ -419,7 +421,8 @@ class FederatedKMeans(_PrivateClustering):
     epsilon : float
         Total over the run.
     delta : float, optional
-        None: 1/(N ln N). Lowered where a private count finds so many rows that it would not be below 1/N.
+        None: 1/(N ln N), lowered where a private count finds so many rows that it would not be below 1/N. 0 with
+        ``"sulloyd"`` alone, whose noise is Laplace.
     unit : str or ClientLevel
         ``"record"``: neighbouring data sets differ in one row; ``"client"``: in one client's whole table, with
         ``ClientLevel(examples_per_client=50, sampling_rate=1.0)``.
@@ -434,8 +437,9 @@ class FederatedKMeans(_PrivateClustering):
         which nobody needs to know anything of the columns.
     noise : str
         ``"secure"``, ``"opendp"`` (OpenDP's samplers alone), or ``"seeded"`` for repeatable experiments: no protection.
-    random_state : int, optional
-        Seed of the public start (and of seeded noise).
+    random_state : int, RandomState or Generator, optional
+        Seed of the public start (and of seeded noise). It does not fix secure noise, which is drawn anew: two fits with
+        one seed differ then, and only ``noise="seeded"``, which protects nobody, repeats a fit.
     max_iter : int, optional
         Overrides the algorithm's number of iterations.
     server_data : array-like, optional
@@ -652,7 +656,12 @@ class FederatedKMeans(_PrivateClustering):
     def _of_each(self, X: Any, method: Callable[[Any], Any], given: Mapping[str, Any]) -> Any:
         if given.get("groups") is not None:
             return method(X)
-        return {name: method(own) for name, own in X.items()} if isinstance(X, Mapping) else list(map(method, X))
+        tables = X if isinstance(X, Mapping) else dict(enumerate(X))
+        answers = {name: method(own) for name, own in tables.items() if _n_rows(own)}
+        # A party may have no rows, to which no method is applied; others have some, or there had been no fit.
+        nothing = next(iter(answers.values()))[:0]
+        answers = {name: answers.get(name, nothing) for name in tables}
+        return answers if isinstance(X, Mapping) else list(answers.values())
 
 
 FederatedKMeans.__signature__ = signature(FederatedKMeans().__init__)  # type: ignore[misc]
@@ -700,6 +709,20 @@ def _ordered(model: Any, X: Any, *, quiet: bool = False) -> tuple[Array, Encoded
             " as input: give those of the fit, in their order."
         )
     return points, None
+
+
+def _n_rows(X: Any) -> int:
+    """Rows of a table as its own kind counts them; 1 where that is not known."""
+    shape = getattr(X, "shape", None)
+    if shape:
+        return int(shape[0])
+    return len(X) if hasattr(X, "__len__") else 1
+
+
+def _require_rows(X: Any) -> None:
+    """Refuse a table without rows, as scikit-learn's estimators do."""
+    if _n_rows(X) == 0:
+        raise DataError("X has 0 rows, but at least 1 is needed to predict for: leave the call out, or give a row.")
 
 
 def _require_no_others(given: Mapping[str, Any]) -> None:
@@ -777,8 +800,8 @@ class FederatedNaiveBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Laplace smoothing: rows added to each class and category.
     trust, noise : str
         As in `FederatedKMeans`.
-    random_state : int, optional
-        Seed of seeded noise.
+    random_state : int, RandomState or Generator, optional
+        Seed of seeded noise; secure noise is drawn anew whatever it is.
     engine : str
         ``"inprocess"`` or ``"direct"``.
     n_examples : int or "private", optional
@@ -814,7 +837,7 @@ class FederatedNaiveBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     smoothing: float = 1.0
     trust: str | None = None
     noise: str = "secure"
-    random_state: int | None = None
+    random_state: run_options.Seed = None
     engine: str = "inprocess"
     n_examples: int | str | None = None
 
@@ -871,6 +894,7 @@ class FederatedNaiveBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _log_joint(self, X: ArrayLike) -> Array:
         """Each class's weight for each row, in the box of the bounds, where rows beyond them are clipped."""
         check_is_fitted(self, "classes_")
+        _require_rows(X)
         points, encoded = _ordered(self, X)
         if encoded is not None and (n_left := encoded.n_rows - len(points)):
             raise DataError(f"{n_left} of {encoded.n_rows} rows lack what the schema needs: fill it in, or drop them.")

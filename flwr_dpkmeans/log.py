@@ -223,6 +223,33 @@ def show_logs(options: LogOptions | None = None, stream: TextIO | None = None) -
         root.addHandler(file_handler(chosen.file, chosen.format))
 
 
+class OtherLogger(logging.Handler):
+    """Passes the package's lines on to another package's logger, as long as the program has set up no logging."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(logging.INFO)
+        self._logger = logging.getLogger(name)
+        self._formatter = LineFormatter()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Pass one line on."""
+        if logging.root.handlers:  # they show it themselves
+            return
+        text = self._formatter.format(record)
+        line = {"name": self._logger.name, "msg": text, "args": None, "exc_info": None}
+        self._logger.handle(logging.makeLogRecord(vars(record) | line))
+
+
+def show_by(name: str) -> None:
+    """Let another logger show the package's lines if nothing else does, such as in somebody's own Flower app."""
+    root = logging.getLogger(PACKAGE)
+    if root.handlers or logging.root.handlers:
+        return
+    if root.level == logging.NOTSET:
+        root.setLevel(logging.INFO)
+    root.addHandler(OtherLogger(name))
+
+
 def file_handler(path: Path, log_format: LogFormat) -> logging.Handler:
     """A handler that appends to a file which only this user may read: it tells what a data set has spent."""
     try:

@@ -7,19 +7,22 @@ flat names and plain values.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import Field, dataclass, field, fields
 from enum import Enum
 from functools import lru_cache
 from typing import Any, ClassVar
 
+import numpy as np
+
 import flwr_dpkmeans
+from flwr_dpkmeans import foreign_names
 from flwr_dpkmeans.algorithms import NOT_FEDERATED, algorithm_entry
-from flwr_dpkmeans.algorithms.kmeans_task import DEFAULT_MAX_CLUSTERS
+from flwr_dpkmeans.algorithms.kmeans_task import DEFAULT_MAX_CLUSTERS, KMeansTask
 from flwr_dpkmeans.algorithms.server_points import is_private
 from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.data.schema import Schema, schema_of
-from flwr_dpkmeans.errors import ConfigurationError, nearest
+from flwr_dpkmeans.errors import ConfigurationError, nearest, nearest_name
 from flwr_dpkmeans.privacy.release import PrivacyUnit
 from flwr_dpkmeans.sums.settings import Dropout, Options, Settings, require_integer, rule_of, whole
 from flwr_dpkmeans.sums.task import CLIP_BOUNDS, TASKS, Run, Task
@@ -37,6 +40,10 @@ _DOMAIN = (
     "a public range that the bounds lie in, if there is one; it need not be tight, and helps small tables and columns "
     "whose values lie far from zero compared with their spread"
 )
+_SEEDS = 2**31 - 1
+"""Seeds below it are drawn from generators."""
+_CLOSE = 0.75
+"""How much alike a slip and an option of another argument's object must be."""
 _FOLLOWING = {
     "private_bounds": "give bounds='private' or bounds=PrivateBounds(share=0.1)",
     "feature_names": "give data frames, whose columns have names",
@@ -45,9 +52,8 @@ _FOLLOWING = {
     "profile_widths": "give a schema with profile = [...]",
     "profile_share": "give a schema with profile_share",
     "gap_columns": "give a schema with missing = 'centre'",
-    "seed": "give random_state=7",
     "n_clients": "there are as many clients as tables",
-    **dict.fromkeys(("init", "X_init"), "leave it out, as methods start by themselves or from public server_data"),
+    "allow_unnamed": "tables without column names are matched by position where none of them has names",
     "choose_n_clusters": "give n_clusters='auto' or n_clusters=Auto(max_clusters=20)",
 }
 """Options of a run that follow from arguments of the estimator."""
@@ -168,6 +174,13 @@ def flat_options(arguments: Mapping[str, Any]) -> dict[str, Any]:
             if wanted != name:
                 raise ConfigurationError(f"{name} is {given!r}, which is a value of {wanted}: give {wanted}={given!r}.")
             values |= given.flat() if isinstance(given, Group) else _flat_algorithm(given, arguments)
+        elif name == "max_iter" and given == -1:
+            raise ConfigurationError(
+                "max_iter is -1, but each round costs a part of the budget, so that no run goes on without a limit: "
+                "give 5, or leave it out for the algorithm's own number."
+            )
+        elif name == "random_state":
+            values[name] = seed_of(given)
         elif name == "cohort":
             if given is not None:
                 raise ConfigurationError(f"cohort is {given!r}, but it must be a Cohort: give Cohort(max_silent=1).")
@@ -176,6 +189,27 @@ def flat_options(arguments: Mapping[str, Any]) -> dict[str, Any]:
         elif name not in values:
             values[name] = (schema_of(given) or given) if name == "bounds" else given
     return values
+
+
+Seed = int | np.random.RandomState | np.random.Generator | None
+"""What scikit-learn takes for a random state."""
+
+
+def seed_of(random_state: Any) -> Any:
+    """A seed as scikit-learn takes it: of a generator the next number, so that a second run has another.
+
+    Examples
+    --------
+    >>> seed_of(7), seed_of(np.random.RandomState(0)) == seed_of(np.random.RandomState(0))
+    (7, True)
+    """
+    if random_state is np.random:
+        random_state = np.random.mtrand._rand
+    if isinstance(random_state, np.random.RandomState):
+        return int(random_state.randint(_SEEDS))
+    if isinstance(random_state, np.random.Generator):
+        return int(random_state.integers(_SEEDS))
+    return random_state
 
 
 def _flat_algorithm(options: Options, arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -208,24 +242,64 @@ def object_of(argument: str, value: object) -> Options:
     raise ConfigurationError(f"{argument} is {value!r}, which has no options of its own: {wanted}.")
 
 
-def moved(name: str, value: Any) -> ConfigurationError:
-    """Say where an argument has gone that the estimator had once, or which one is nearest."""
+def unknown_argument(name: str, value: Any, known: Collection[str]) -> ConfigurationError:
+    """Say where an estimator's argument that does not exist has gone, or which one is nearest; `known` are its own."""
+    answer = foreign_names.answer(name)
+    if answer:
+        return ConfigurationError(f"there is no parameter {name!r}, as {answer}.")
+    elsewhere = _moved(name, value, known)
+    if elsewhere:
+        return ConfigurationError(f"{elsewhere}.")
+    near = nearest_name(name, {*known, *_moved_names(known)}, _CLOSE)
+    if near and near not in known:
+        return ConfigurationError(f"there is no parameter {name!r}, and {_moved(near, value, known)}.")
+    return ConfigurationError(f"there is no parameter {name!r}: {nearest(name, known)}")
+
+
+def _moved_names(known: Collection[str]) -> set[str]:
+    """Options that are written inside of an argument's value, by the names that people know."""
+    groups = [group for group in GROUPS if group.argument in known]
+    grouped = {one.name for group in groups for one in fields(group) if _flat_name(one) == one.name}
+    own = {name for kind in _clusterings() for name in _names_of(kind)}
+    return (grouped | own) - set(known)
+
+
+def _flat_name(one: Field[Any]) -> str:
+    """The name of an object's option among all options of a run."""
+    name: str = one.metadata.get("flat", one.name)
+    return name
+
+
+def _moved(name: str, value: Any, known: Collection[str]) -> str:
+    """Where an option has gone that the estimator had once as an argument; "" where it never had one."""
     for group in GROUPS:
         for one in fields(group):
-            if one.metadata.get("flat", one.name) == name:
+            if _flat_name(one) == name:
                 given = f"{group.argument}={group.__name__}({one.name}={value!r})"
-                return ConfigurationError(f"{name} is no argument of its own: give {given}.")
+                if group.argument not in known:
+                    return f"{name} is an option of FederatedKMeans alone: leave it out for one table"
+                return f"{name} is no argument of its own: give {given}"
     if name in _FOLLOWING:
-        return ConfigurationError(f"{name} is no argument of its own: {_FOLLOWING[name]}.")
-    kinds = [kind for kind in _kinds() if name in kind.option_class().__dataclass_fields__]
+        return f"{name} is no argument of its own: {_FOLLOWING[name]}"
+    kinds = [kind for kind in _clusterings() if name in _names_of(kind)]
     homes = {kind.option_class().__name__: kind.option_class().__module__ for kind in kinds}
     # Of this package's own some are not exported.
     own = [one for one, home in homes.items() if hasattr(flwr_dpkmeans, one) or home.split(".")[0] != __package__]
     if kinds:
         given = " or ".join(f"{owner}({name}={value!r})" for owner in own)
         given = given or f"{kinds[0].name!r}, and then set_params(algorithm__{name}={value!r})"
-        return ConfigurationError(f"{name} is an option of some algorithms: give algorithm={given}.")
-    return ConfigurationError(f"there is no parameter {name!r}: {nearest(name, option_defaults())}")
+        return f"{name} is an option of some algorithms: give algorithm={given}"
+    return ""
+
+
+def _clusterings() -> list[type[Task]]:
+    """Every algorithm that an estimator runs."""
+    return [kind for kind in _kinds() if issubclass(kind, KMeansTask)]
+
+
+def _names_of(kind: type[Task]) -> set[str]:
+    """An algorithm's own options."""
+    return {one.name for one in fields(kind.option_class())}
 
 
 def resolve_n_clusters(n_clusters: object, max_clusters: int) -> dict[str, Any]:
@@ -238,9 +312,15 @@ def resolve_n_clusters(n_clusters: object, max_clusters: int) -> dict[str, Any]:
             f"max_clusters is {max_clusters!r}, but n_clusters is {n_clusters!r} and not 'auto', so that it has no "
             "effect: leave one of the two out."
         )
-    if isinstance(n_clusters, str) and not n_clusters.isdigit():
-        raise ConfigurationError(f"n_clusters is {n_clusters!r}, but it must be a number or 'auto': give 10.")
-    return {"n_clusters": int(n_clusters) if isinstance(n_clusters, str) else n_clusters}
+    if isinstance(n_clusters, str | float):
+        number = float(n_clusters) if _is_number(n_clusters) else 10.0
+        mend = f"give {number:g}" if number.is_integer() else "give 10"
+        raise ConfigurationError(f"n_clusters is {n_clusters!r}, but it must be an integer or 'auto': {mend}.")
+    return {"n_clusters": n_clusters}
+
+
+def _is_number(value: str | float) -> bool:
+    return not isinstance(value, str) or value.isdecimal()
 
 
 def task_kind(name: object) -> type[Task]:
@@ -259,15 +339,16 @@ def parse_config(**values: Any) -> Run:
     catalogue = _catalogue(_kinds())
     for name in values:
         if name not in catalogue:
-            raise ConfigurationError(f"there is no parameter {name!r}: {nearest(name, catalogue)}")
+            answer = foreign_names.answer(name)
+            if answer:
+                raise ConfigurationError(f"there is no parameter {name!r}, as {answer}.")
+            raise ConfigurationError(f"there is no parameter {name!r}: {nearest(name, _spelt_names())}")
     kind = task_kind(values.get("algorithm", DEFAULT_ALGORITHM))
     for name, example in _EXAMPLES.items():
         if name not in values and (name == "bounds" or name in kind.own_fields()):
             raise ConfigurationError(f"{name!r} is missing, but every run needs it: give a value such as {example}.")
-    settings, own, options = (
-        {name: values[name] for name in names if name in values}
-        for names in (Settings.__dataclass_fields__, kind.own_fields(), kind.option_class().__dataclass_fields__)
-    )
+    named = ({one.name for one in fields(Settings)}, kind.own_fields(), _names_of(kind))
+    settings, own, options = ({name: values[name] for name in names if name in values} for names in named)
     for name in values.keys() - settings.keys() - own.keys() - options.keys():
         catalogue[name].changed(name, values[name])
     return Run(Settings(**settings), kind(**own, options=kind.option_class()(**options)))
@@ -312,6 +393,7 @@ def build_run(given: Mapping[str, Any], box: Bounds, *, has_server_data: bool) -
     if n_clusters is not None:
         values |= resolve_n_clusters(n_clusters, values.pop("max_clusters", DEFAULT_MAX_CLUSTERS))
     values.setdefault("private_bounds", is_private(stated))
+    values["random_state"] = seed_of(values.get("random_state"))
     values["n_examples"] = None if is_private(values["n_examples"]) else values["n_examples"]
     return parse_run(has_server_data=has_server_data, bounds=(box.lower, box.upper), **values)
 
@@ -338,17 +420,27 @@ def _kinds() -> tuple[type[Task], ...]:
 @lru_cache(maxsize=4)
 def _catalogue(kinds: tuple[type[Task], ...]) -> dict[str, _Option]:
     """All that some of these algorithms can be told, by flat names."""
-    owners = dict.fromkeys(("algorithm", *Settings.__dataclass_fields__), tuple(kind.name for kind in kinds))
+    settings = [one.name for one in fields(Settings)]
+    owners = dict.fromkeys(("algorithm", *settings), tuple(kind.name for kind in kinds))
     owners |= dict.fromkeys(_CLIENT_LEVEL, tuple(kind.name for kind in kinds if PrivacyUnit.CLIENT in kind.units))
     owners |= dict.fromkeys(_FEDERATED, tuple(kind.name for kind in kinds if kind.name not in NOT_FEDERATED))
     defaults, holders = {"algorithm": DEFAULT_ALGORITHM} | Settings.defaults(), dict[str, type[Options]]()
     for kind in kinds:
         options = kind.option_class()
-        for name in (*kind.own_fields(), *options.__dataclass_fields__):
+        for name in (*kind.own_fields(), *(one.name for one in fields(options))):
             owners[name] = (*owners.get(name, ()), kind.name)
         defaults |= kind.defaults() | options.defaults()
-        holders |= dict.fromkeys(options.__dataclass_fields__, options)
+        holders |= dict.fromkeys((one.name for one in fields(options)), options)
     return {name: _Option(owners[name], defaults.get(name), holders.get(name)) for name in owners}
+
+
+def _spelt_names() -> set[str]:
+    """Options that people write by these names: neither what follows from others, nor flat names of objects' parts."""
+    parts = {_flat_name(one) for group in GROUPS for one in fields(group) if _flat_name(one) != one.name}
+    stated = {one.name for one in fields(Settings) if rule_of(one) is not None}
+    named = {"algorithm", "n_clusters", "bounds", *stated}
+    named |= {name for kind in _clusterings() for name in _names_of(kind)}
+    return named - parts - _FOLLOWING.keys() | {"n_clients", "allow_unnamed"}
 
 
 def option_defaults() -> dict[str, Any]:
@@ -398,10 +490,13 @@ def _require_own(run: Run, values: Mapping[str, Any]) -> None:
 
 def foreign_option(option: str, value: Any, name: str) -> ConfigurationError:
     """Say that an algorithm has no such option, and which ones have."""
-    owners = " or ".join(map(repr, _catalogue(_kinds())[option].owners))
+    kinds = [task_kind(owner) for owner in _catalogue(_kinds())[option].owners]
+    owners = [repr(kind.name) for kind in kinds if not kind.door]
+    doors = sorted({kind.door for kind in kinds if kind.door})
+    mend = f"choose {' or '.join(owners)}" if owners else f"use {' or '.join(doors)}"
     return ConfigurationError(
         f"{option} is {_shown(value)}, but the algorithm is {name!r}, which has no such option: leave it out, or "
-        f"choose {owners}."
+        f"{mend}."
     )
 
 

@@ -23,6 +23,7 @@ from simulations.ablation_runs import ALL, FASTLLOYD, MIXTURE, VARIANTS, DataSet
 from simulations.clustering_metrics import area_under
 from simulations.mixture_runs import encoded_tables, exit_code, require_seeds, run_jobs, wide_console, write_files
 from simulations.utility import EPSILONS, find_source
+from simulations.workers import add_workers
 
 NAME = "ablation"
 _SMALLEST_EXCESS = 1e-9
@@ -327,7 +328,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--mixture-seeds", type=int, help="fits of a variant take longest there (default: --seeds)")
     parser.add_argument("--fastlloyd-seeds", type=int, help="its fits are fast (default: --seeds)")
     parser.add_argument("--first-seed", type=int, default=0)
-    parser.add_argument("--workers", type=int, default=2)
+    add_workers(parser)
     parser.add_argument("--output", default=f"outputs/{NAME}", help="folder for tables and figure")
     return parser
 

@@ -135,7 +135,10 @@ def stated_dialect(options: argparse.Namespace) -> Dialect:
 
 
 _FILE: dict[str, Any] = {"file": {"type": Path, "help": "NODE.toml, or its folder"}}
-PAGE_PORT: dict[str, dict[str, Any]] = {"--port": {"type": int, "default": 8400, "help": "0: any that is free"}}
+PAGE_PORT: dict[str, dict[str, Any]] = {
+    "--port": {"type": int, "default": 8400, "help": "0: any that is free"},
+    "--token-file": {"type": Path, "help": "the token of the page's address; made if absent (default: a new token)"},
+}
 _JSON = {"--json": {"action": "store_true", "help": "the same for programs"}}
 _APPS = {"--apps": {"action": "store_true", "help": "isolation 'process': the part that runs apps, as its own user"}}
 _DRY_RUN = {"--dry-run": {"action": "store_true", "help": "print Flower's own command line, and start nothing"}}

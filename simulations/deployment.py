@@ -195,6 +195,7 @@ class Deployment:
         """
         own_port = port or free_ports(1)[0]
         command = supernode_command(node, self._relay.port, own_port, self._credentials, key)
+        command += ["--allowed-apps", self.allowed_app]
         guard = functools.partial(guarded_environment, flower_home(home), frozenset({self.allowed_app}))
         with logged(command, home, guard) as process:
             yield process

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -36,6 +35,7 @@ from simulations.mixture_runs import (
     write_files,
 )
 from simulations.utility import summary
+from simulations.workers import add_workers
 
 UNITS = ("record", "client")
 KINDS = ("gaussian", "paper", "as_written")
@@ -166,7 +166,7 @@ def _run(options: argparse.Namespace) -> None:
     require_seeds(options.seeds)
     reference = reference_excesses(Path(options.reference)) if options.reference else {}
     jobs = _jobs(options)
-    chunk = max(1, min(6, len(jobs) // (2 * options.workers)))
+    chunk = max(1, min(6, len(jobs) // (2 * max(1, options.workers))))
     costs = run_jobs(run_job, jobs, workers=options.workers, chunk=chunk, description="fits")
     rows = []
     for (unit, kind, epsilon), values in excesses(jobs, costs).items():
@@ -245,7 +245,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--restarts", type=int, default=5, help="of k-means for the optimum, beside the true means")
     parser.add_argument("--reference", default="", help="JSON file with the costs of the paper's code")
-    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
+    add_workers(parser)
     parser.add_argument("--output", default="outputs/feddp_utility", help="folder for the tables")
     add_sizes(parser)
     return parser

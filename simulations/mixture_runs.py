@@ -7,11 +7,13 @@ import csv
 import io
 import json
 import logging
+import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -24,9 +26,10 @@ from rich.progress import track
 from flwr_dpkmeans import FederatedKMeans
 from flwr_dpkmeans.algorithms import NOT_FEDERATED
 from flwr_dpkmeans.data.partition import MIXTURE_BOUNDS
-from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError
+from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError, PrivacyWarning
 from flwr_dpkmeans.options import Cohort
 from flwr_dpkmeans.results.writer import write_whole
+from flwr_dpkmeans.threads import one_thread
 from simulations.clustering_indices import cost_per_point
 from simulations.configuration import algorithm_value
 from simulations.sources.mixture import GaussianMixture, draw_gaussian_mixture
@@ -155,16 +158,49 @@ def run_fit(fit: Fit) -> Fitted:
     return Fitted(cost_per_point(all_rows(fit.setting, fit.seed), model.cluster_centers_), model.privacy_.epsilon)
 
 
+_NUMBER = re.compile(r"\d[\d.,]*(?:e[+-]?\d+)?")
+
+
 def run_jobs(
     function: Callable[[JobT], ResultT], jobs: Sequence[JobT], *, workers: int, chunk: int, description: str
 ) -> list[ResultT]:
     """Run jobs in worker processes of one thread each, with a progress bar on stderr.
 
-    Neighbouring jobs should share a seed: `chunk` of them go to one worker, which draws their data once.
+    Neighbouring jobs should share a seed: `chunk` of them go to one worker, which draws their data once. Without
+    workers all run in this process, of one thread too.
     """
+    console = Console(stderr=True)
+    shown = partial(track, total=len(jobs), description=description, console=console)
+    of_job = partial(_with_warnings, function)
+    if workers == 0:
+        with one_thread():
+            return _results(shown(map(of_job, jobs)), console)
     with ProcessPoolExecutor(workers, initializer=_prepare_worker) as pool:
-        results = pool.map(function, jobs, chunksize=chunk)
-        return list(track(results, total=len(jobs), description=description, console=Console(stderr=True)))
+        return _results(shown(pool.map(of_job, jobs, chunksize=chunk)), console)
+
+
+def _with_warnings(function: Callable[[JobT], ResultT], job: JobT) -> tuple[ResultT, list[str]]:
+    """A job's result, and the texts of what estimators warned of, which would break up the bar."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", PrivacyWarning)
+        result = function(job)
+    for one in caught:
+        if not issubclass(one.category, PrivacyWarning):
+            warnings.warn_explicit(one.message, one.category, one.filename, one.lineno)
+    return result, [str(one.message) for one in caught if issubclass(one.category, PrivacyWarning)]
+
+
+def _results(finished: Iterable[tuple[ResultT, list[str]]], console: Console) -> list[ResultT]:
+    """The results; of hundreds of fits each warning is shown once, whatever its numbers are."""
+    results, shown = [], set[str]()
+    for result, sentences in finished:
+        results.append(result)
+        for sentence in sentences:
+            text = _NUMBER.sub("", sentence)
+            if text not in shown:
+                shown.add(text)
+                console.print(f"PrivacyWarning: {sentence}", highlight=False, markup=False)
+    return results
 
 
 def _prepare_worker() -> None:

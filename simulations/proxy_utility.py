@@ -7,7 +7,6 @@ set. Runs are without masks and with seeded noise, so they protect nobody; masks
 from __future__ import annotations
 
 import argparse
-import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -38,6 +37,7 @@ from simulations.mixture_runs import (
 )
 from simulations.sources.synthetic import LabelledPoints, draw_max_cover_mixture
 from simulations.utility import summary
+from simulations.workers import add_workers
 
 _RECORD = (0.08, 0.16, 0.322, 0.648, 1.3)
 _CLIENT = (0.367, 0.738, 1.49, 3.01)
@@ -207,7 +207,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--algorithm", default="proxy_lloyd", help="proxy_lloyd, or fastlloyd to compare with")
     parser.add_argument("--data", nargs="+", default=["mixture", "max-cover"], choices=["mixture", "max-cover"])
     parser.add_argument("--units", nargs="+", default=["record", "client"], choices=["record", "client"])
-    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
+    add_workers(parser)
     parser.add_argument("--output", default="outputs/proxy_utility")
     return parser
 

@@ -29,8 +29,9 @@ from simulations.figure_specs import parse_specs
 from simulations.figure_table import Results, counted
 from simulations.job import log_quietly, rehearsed_row, result_row
 from simulations.mixture_runs import RESUMES, exit_code
-from simulations.sweep import default_workers, labels_of, run_sweep
+from simulations.sweep import labels_of, run_sweep
 from simulations.table import JOURNAL_FILE, table_of
+from simulations.workers import default_workers
 
 _MANY = ("-m", "--multirun")
 _OUTPUTS = "outputs"

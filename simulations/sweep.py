@@ -21,7 +21,6 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.threads import one_thread
 from simulations.code_version import code_version, require_this_code
 from simulations.configuration import job_key
@@ -260,10 +259,3 @@ def _progress() -> Progress:
         # Chunks may take minutes: over the default of 30 s there would be no speed to tell a time left from.
         speed_estimate_period=3600.0,
     )
-
-
-def default_workers(asked: int | None) -> int:
-    """Number of processes: as asked, or one per core."""
-    if asked is not None and (isinstance(asked, bool) or not isinstance(asked, int) or asked < 0):
-        raise ConfigurationError(f"workers is {asked!r}, but it must be an integer of at least 0: give 2, or null.")
-    return (os.cpu_count() or 1) if asked is None else asked

@@ -10,23 +10,22 @@ import argparse
 import json
 import logging
 import math
-import os
 import statistics
 import sys
 import warnings
 from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
-from rich.progress import track
 from rich.table import Table
 
 from flwr_dpkmeans.threads import one_thread
 from simulations.clustering_metrics import area_under
+from simulations.mixture_runs import run_jobs
+from simulations.workers import add_workers
 
 METHODS = ("fastlloyd", "glloyd", "sulloyd", "lloyd", "proxy_lloyd")
 EPSILONS = (0.1, 0.25, 0.5, 0.75, 1.0)
@@ -117,9 +116,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     references = [json.loads(Path(path).read_text()) for path in options.reference]
     jobs = _jobs(options)
-    with ProcessPoolExecutor(options.workers) as pool:
-        results = pool.map(run_job, jobs, chunksize=8)
-        costs = list(track(results, total=len(jobs), description="fits", console=Console(stderr=True)))
+    costs = run_jobs(run_job, jobs, workers=options.workers, chunk=8, description="fits")
     cells: dict[tuple[str, str, float], list[float]] = {}
     for job, cost in zip(jobs, costs, strict=True):
         cells.setdefault((job.name, job.algorithm, job.epsilon), []).append(cost)
@@ -261,7 +258,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--packing", default="halve", choices=("halve", "bisect"))
     parser.add_argument("--post-processing", default=None, choices=("fold", "truncate", "none"))
     parser.add_argument("--clients", type=int, default=2)
-    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
+    add_workers(parser)
     parser.add_argument("--output", default="", help="write the cells to this JSON file")
     return parser
 

@@ -14,7 +14,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = "flwr_dpkmeans"
 LAYERS: tuple[frozenset[str], ...] = (
-    frozenset({"errors", "threads"}),
+    frozenset({"errors", "foreign_names", "threads"}),
     frozenset({"log"}),
     frozenset({"privacy", "secagg", "kmeans", "data"}),
     frozenset({"sums"}),

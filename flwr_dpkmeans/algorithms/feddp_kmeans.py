@@ -451,6 +451,10 @@ def clustered(
     k, n_init = config.n_clusters, config.n_init
     if not config.choose_n_clusters:
         return round_to_grid(weighted_kmeans(points, weights, k, n_init=n_init, seed=seed)[0]), {}
+    if not np.any(weights > 0.0):
+        # Noise has left nothing to choose from, which a curve of zeros says: see `KMeansTask.doubts`.
+        center, _ = weighted_kmeans(points, weights, 1, n_init=n_init, seed=seed)
+        return round_to_grid(center), {COST_CURVE: np.zeros(k)}
     costs, found = cost_curve(points, weights, k, n_init=n_init, seed=seed)
     chosen = elbow(costs, n_features=n_features, n_points=int(np.count_nonzero(weights)))
     return round_to_grid(found[chosen - 1]), {COST_CURVE: round_to_grid(costs)}

@@ -429,10 +429,14 @@ class KMeansTask(Task):
         )
 
     def doubts(self, plan: Plan, state: State, names: Sequence[str]) -> tuple[str, ...]:
-        """Say so where an evaluation's cost is within two deviations of its noise of 0."""
+        """Say so where k follows from nothing, or an evaluation's cost is within two deviations of its noise of 0."""
         found = state.arrays.get(measure.CLIPPED_COST)
         clear = found is None or found.item() >= 2.0 * plan.released_std(plan.rounds[-1], plan.rounds[-1].blocks[0])
-        return () if clear else (told("blurred_cost", unit=plan.settings.unit.value),)
+        blurred = () if clear else (told("blurred_cost", unit=plan.settings.unit.value),)
+        curve = state.arrays.get(measure.COST_CURVE)
+        if curve is None or curve.any():
+            return blurred
+        return *blurred, told("no_elbow")
 
 
 def counts_std(plan: Plan) -> tuple[float, bool]:

@@ -196,8 +196,11 @@ class FastLloyd(_Packed):
         """One iteration: noise std sigma_R * radius * sqrt(T) on sums, sigma_C * sqrt(T) on counts (equations 8, 9)."""
         sums_multiplier, counts_multiplier = (one * math.sqrt(n_iterations) for one in multipliers)
         moved = self.sums_sensitivity(radius, n_features)
-        # In one coordinate a row of the box is at most 2 B from a centroid in it, and at most the radius.
-        entry, shape = min(radius, 2.0 * BOX_BOUND), (self.n_clusters, n_features)
+        # In one coordinate a row of the box is at most the radius from its centroid, which is in the box, or near it.
+        processed = self.options.post_processing is not PostProcessing.NONE
+        farthest = BOX_BOUND if processed else lloyd.SATURATION
+        entry = min(radius, BOX_BOUND + farthest)
+        shape = (self.n_clusters, n_features)
         block = Block("relative_sums", shape, moved, self.noise, sums_multiplier, entry)
 
         def statistic(points: Array, state: State) -> Sequence[Array]:

@@ -433,11 +433,13 @@ def whole_frame(
     """
     import pandas as pd
 
+    # Numbers that are not written plainly are needed as numbers, too.
+    numbers = () if table.reading.dialect.number_format.is_plain else None
     frames, n_rows = [], 0
-    for raw in table.blocks(ColumnUse(numbers=(), texts=None)):
+    for raw in table.blocks(ColumnUse(numbers, texts=None)):
         titles = [column.name for column in raw.columns] if raw.named else list(names)
         cells = {
-            index: column.text() if column.values is None else column.values
+            index: _plain_cells(column)
             for index, column in enumerate(raw.columns)
             if columns is None or not titles or titles[index] in columns
         }
@@ -449,6 +451,17 @@ def whole_frame(
         frames.append(frame if rows is None else frame[frame.index.isin(rows)])
     whole = pd.concat(frames)
     return whole if rows is None else whole.loc[rows]
+
+
+def _plain_cells(column: RawColumn) -> Any:
+    """Numbers, or text as it is written, of which numbers are written plainly."""
+    if column.values is not None:
+        return column.values
+    texts = column.text()
+    if column.numeric is None:
+        return texts
+    pairs = zip(texts, column.numeric.tolist(), strict=True)
+    return [text if number != number else text_of(number) for text, number in pairs]
 
 
 def one_block(table: OpenTable) -> RawTable:

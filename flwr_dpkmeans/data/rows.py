@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import math
 import os
+import stat
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -29,6 +31,8 @@ IN_MEMORY = 1 << 24
 _WINDOW = 1 << 16  # numbers that fit into a processor's cache together
 _UNUSED_SECONDS = 3600.0
 _SECONDS_BETWEEN_LINES = 10.0
+# Not through a link, and without waiting for whoever writes into a pipe; Windows has neither.
+_AS_IT_IS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,10 +119,14 @@ class Store:
                     old.unlink()
         with suppress(IndexError, OSError):
             n_rows, width = map(int, own[0].stem.split("-")[-2:])
-            if own[0].stat().st_size != 8 * n_rows * width:
+            file = _opened_if_private(own[0])
+            if file is None:
+                _logger.warning("%s is left alone: it is another user's, or open to others", own[0])
+                return None
+            if os.fstat(file.fileno()).st_size != 8 * n_rows * width:
                 return own[0].unlink()  # cut short, as by a full disk
             own[0].touch()
-            return _mapped(own[0].open("rb"), width, own[0])
+            return _mapped(file, width, own[0])
         return None
 
     def forget(self) -> None:
@@ -178,6 +186,27 @@ class Store:
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.folder.chmod(0o700)
         return tempfile.NamedTemporaryFile(dir=self.folder, suffix=".rows")
+
+
+def _opened_if_private(path: Path) -> IO[bytes] | None:
+    """Open a file that this user alone could have written, in a folder of which the same holds; else None.
+
+    Where the folder is another user's, so may the file be, and its rows would stand in for this party's own.
+    """
+    file = os.fdopen(os.open(path, os.O_RDONLY | _AS_IT_IS), "rb")
+    # Of what was opened, not of its name: that may lead to something else by now.
+    facts = os.fstat(file.fileno())
+    if stat.S_ISREG(facts.st_mode) and _is_private(facts) and _is_private(path.parent.stat()):
+        return file
+    file.close()
+    return None
+
+
+def _is_private(facts: os.stat_result) -> bool:
+    """Whether a file or folder is this user's, and nobody else may write to it or read it."""
+    if sys.platform == "win32":  # knows neither owners as numbers nor such modes
+        return True
+    return facts.st_uid == os.geteuid() and not facts.st_mode & 0o077
 
 
 def _mapped(file: IO[bytes], width: int, path: Path | None) -> Rows:

@@ -146,9 +146,9 @@ def node_settings(context: Context) -> NodeSettings:
 
     Keys: ``policy`` (path of a TOML file), ``ledger`` (path), ``identity`` (path of a key file), ``data-path``,
     ``data-id``, ``output``; the data loader of this package's own app reads ``schema``, ``query``, ``columns``,
-    ``header`` and ``label-column`` as well, the log ``log-format``, ``verbose`` and ``log-file``. A deployed node whose
-    policy is missing or incomplete refuses every run; a policy or identity file that is missing or malformed, and
-    pinned peers without an identity, are a ConfigurationError.
+    ``header``, ``label-column`` and ``profile-columns`` as well, and the log ``log-format``, ``verbose`` and
+    ``log-file``. A deployed node whose policy is missing or incomplete refuses every run; a policy or identity file
+    that is missing or malformed, and pinned peers without an identity, are a ConfigurationError.
     """
     config: Mapping[str, Any] = context.node_config
     # A deployed node gives nothing to runs that protect nobody, unless its own policy says so in so many words.
@@ -391,17 +391,22 @@ class WrappedApp(Wrapped):
         if self._message.metadata.message_type != "train":
             raise ProtocolError("a sum was asked of another function than the app's 'train': stop the run.")
         task, state = self._known(memory)
-        reply = self._asked(task.named(state), {"server-round": index})
+        n_clients = memory.plan.n_clients
+        before = task.named(state, n_clients)
+        reply = self._asked(before, {"server-round": index})
         (answer,) = reply.array_records.values()
         metrics: dict[str, Any] = dict(*reply.metric_records.values())
-        given = {name: array.numpy().astype(np.float64, casting="same_kind") for name, array in answer.items()}
-        added = task.contribution(state, given, metrics.get("num-examples"))
+        answered = {name: array.numpy() for name, array in answer.items()}
+        added = task.contribution(before, answered, metrics.get("num-examples"))
+        for sentence in task.remarks(added, n_clients):
+            node_logger.warning("round %d: %s", index, sentence, extra=event("changed_part"))
         return list(build_algorithm(memory.plan).rounds[index - 1].statistic(added, state))
 
     def _hand_on(self, memory: Memory, report: PrivacyReport) -> None:
         """Hand the last arrays to the app's ``evaluate``, with the report; nothing that it answers is sent."""
         task, state = self._known(memory)
-        self._asked(task.named(state), {"report": json.dumps(report.to_dict())})
+        arrays = task.named(state, memory.plan.n_clients)
+        self._asked(arrays, {"report": json.dumps(report.to_dict())})
 
     def _known(self, memory: Memory) -> tuple[ArraySum, State]:
         task, state = memory.plan.task, memory.clusters
@@ -409,7 +414,7 @@ class WrappedApp(Wrapped):
             raise ProtocolError(f"the plan computes {task.name!r}, but this node's app answers sums of arrays only.")
         return task, state
 
-    def _asked(self, arrays: Mapping[str, Array], config: dict[str, Any]) -> RecordDict:
+    def _asked(self, arrays: Mapping[str, Any], config: dict[str, Any]) -> RecordDict:
         record = ArrayRecord({name: FlowerArray(array) for name, array in arrays.items()})
         return self.answered({"arrays": record, "config": ConfigRecord(config)})
 
@@ -542,7 +547,9 @@ def load_client(context: Context) -> KMeansClient:
         if is_clustered(source):
             return ClusterClient(source, partial(load_stated, layout=layout, schema=agreed), result_folder(context))
         table = load_stated(source, layout, agreed, store)
-        whole = partial(_whole_table, source, layout, agreed)
+        clustered = tuple(column.name for column in agreed.columns) if agreed else table.names
+        profiled = _profile_columns(str(node.get("profile-columns", "")), clustered)
+        whole = partial(_whole_table, source, layout, agreed, profiled)
     elif simulated and source == MIXTURE:
         table = Table(mixture_of(run).client_points(int(node["partition-id"])))
     elif simulated or described is not None:
@@ -573,11 +580,25 @@ def dialect_of(run: Mapping[str, Any]) -> Dialect:
     return Dialect.of_scalars({"header": run.get("header", AUTO), **stated})
 
 
-def _whole_table(source: str, layout: Layout, schema: Schema | None) -> Any:
-    """All rows and columns of a node's table, for its own profile."""
+ALL_COLUMNS = "*"
+
+
+def _profile_columns(stated: str, clustered: tuple[str, ...]) -> tuple[str, ...] | None:
+    """Columns that a node's local profile describes; None for all of its file's.
+
+    They are those that are clustered, and those that ``profile-columns`` names, such as ``ward,sex``, or ``*``. Text
+    that nobody asked for may be a hundred times as large as they are.
+    """
+    if stated == ALL_COLUMNS or not clustered:
+        return None
+    return tuple(dict.fromkeys((*clustered, *Layout.of(stated).columns)))
+
+
+def _whole_table(source: str, layout: Layout, schema: Schema | None, columns: tuple[str, ...] | None) -> Any:
+    """All rows of a node's table, of these columns, for its own profile."""
     if schema is not None:
         layout = layout.over(schema.file)
-    return whole_frame(layout.open(source), names=layout.columns)
+    return whole_frame(layout.open(source), names=layout.columns, columns=columns)
 
 
 def _simulated_frame(source: str, run: Mapping[str, Any], table: Table) -> Any:

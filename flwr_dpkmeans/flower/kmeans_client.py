@@ -7,6 +7,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +27,18 @@ from flwr_dpkmeans.errors import ConfigurationError, LocalMisuseError
 from flwr_dpkmeans.kmeans.lloyd import row_blocks
 from flwr_dpkmeans.log import placed_logger, where_raised
 from flwr_dpkmeans.privacy.report import PrivacyReport
+from flwr_dpkmeans.results.aside import can_run_aside, run_aside
 from flwr_dpkmeans.results.model import Model
 from flwr_dpkmeans.results.page import CONSOLE, summary
 from flwr_dpkmeans.results.profile import as_frame
-from flwr_dpkmeans.results.writer import RunResult, require_writable, result_files, write_folder, write_report
+from flwr_dpkmeans.results.writer import (
+    RunResult,
+    add_profile,
+    require_writable,
+    result_files,
+    write_folder,
+    write_report,
+)
 from flwr_dpkmeans.sums.draft import build_algorithm
 from flwr_dpkmeans.sums.plan import Plan, agreed_names, places_of, schema_agreement
 from flwr_dpkmeans.sums.round import Array, Labels, PrivateSum, State
@@ -69,8 +78,9 @@ class KMeansClient(NumPyClient):
     schema : Schema, optional
         What the rows were encoded by: `X` is then ``schema.encode(table).points``; only its plans are answered.
     table : callable, optional
-        A function without arguments that returns a data frame of all columns, for the local profile alone; what is
-        wrong with it is said in this client's log only. Left out: `X`.
+        A function without arguments that returns a data frame of the columns that the local profile describes. What is
+        wrong with it is said in this client's log only; in a deployed node's process it is called after the reply is
+        made, in a process of its own with limits. Left out: `X`.
 
     Examples
     --------
@@ -202,7 +212,9 @@ class KMeansClient(NumPyClient):
         if self._output_dir is not None:
             spent: Any = config.get("spent", "")
             own = {"evaluation": self.evaluation_, "image_shape": self._image_shape, "spent": spent}
-            for path in write_result(self._output_dir, plan, state, report, names, self.schema, self._profile, **own):
+            for path in write_result(
+                self._output_dir, plan, state, report, names, self.schema, self._profile, aside=can_run_aside(), **own
+            ):
                 logger.info("wrote %s", path)
         if isinstance(self._points, Rows):
             self._points.forget()
@@ -291,19 +303,37 @@ def write_result(
     schema: Schema | None = None,
     profile: Callable[[Model], Any] = lambda model: None,
     show: Callable[[str], None] = lambda text: None,
+    *,
+    aside: bool = False,
     **known: Any,
 ) -> list[Path]:
     """Write what a run found: a clustering, with what else is `known` of it, or a task's own arrays.
 
-    Returns absolute paths; `show` is told first what a console may print.
+    Returns absolute paths; `show` is told first what a console may print. `aside` leaves the profile of the party's own
+    rows to a process of its own: how long it takes, and how much, decides nothing of what this one does.
     """
     if "centroids" not in state.arrays:
         show(str(report))
         return write_report(folder, report, plan.task.result(plan, state).arrays)
     figures = read_profile(plan, state, schema)
     model = Model(state.centroids, state.counts, Bounds(*plan.bounds), report, names, schema, figures)
-    result = RunResult.of(model, report, state, profile=profile(model), **known)
+    described = None if aside else profile(model)
+    result = RunResult.of(model, report, state, profile=described, **known)
     for sentence in result.report.warnings[len(report.warnings) :]:
         logger.warning("%s", sentence)
     show(summary(result.model, result.report, CONSOLE, result.evaluation))
-    return write_folder(folder, result_files(result))
+    paths = write_folder(folder, result_files(result))
+    if aside:
+        run_aside(partial(_add_profile, paths[0].parent, result, profile))
+    return paths
+
+
+def _add_profile(folder: Path, result: RunResult, profile: Callable[[Model], Any]) -> None:
+    """Write the party's own profile beside the files that are there already; if it cannot be, they stay as they are."""
+    try:
+        described = profile(result.model)
+        if described is not None:
+            for path in add_profile(folder, replace(result, profile=described)):
+                logger.info("wrote %s", path)
+    except Exception as error:
+        logger.warning("no local profile was written: %s", where_raised(error))

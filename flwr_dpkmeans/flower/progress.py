@@ -69,6 +69,8 @@ class Notice(BaseModel, frozen=True):
 class RunProgress(BaseModel, frozen=True):
     """What is known of a run: the nodes that have joined, answered, are not heard yet, and were left out; its cost.
 
+    Of each node that has answered in this run, it says when it did last.
+
     Nodes have their names, or else their ids, as text, since these have 64 bits. An epsilon of None is infinite; rounds
     and round trips are None while they are not planned yet. The plan's digest is as in ledgers, and so is the worst
     epsilon, with all retries.
@@ -94,6 +96,7 @@ class RunProgress(BaseModel, frozen=True):
     n_left: int | None = None
     nodes: tuple[str, ...] = ()
     answered: tuple[str, ...] = ()
+    answered_at: dict[str, str] = {}
     late: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
     trips: tuple[RoundTrip, ...] = ()
@@ -153,10 +156,16 @@ class Progress(logging.Handler):
         self._joined = set(nodes)
         self.tell(nodes=self._joined)
 
+    def _note(self, nodes: set[int]) -> None:
+        """Note that nodes have answered now."""
+        times = {named(str(node)): utc_now() for node in nodes}
+        self.known = self.known.model_copy(update={"answered_at": self.known.answered_at | times})
+
     @contextlib.contextmanager
     def trip(self, server: Server, messages: Sequence[Message]) -> Iterator[Told]:
         """Measure one round trip; what is yielded is told all replies so far."""
         start, asked, replies = time.monotonic(), set(server.asked), list[Message]()
+        heard_before = set[int]()
         index, attempt = server.attempts[-1] if server.attempts else (None, None)
         place = {"stage": server.due.value if server.due else "", "round": index, "attempt": attempt}
         self.tell(**place, answered=(), late=asked, missing=self._joined - asked)
@@ -164,6 +173,8 @@ class Progress(logging.Handler):
         def heard(come: Sequence[Message]) -> None:
             replies[:] = come
             answered = {reply.metadata.src_node_id for reply in come} & asked
+            self._note(answered - heard_before)
+            heard_before.update(answered)
             self.tell(answered=answered, late=asked - answered)
 
         yield heard

@@ -9,6 +9,7 @@ rounded at the end (outer products) the node rounds: a sensitivity has room for 
 from __future__ import annotations
 
 import logging
+import os
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import CancelledError
@@ -140,7 +141,7 @@ class ClusterClient(KMeansClient):
         except ImportError:
             pass
         except (ConnectionError, CancelledError):
-            problem = f"none answers: '{engine.start}', or set {engine.variable}"
+            problem = f"none answers: '{engine.start}', and set {engine.variable} to its address (not 'auto')"
         except Exception as error:
             problem = f"summing it fails ({where_raised(error)}): it must be Parquet, at the same path on all machines"
             problem += f", whose workers have room for {_BLOCK_ROWS} rows"
@@ -153,13 +154,25 @@ def _ray() -> Iterator[Summed]:
     from ray import data
 
     if not ray.is_initialized():
-        ray.init("auto", logging_level=logging.ERROR, log_to_driver=False)
+        ray.init(_ray_address(), logging_level=logging.ERROR, log_to_driver=False)
     data.DataContext.get_current().enable_progress_bars = False
     yield (
         lambda groups, of_block: (
             data.from_items(groups).flat_map(_of_group, fn_args=[of_block], max_retries=_RETRIES).iter_rows()
         )
     )
+
+
+def _ray_address() -> str:
+    """Return the address of the owner's cluster; a ConnectionError if none is stated.
+
+    Without one, or with "auto", Ray looks through this machine's processes and joins a cluster that any local user may
+    have started, who can then read rows and run code in the node.
+    """
+    address = os.environ.get("RAY_ADDRESS", "")
+    if address.rpartition("://")[2] in ("", "auto"):
+        raise ConnectionError
+    return address
 
 
 @contextmanager
@@ -205,7 +218,7 @@ class _Engine:
 
 
 _ENGINES = {
-    "ray": _Engine("Ray", "flwr[simulation]", "ray start --address=HEAD:6379", "RAY_ADDRESS", _ray),
+    "ray": _Engine("Ray", "flwr[simulation]", "ray start --head --port=6379", "RAY_ADDRESS", _ray),
     "dask": _Engine("Dask", "distributed", "dask scheduler", "DASK_SCHEDULER_ADDRESS", _dask),
 }
 

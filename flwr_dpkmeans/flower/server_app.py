@@ -19,6 +19,7 @@ from flwr.app.exception import AppExitException
 from flwr.serverapp import Grid, ServerApp
 from flwr.supercore.exit import ExitCode
 
+from flwr_dpkmeans import foreign_names
 from flwr_dpkmeans.algorithms import ServerData, algorithm_entry
 from flwr_dpkmeans.data.bundled import BUNDLED, load_server_table, require_source
 from flwr_dpkmeans.data.partition import COLUMN_KINDS, MIXTURE, MIXTURE_BOUNDS, Partition, parse_sizes
@@ -224,7 +225,10 @@ def strategy_from_run_config(
             "number that must take part, such as num-clients=3."
         )
     if makes_clusters:
-        options |= {"n_clusters": given["n-clusters"], "max_clusters": given["max-clusters"]}
+        # Flower may bring an override that stands beside "auto" as text.
+        stated = given["n-clusters"]
+        n_clusters = int(stated) if isinstance(stated, str) and stated.isdecimal() else stated
+        options |= {"n_clusters": n_clusters, "max_clusters": given["max-clusters"]}
     return PrivateKMeans(
         bounds=_bounds(given, has_server_points=server_data is not None),
         bounds_domain=_unless_auto(given, "bounds-domain"),
@@ -240,6 +244,9 @@ def require_known(run_config: Mapping[str, Any]) -> None:
     known = {key.name for key in run_keys()}
     for key in run_config:
         if key not in known:
+            answer = foreign_names.answer(key, foreign_names.KEYS)
+            if answer:
+                raise ConfigurationError(f"there is no run-config key {key!r}, as {answer}.")
             # One that all share stands in no table, as max-iter does.
             own = key.rpartition(".")[2]
             in_tables = [repr(own)] if own in known else sorted(repr(one) for one in known if one.endswith(f".{key}"))

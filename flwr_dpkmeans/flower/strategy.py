@@ -20,10 +20,18 @@ from flwr.supercore.privacy_accounting import PrivacySpent
 from flwr_dpkmeans.algorithms import algorithm_entry
 from flwr_dpkmeans.algorithms.measure import EvaluationResult, read_evaluation
 from flwr_dpkmeans.algorithms.server_points import hold_points, in_callers_units, resolve_bounds
-from flwr_dpkmeans.errors import CohortError, ConfigurationError, DPKMeansError, invalid, listed, require_positive
+from flwr_dpkmeans.errors import (
+    CohortError,
+    ConfigurationError,
+    DPKMeansError,
+    invalid,
+    listed,
+    nearest,
+    require_positive,
+)
 from flwr_dpkmeans.flower.exchange import answers_of, exchange, is_deployed, log_size, message_of, turn, wait_for_nodes
 from flwr_dpkmeans.flower.progress import Progress
-from flwr_dpkmeans.log import Place, event, named, placed, placed_logger
+from flwr_dpkmeans.log import Place, event, named, placed, placed_logger, show_by
 from flwr_dpkmeans.options import Auto, PrivateCount, build_run, flat_options
 from flwr_dpkmeans.privacy.report import PrivacyReport, utc_now
 from flwr_dpkmeans.results.page import CONSOLE, rendered
@@ -42,6 +50,8 @@ from flwr_dpkmeans.sums.wire import LONGEST_SENTENCE, Request
 logger = placed_logger("flwr_dpkmeans.server")
 
 _STOP_SECONDS = 15.0
+FLOWER_LOGGER = "flwr"
+"""What Flower logs by, on a console of its own and into what `flwr log` shows."""
 """For nodes to hear that a run is over, also behind another run's message; who is silent hears nothing."""
 OnStep = Callable[[Step], None]
 EvaluateFn = Callable[[int, ArrayRecord], MetricRecord | None]
@@ -298,6 +308,9 @@ class PrivateKMeans(Strategy):
             self.config = self.config.changed(max_iter=num_rounds)
         if timeout is not None:
             self.timeouts = replace(self.timeouts, round=timeout)
+        if not getattr(grid, "is_complete", False):
+            # In somebody's own ServerApp, which would be mute for minutes. A notebook shows its progress itself.
+            show_by(FLOWER_LOGGER)
         with placed(Place(run=grid.run.run_id)), turn(grid, concurrent=self.timeouts.concurrent):
             try:
                 return self._conduct(grid, evaluate_fn)
@@ -443,7 +456,12 @@ class PrivateKMeans(Strategy):
         else:
             # The result is what the last state says; before, that state is.
             arrays = dict(plan.task.result(plan, clusters).arrays if server.has_ended else clusters.arrays)
-        return ArrayRecord({name: FlowerArray(np.ascontiguousarray(array)) for name, array in arrays.items()})
+        return _recorded(arrays)
+
+
+def _recorded(arrays: Mapping[str, Array]) -> ArrayRecord:
+    """Arrays as Flower carries them, each of the shape that it has."""
+    return ArrayRecord({name: FlowerArray(np.asarray(array, order="C")) for name, array in arrays.items()})
 
 
 def first_plan(
@@ -515,13 +533,25 @@ class SecureSum(PrivateKMeans, algorithm="array_sum"):
     Parameters
     ----------
     arrays : ArrayRecord
-        What all begin with: zeros for a plain sum, or a model.
+        What all begin with: zeros for a plain sum, or a model. Results have the same names, shapes and types; means and
+        noisy sums of whole numbers are float64.
     epsilon : float, optional
         Of all rounds together, for a client's whole part; None: no noise, so that the result is not private.
+    clip : float, optional
+        L2 norm at which what a client adds in a round is cut off. None: 1.0 with `epsilon`; without, nothing is cut.
+    largest : float, optional
+        Without `epsilon` and `clip`: the largest magnitude of a value that a client may add. A client that adds more is
+        left out, and counted. None: the largest with which values are rounded to 2^-24, at most 2^28.
+    most_examples : int
+        0: what clients add is summed, else averaged, by the metric ``num-examples`` up to this number.
     **options
-        As in `PrivateKMeans`, such as ``trust`` (``"distributed"`` unless given) or ``dropout``; ``clip``, the L2 norm
-        at which what a client adds in a round is cut off; ``max_iter`` rounds, in each of which clients answer changed
-        arrays; ``most_examples``, 0: what they add is summed, else averaged, by ``num-examples`` up to this number.
+        As in `PrivateKMeans`, such as ``trust`` (``"distributed"`` unless given) or ``dropout``; ``max_iter`` rounds,
+        in each of which clients answer changed arrays.
+
+    Raises
+    ------
+    ConfigurationError
+        At once, if a value is out of range, or an option does not exist here.
 
     Examples
     --------
@@ -529,17 +559,76 @@ class SecureSum(PrivateKMeans, algorithm="array_sum"):
     (('0', (2, 3)),)
     """
 
-    def __init__(self, arrays: ArrayRecord, *, epsilon: float | None = None, **options: Any) -> None:
-        given = {name: array.numpy() for name, array in arrays.items()}
-        if foreign := [name for name, value in given.items() if value.dtype.kind not in "biuf"]:
-            raise ConfigurationError(f"arrays {listed(foreign)} hold no real numbers: give some that do.")
-        values = {name: value.astype("<f8") for name, value in given.items()}
-        shapes = tuple((name, value.shape) for name, value in values.items())
-        start = b64encode(b"".join(value.tobytes() for value in values.values())).decode()
-        if epsilon is None:
-            options |= {"algorithm": "exact_array_sum"}
-        public: dict[str, Any] = {"arrays": shapes, "start": start, "bounds": (-1.0, 1.0), "n_features": 1}
-        super().__init__(epsilon=1.0 if epsilon is None else epsilon, unit="client", **public, **options)
+    def __init__(
+        self,
+        arrays: ArrayRecord,
+        *,
+        epsilon: float | None = None,
+        clip: float | None = None,
+        largest: float | None = None,
+        most_examples: int = 0,
+        **options: Any,
+    ) -> None:
+        for name in options.keys() - _SUM_OPTIONS:
+            known = {*_SUM_OPTIONS, "epsilon", "clip", "largest", "most_examples"}
+            raise ConfigurationError(f"SecureSum has no option {name!r}: {nearest(name, known)}")
+        values = {name: array.numpy() for name, array in arrays.items()}
+        _require_summable(values)
+        exact = epsilon is None
+        keeps_whole = exact and not most_examples
+        doubles = [value.astype("<f8").tobytes() for value in values.values()]
+        public: dict[str, Any] = {
+            "arrays": tuple((name, value.shape) for name, value in values.items()),
+            "dtypes": tuple(_result_type(value.dtype, keeps_whole) for value in values.values()),
+            "start": b64encode(b"".join(doubles)).decode(),
+            "bounds": (-1.0, 1.0),
+            "n_features": 1,
+            "unit": "client",
+            "algorithm": "exact_array_sum" if exact else "array_sum",
+        }
+        bounds: dict[str, Any] = {"clip": clip, "largest": largest, "most_examples": most_examples}
+        super().__init__(epsilon=1.0 if epsilon is None else epsilon, **public, **bounds, **options)
+
+    def _arrays(self) -> ArrayRecord | None:
+        """The arrays so far: what stands in the ring is of no use to who evaluates a round."""
+        server = self.run
+        if server.clusters is None:
+            return None
+        return _recorded(server.plan.task.result(server.plan, server.clusters).arrays)
+
+
+_SUM_OPTIONS = frozenset(
+    (
+        *("delta", "trust", "noise", "random_state", "max_iter", "client_sampling_rate"),
+        *("n_clients", "min_clients", "max_silent", "max_retries", "max_epsilon", "dropout"),
+        *("cohort", "masking", "timeouts", "on_step"),
+    )
+)
+"""Options of `SecureSum` besides those that it names."""
+_MOST_WHOLE = 2**53
+"""Whole numbers beyond have no double of their own."""
+
+
+def _require_summable(values: Mapping[str, Any]) -> None:
+    """Refuse first values that are no real numbers, or whole ones that a double would change."""
+    foreign = [name for name, value in values.items() if value.dtype.kind not in "biuf"]
+    if foreign:
+        raise ConfigurationError(f"arrays {listed(foreign)} hold no real numbers: give some that do.")
+    wholes = {name: value for name, value in values.items() if value.dtype.kind in "iu" and value.size}
+    for name, value in wholes.items():
+        largest = max(abs(int(value.min())), abs(int(value.max())))
+        if largest > _MOST_WHOLE:
+            raise ConfigurationError(
+                f"array {name!r} begins with {largest}, but whole numbers are summed exactly up to 2^53 only: begin "
+                "with zeros, and add the first values to the result."
+            )
+
+
+def _result_type(dtype: np.dtype[Any], keeps_whole: bool) -> str:
+    """The type that an array of a type comes back as: small whole numbers may have a larger sum."""
+    if dtype.kind == "f":
+        return "float32" if dtype.itemsize <= 4 else "float64"
+    return "int64" if keeps_whole else "float64"
 
 
 def _step_metrics(step: Step) -> MetricRecord:

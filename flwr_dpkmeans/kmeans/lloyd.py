@@ -306,7 +306,8 @@ def clip_vector(vector: npt.ArrayLike, bound: float, *, order: int = 2) -> Float
     return toward_zero(np.asarray(vector, dtype=np.float64) * clip_factor(vector, bound, order=order))
 
 
-_SATURATION = 16.0
+SATURATION = 16.0
+"""Centroids that are not brought back into the box stay this near to 0, so that scores are exact in float64."""
 # The relative error of a computed and rescaled norm stays below 2^-50: at most six roundings of 2^-53.
 _NORM_SLACK = 2.0**-50
 # Below it the clipped coordinates would be subnormal numbers, whose rounding the slack does not cover.
@@ -413,7 +414,7 @@ def _finish(values: FloatArray, post_processing: PostProcessing) -> FloatArray:
         return round_to_grid(fold(values))
     if post_processing is PostProcessing.TRUNCATE:
         return round_to_grid(truncate(values))
-    return round_to_grid(np.clip(values, -_SATURATION, _SATURATION))
+    return round_to_grid(np.clip(values, -SATURATION, SATURATION))
 
 
 def _is_longer(row: FloatArray, norm: float, radius: float) -> bool:

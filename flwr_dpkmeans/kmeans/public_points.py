@@ -251,11 +251,11 @@ _SEVERAL = 0.2
 def elbow(costs: Sequence[float] | FloatArray, *, n_features: int | None = None, n_points: float = math.inf) -> int:
     """Number of clusters at the bend of a cost curve over k = 1, 2, ...: the point farthest below its chord.
 
-    1 for a curve that does not fall or has fewer than three points. Given the rows' number of columns d, it looks at
-    how far the cost has fallen, on a logarithmic scale, below that of one cluster cut into k pieces, k^(-2/d) (Zador
-    1982): such pieces are no clusters, and their curve, which bends as well, would hide them; of n points, which cost
-    nothing as n pieces, k^(-2/d) - n^(-2/d). 1 where that is next to nothing. Satopaa, Albrecht, Irwin and Raghavan
-    2011, "Finding a 'kneedle' in a haystack".
+    1 for a curve that does not fall or has fewer than three points, and where there are no points. Given the rows'
+    number of columns d, it looks at how far the cost has fallen, on a logarithmic scale, below that of one cluster cut
+    into k pieces, k^(-2/d) (Zador 1982): such pieces are no clusters, and their curve, which bends as well, would hide
+    them; of n points, which cost nothing as n pieces, k^(-2/d) - n^(-2/d). 1 where that is next to nothing. Satopaa,
+    Albrecht, Irwin and Raghavan 2011, "Finding a 'kneedle' in a haystack".
 
     Examples
     --------
@@ -265,6 +265,8 @@ def elbow(costs: Sequence[float] | FloatArray, *, n_features: int | None = None,
     """
     values = np.asarray(costs, dtype=np.float64)
     least = 0.0
+    if n_points < 1:
+        return 1
     if n_features is not None:
         pieces = np.arange(1, len(values) + 1) ** (-2.0 / n_features) - n_points ** (-2.0 / n_features)
         values = np.log(np.maximum(values, 1e-6 * values.max(initial=0.0)) + 1e-300) - np.log(np.maximum(pieces, 1e-6))

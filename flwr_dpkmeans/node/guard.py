@@ -135,11 +135,21 @@ class NodeGuard(Guard):
             raise RefusalError(
                 "the plan's numbers are too large or too small to compute its noise from: give usual ones."
             ) from error
+        # What the ledger has no part in comes first: such a refusal tells nothing of other runs.
+        self._admit(plan, cost_of(plan), Past())
+        self._admit(plan, cost_of(plan), Past(), self._n_plans_today())
         spent, limit = self.require_allowed(plan).epsilon, self.settings.policy.max_epsilon_total
         logger.info(
             f"allowed by this node's policy: {self._spent(spent)} was spent in other runs of this unit",
             extra=event("plan allowed", spent=_finite(spent), limit=_finite(limit)),
         )
+
+    def _n_plans_today(self) -> int:
+        """Note that a plan of this run is looked at, and return of how many others that released nothing."""
+        most = self.settings.policy.plans_per_day
+        if most is None:
+            return 0
+        return self.settings.ledger.note_plan(self.data_id, self.entry_run, most)
 
     def _spent(self, epsilon: float) -> str:
         """What runs have cost, with the limit that it is held against if there is one, and the data set."""
@@ -163,12 +173,12 @@ class NodeGuard(Guard):
             f"{past.epsilon:.4g} and delta {past.delta:.3g} in all, this one included{left}."
         )
 
-    def _admit(self, plan: Plan, epsilon: float, past: Past) -> None:
+    def _admit(self, plan: Plan, epsilon: float, past: Past, plans_today: int = 0) -> None:
         """Hold a plan of some cost against the policy, beside what other runs have cost."""
         policy = self.settings.policy
         terms = terms_digest(plan) if policy.approved_plan_digests else ""
         try:
-            policy.check(Asked(plan, epsilon, past, terms))
+            policy.check(Asked(plan, epsilon, past, terms, plans_today))
         except BudgetError as error:
             # The policy's sentences hold public values only, unlike the ledger's, so they may travel.
             raise RefusalError(str(error)) from error

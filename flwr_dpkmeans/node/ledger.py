@@ -25,7 +25,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -136,6 +136,16 @@ def total_delta(runs: Sequence[LedgerEntry], own: str = "") -> float:
     return math.fsum(deltas)
 
 
+@dataclass(frozen=True)
+class PlanNote:
+    """That a plan was held against what other runs have cost, which told its server something of it."""
+
+    time: str
+    """ISO format in UTC."""
+    data_id: str
+    run_id: str
+
+
 Admit = Callable[[Past], None]
 """Raises unless a run may be charged besides what the others have cost; called under the ledger's lock."""
 
@@ -151,6 +161,7 @@ class MemoryLedger:
         self._entries: list[LedgerEntry] = []
         self._attempts: dict[str, set[tuple[int, int]]] = {}  # of each run, every (round, attempt)
         self._runs: dict[str, LedgerEntry] = {}  # the first entry of each run, which charges all of it
+        self._plans: list[PlanNote] = []
 
     def _look(self) -> MemoryLedger:
         """What has been charged until now; called under the guard."""
@@ -181,6 +192,29 @@ class MemoryLedger:
 
     def require_usable(self) -> None:
         """Raise BudgetError if a charge would fail for the ledger's own sake; called before a run begins."""
+
+    def note_plan(self, data_id: str, run_id: str, most: int) -> int:
+        """Note that a plan is held against what a data set's runs have cost, and return of how many others it was.
+
+        They are runs of the last 24 hours that released nothing. With `most` of them nothing is added any more.
+        """
+        with self._guard:
+            note = PlanNote(utc_now(), data_id, _run_of(run_id))
+            self._plans, n_others = self._noted(self._plans, note, most)
+            return n_others
+
+    def _noted(self, notes: Sequence[PlanNote], note: PlanNote, most: int) -> tuple[list[PlanNote], int]:
+        """Return today's notes with a new one, and the number of the others."""
+        earliest = datetime.now(UTC) - timedelta(days=1)
+        charged = set(map(_run_of, self._look()._runs))
+        today = [
+            other for other in notes if datetime.fromisoformat(other.time) >= earliest and other.run_id not in charged
+        ]
+        others = {other.run_id for other in today if other.data_id == note.data_id} - {note.run_id}
+        if len(others) < most:
+            today = [other for other in today if other.run_id != note.run_id]
+            today.append(note)
+        return today, len(others)
 
     def charge(self, entry: LedgerEntry, admit: Admit | None = None) -> None:
         """Record a release before it is sent.
@@ -285,6 +319,22 @@ def complete_lines(raw: bytes) -> bytes:
 def head_path(path: Path) -> Path:
     """Path of the head file of a ledger."""
     return path.with_name(path.name + ".head")
+
+
+def plans_path(path: Path) -> Path:
+    """Path of the file beside a ledger that says of which runs a plan was looked at today."""
+    return path.with_name(path.name + ".plans")
+
+
+def _parse_notes(raw: bytes) -> list[PlanNote]:
+    """The notes of a file; a line that is none is left out, as a crash may have torn it."""
+    notes = []
+    for line in raw.splitlines():
+        with contextlib.suppress(ValueError, TypeError, RecursionError):
+            note = PlanNote(**json.loads(line))
+            datetime.fromisoformat(note.time)
+            notes.append(note)
+    return notes
 
 
 def read_both(path: Path) -> tuple[bytes, bytes]:
@@ -479,6 +529,18 @@ class FileLedger(MemoryLedger):
             append(descriptor, raw, complete, line)
             self._take(complete + line)
             append_head(self._path, self._chain.checksums)
+
+    def note_plan(self, data_id: str, run_id: str, most: int) -> int:
+        """Note a plan on disk, for the processes of later messages; see `MemoryLedger.note_plan`."""
+        self._look()  # nothing is written beside a ledger that is damaged
+        with self._guard, file_errors(self._path), locked(plans_path(self._path), exclusive=True) as descriptor:
+            notes = _parse_notes(read_all(descriptor))
+            note = PlanNote(utc_now(), data_id, _run_of(run_id))
+            today, n_others = self._noted(notes, note, most)
+            lines = "".join(f"{json.dumps(vars(other))}\n" for other in today)
+            os.ftruncate(descriptor, 0)
+            append(descriptor, b"", b"", lines.encode())
+            return n_others
 
     def accept(self) -> None:
         """Take the file as it stands, and write its head anew: for its owner, after looking at it.

@@ -30,6 +30,11 @@ from flwr_dpkmeans.sums.settings import Box
 
 # Accounting ends in floating point: a plan calibrated to exactly its limit must not fail by a rounding error.
 _RELATIVE_SLACK = 1e-9
+_STEPS = 60
+"""Equal steps of a total, in which what other runs have spent of it is counted.
+
+So many runs of one price fit into a total as would without steps, for 2, 3, 4, 5, 6, 10, 12, 15, 20, 30 and 60 runs.
+"""
 # Names in a plan come from the server, so what a sentence repeats of them is bounded.
 _LONGEST_QUOTE = 60
 _KEY = "[0-9a-fA-F]{64}"  # a SHA-256 digest or an Ed25519 key, as people copy it
@@ -46,6 +51,8 @@ class Asked:
     """What other runs on the data set have cost."""
     terms: str = ""
     """SHA-256 of the plan without what differs from run to run; needed where the policy approves digests."""
+    plans_today: int = 0
+    """Other runs of which this client looked at a plan within 24 hours, and released nothing."""
 
     @property
     def runs_today(self) -> int:
@@ -162,6 +169,18 @@ def _limit(default: Any, read: Read, refuse: Refuse = lambda limit, asked: False
     return field(default=default, metadata={"limit": Limit(read, refuse, **kind)})
 
 
+def _in_steps(spent: float, total: float) -> float:
+    """Round what other runs have spent of a total up to the next of `_STEPS` steps.
+
+    Whether a plan fits tells what is left. Without steps a server would find that to any digit, plan after plan and at
+    no cost, and with it what each run elsewhere has cost.
+    """
+    if not 0.0 < total < math.inf or not math.isfinite(spent):
+        return spent
+    step = total / _STEPS
+    return step * math.ceil(spent / step * (1.0 - _RELATIVE_SLACK))
+
+
 def _at_most(
     name: str,
     what: str,
@@ -182,8 +201,9 @@ def _at_most(
 
     def refuse(limit: float, asked: Asked) -> str | bool:
         own = asked.epsilon if what == "epsilon" else asked.plan.delta
+        others = 0.0 if spent is None else _in_steps(spent(asked.past), limit)
         # NaN is within no limit.
-        if own + (0.0 if spent is None else spent(asked.past)) <= limit * (1.0 + _RELATIVE_SLACK):
+        if own + others <= limit * (1.0 + _RELATIVE_SLACK):
             return False
         planned, most = told_apart(own, limit)
         told = words.format(most)
@@ -268,6 +288,20 @@ class ClientPolicy:
     ('distributed',)
     """
 
+    plans_per_day: int | None = _limit(
+        None,
+        _whole(1, optional=True),
+        lambda most, asked: (
+            asked.plans_today >= most
+            and f"this client's plans_per_day is {most}, and it looked at as many others within 24 hours whose runs "
+            "released nothing: start the run later, or leave this client out."
+        ),
+        of_past=True,
+    )
+    """Most runs within 24 hours whose plan is held against what is left, without a release that pays for the answer.
+
+    The answers tell what runs elsewhere have cost; it comes before those limits, so that its refusals tell nothing.
+    """
     max_epsilon_per_run: float = _at_most("max_epsilon_per_run", "epsilon", required=True)
     max_epsilon_total: float = _at_most("max_epsilon_total", "epsilon", lambda past: past.epsilon, required=True)
     """Largest sum of worst-case epsilons over all runs on one data set in one unit of privacy (basic composition).
@@ -437,7 +471,7 @@ LIMITS = {item.name: item.metadata["limit"] for item in fields(ClientPolicy) if 
 """Every key of a policy."""
 REQUIRED = tuple(name for name, limit in LIMITS.items() if limit.is_required)
 """Limits that a deployed node must state: without one of them a server could ask for anything finite."""
-DEPLOYED = ClientPolicy(allow_non_private=False, require_secure_noise=True, unstated=REQUIRED)
+DEPLOYED = ClientPolicy(plans_per_day=20, allow_non_private=False, require_secure_noise=True, unstated=REQUIRED)
 """What a deployed node's policy file is read on top of: it gives nothing to runs that its owner did not speak of."""
 IN_SIMULATION = ClientPolicy(max_delta=0.5)
 """All parties of a simulation are the caller's own, so only a plan's own limits apply."""

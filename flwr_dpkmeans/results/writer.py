@@ -127,6 +127,18 @@ def result_files(result: RunResult) -> dict[str, bytes]:
     return {name: content for name, content in files.items() if content}
 
 
+def add_profile(folder: Path, result: RunResult) -> list[Path]:
+    """Add the party's own profile to the files of a run that are there, and its tables to the pages."""
+    picture = folder / PICTURE_FILE
+    drawn = picture.read_bytes() if picture.exists() else b""
+    files = {
+        PROFILE_FILE: str(result.profile.to_csv(index=False)).encode(),
+        PAGE_FILE: page(HTML, result.report, result, drawn),
+        TEXT_FILE: page(MARKDOWN, result.report, result, drawn),
+    }
+    return [write_whole(folder / name, content) for name, content in files.items()]
+
+
 def _drawn(draw: Callable[..., bytes], *what: Any) -> bytes:
     """A picture; none where it fails, which costs nobody the model."""
     try:

@@ -23,6 +23,7 @@ from flwr_dpkmeans.privacy.noise import SAME, joint_closeness
 from flwr_dpkmeans.privacy.release import Block, NoiseShape, PrivacyUnit, ReleasedSum, round_events
 from flwr_dpkmeans.secagg.keys import require_no_wrap
 from flwr_dpkmeans.sums.plan import COUNT, Plan, PlannedRound, PublicPoints, columns_digest, price_or_infinity
+from flwr_dpkmeans.sums.rehearsal import is_foreign, rehearse
 from flwr_dpkmeans.sums.round import Algorithm, Array, PrivateSum, State
 from flwr_dpkmeans.sums.settings import Box, Evaluation
 from flwr_dpkmeans.sums.task import TASKS, Found, Known, Run, ServerData, ServerFacts, Task
@@ -148,12 +149,20 @@ def draft_plan(
     check_plan(plan)
     if plan.is_final:
         check_budget(plan, math.inf if plan.count is None else worst_case(plan))
+        _rehearsed(plan)
     else:
         # What no count and no box could mend, and releases that could not be reported, are refused before they cost.
         cheapest = min(_continuations(plan), key=lambda final: final.epsilon_worst_case)
         if settings.max_epsilon is not None:
             check_budget(cheapest, math.inf)
+        _rehearsed(cheapest)
     return plan
+
+
+def _rehearsed(plan: Plan) -> None:
+    """Call what is not ours, and would first be called when clients have paid."""
+    if is_foreign(plan.task):
+        rehearse(plan, build_algorithm)
 
 
 @lru_cache(maxsize=64)
@@ -224,6 +233,7 @@ def require_supported(config: Run, *, has_server_data: bool) -> None:
             f"tolerance is {task.tolerance:g}, but under trust {settings.trust!r} the server knows the noise, so that "
             "it must not learn how far centroids moved: leave tolerance out, or choose trust='distributed'."
         )
+    _require_delta(config)
     require_server_data(task, has_server_data=has_server_data)
     if settings.private_bounds and has_server_data:
         raise ConfigurationError(
@@ -231,6 +241,18 @@ def require_supported(config: Run, *, has_server_data: bool) -> None:
             "the server's own points at no cost: leave bounds out, or choose another scale."
         )
     task.require_supported(settings, trust)
+
+
+def _require_delta(config: Run) -> None:
+    """Refuse a delta of 0 where a release has Gaussian noise, for which none holds."""
+    settings, task = config.settings, config.task
+    others = settings.reserved_share(counts=task.counts(settings.unit))
+    if settings.delta != 0.0 or (task.noise is NoiseShape.LAPLACE and not others):
+        return
+    raise ConfigurationError(
+        "delta is 0, but not all noise of this run is Laplace (a private count, private bounds, a profile and an "
+        "evaluation have Gaussian noise): give 1e-6, or algorithm='sulloyd' with n_examples declared and none of these."
+    )
 
 
 def require_server_data(task: Task | type[Task], *, has_server_data: bool) -> None:

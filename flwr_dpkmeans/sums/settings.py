@@ -115,7 +115,8 @@ def real(default: Any, low: float, high: float, example: str, about: str) -> Any
         if number is None or not low < number < high:
             given = value if number is None else number
             least = f"greater than {low:g}" if low >= 0.0 else "of at least 0"
-            bound = least if math.isinf(high) else f"strictly between {low:g} and {high:g}"
+            both = f"strictly between {low:g} and {high:g}" if low >= 0.0 else f"{least} and below {high:g}"
+            bound = least if math.isinf(high) else both
             raise invalid(name, given, f"a finite number {bound}", f"give {example}")
         return number
 
@@ -235,10 +236,11 @@ class Settings(Options):
     epsilon: float = real(1.0, 0.0, math.inf, "1.0", "cost of a run without dropouts")
     delta: float | None = real(
         None,
-        0.0,
+        -5e-324,
         1.0,
         "1e-6",
-        "of the guarantee; automatic: 1/(N ln N) if N is declared, else 1e-6, which a private count may lower",
+        "of the guarantee; 0 where all noise is Laplace; automatic: 1/(N ln N) if N is declared, else 1e-6, which a "
+        "private count may lower",
     )
     unit: PrivacyUnit = choice(PrivacyUnit, PrivacyUnit.RECORD, "what is protected: one row, or all rows of one client")
     trust: str = option(
@@ -254,7 +256,11 @@ class Settings(Options):
         None, 1, 2, "width of the table; automatic: asked from the clients (it is schema, not data)", most=65_536
     )
     random_state: int | None = whole(
-        None, 0, 7, "seed of the public randomness (and of the noise, if that is seeded); automatic: drawn for the run"
+        None,
+        0,
+        7,
+        "seed of the public randomness (and of the noise, if that is seeded; it does not fix secure noise); automatic: "
+        "drawn for the run",
     )
     n_clients: int | None = whole(None, 2, 10, "cohort to wait for; automatic: whoever is there")
     min_clients: int = whole(2, 2, 2, "smallest cohort whose sum is released")

@@ -327,6 +327,8 @@ def _assumptions(plan: Plan, identities: str) -> tuple[str, ...]:
         sentences.append(told("lowered_delta", start=start, delta=plan.delta, n=plan.n_examples))
     elif not by_client and plan.n_examples is None and plan.is_private:
         sentences.append(told("unknown_rows", most=1.0 / plan.delta))
+    if plan.delta == 0.0:
+        sentences.append(told("pure"))
     if n_classes := plan.task.n_classes(settings):
         sentences.append(told("classes", n=n_classes))
     sentences += plan.aggregator.assumptions(plan)
@@ -361,4 +363,4 @@ def why_not_private(plan: Plan) -> tuple[str, ...]:
         "exact_evaluation": plan.settings.evaluation is Evaluation.EXACT,
         "no_noise": NoiseShape.NONE in own,
     }
-    return _told_if(reasons, algorithm=plan.config.algorithm)
+    return _told_if(reasons, algorithm=plan.task.label)

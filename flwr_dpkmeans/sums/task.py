@@ -52,7 +52,9 @@ class Registry(Mapping[str, ItemT]):
         if name not in self._items and name not in self:
             if name in self._unusable:
                 raise ConfigurationError(f"{self._option} is {name!r}, but {self._unusable[name]}.")
-            known = nearest(name, (*self, *others))
+            # What is made by a class of its own has a name for plans only.
+            offered = [own for own, item in self.items() if not getattr(item, "door", "")]
+            known = nearest(name, (*offered, *others))
             raise ConfigurationError(f"{self._option} is {name!r}, which is not known: {known}")
         return self._items[name]
 
@@ -294,6 +296,8 @@ class Task(Options, ABC):
     """Whether its rounds depend on the number of rows, where one row is protected."""
     weighs_clients_alike: ClassVar[bool] = False
     """Whether at client level every client adds means over its rows, so that the number of clients is enough."""
+    door: ClassVar[str] = ""
+    """The class that makes such runs, where no other door takes their name."""
     options: Options = Options()  # noqa: RUF009 - frozen
     """A subclass names its own class, with a default."""
 
@@ -301,6 +305,11 @@ class Task(Options, ABC):
     def option_class(cls) -> type[Options]:
         """The class of its options."""
         return type(cls.options)
+
+    @property
+    def label(self) -> str:
+        """What sentences for people begin with."""
+        return f"The algorithm {self.name!r}"
 
     @classmethod
     def own_fields(cls) -> tuple[str, ...]:

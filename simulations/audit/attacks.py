@@ -12,7 +12,7 @@ key=value (commas separate several values of the first two)
   shadows          500: further ones that attacks are made from
   reconstructions  150: runs in which a row is estimated; 0 for none
   noise            seeded (the same table each time), or secure
-  workers          processes; the number of cores
+  workers          processes; 0 is this one, and nothing said one per core
   output           outputs/attacks: attacks.csv, attacks.json, reconstruction.csv, attacks.png; scores/ keeps those of
                    finished algorithms, so that the same command continues one that was stopped
   other_code       false; true: scores that other sources of this project left there are taken, else they are refused
@@ -45,6 +45,7 @@ from simulations.audit.attack_reconstruction import reconstruct
 from simulations.audit.attack_runs import RATES, Cell, Row, flat_row, game_of, run_cells
 from simulations.job import log_quietly
 from simulations.mixture_runs import RESUMES, exit_code, wide_console
+from simulations.workers import workers_of
 
 CSV_FILE, JSON_FILE, RECONSTRUCTION_FILE, PICTURE_FILE = (
     "attacks.csv",
@@ -129,7 +130,7 @@ def parse_request(arguments: Sequence[str]) -> Request:
         _whole("shadows", given.get("shadows", "500"), 20),
         _whole("reconstructions", given.get("reconstructions", "150"), 0),
         given.get("noise", "seeded"),
-        _whole("workers", given.get("workers", str(os.cpu_count() or 1)), 1),
+        workers_of(given.get("workers")),
         Path(given.get("output", "outputs/attacks")),
         given.get("other_code") == "true",
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -18,6 +17,7 @@ from flwr_dpkmeans.sums.task import TASKS
 from flwr_dpkmeans.sums.trust import TRUST_MODELS
 from simulations.audit.audit import ONE_RUN, AuditOptions
 from simulations.audit.cases import build_cases
+from simulations.workers import workers_of
 
 DEFAULT_OUTPUT = "outputs/audit"
 _LISTS = ("algorithm", "trust", "unit", "adversary", "case", "engine", "method")
@@ -82,9 +82,7 @@ def parse_request(arguments: Sequence[str]) -> Request:
     [('glloyd', 'central', 500), ('sulloyd', 'central', 500)]
     """
     given = _read(arguments)
-    workers = _whole("workers", given.pop("workers", str(os.cpu_count() or 1)))
-    if workers < 1:
-        raise ConfigurationError(f"workers is {workers}, but at least 1 process is needed: give 2.")
+    workers = workers_of(given.pop("workers", None))
     output, suite = Path(given.pop("output", DEFAULT_OUTPUT)), given.pop("suite", None)
     if suite is not None:
         if suite not in _SUITES:

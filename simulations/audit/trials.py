@@ -122,14 +122,14 @@ class Measure(Protocol):
 
 @contextmanager
 def measuring(workers: int) -> Iterator[Measure]:
-    """Open processes for runs; with one worker everything stays in this process.
+    """Open processes for runs; with one worker or none everything stays in this process.
 
     Parameters
     ----------
     workers : int
         Processes. They are started afresh (spawned), so that none shares entropy or locks with another.
     """
-    if workers == 1:
+    if workers <= 1:
         yield _here
         return
     context = multiprocessing.get_context("spawn")

@@ -16,7 +16,8 @@ process sends the twin what it compiled from the bytes that it had hashed, befor
 in its memory, where no file can be put in its place.
 
 What a process was forked from waits for its end: of an app that is killed it says so at once. Flower only misses its
-signs of life, for a minute, and has no words for the reason.
+signs of life, for a minute, and has no words for the reason. Where nothing can be said any more, `supernode` ends the
+node. The times of two empty files, ``received`` and ``answered``, are those of the last message and of its answer.
 """
 
 from __future__ import annotations
@@ -66,6 +67,12 @@ _CONTENT_SECONDS = 600.0
 """As long as a server waits for an answer, unless it says otherwise."""
 _FIRST_WAIT, _LONGEST_WAIT = 0.25, 1.0
 _OWN_FILE = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
+_LARGEST_CONFIG = 1 << 20
+_CONFIG_FILE = "pyproject.toml"
+RECEIVED, ANSWERED = "received", "answered"
+"""Files beside the alerts, of which the time alone tells something."""
+_PRECONDITION = 412
+"""What Flower answers who asks once more for a task that has begun."""
 _MESSAGES = "messages"
 """A pipe, in which a line is what a message's process is started with."""
 _EARLY = (
@@ -208,7 +215,7 @@ def require_plain(content: bytes) -> None:
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             members = archive.infolist()
-            config = tomllib.loads(archive.read("pyproject.toml").decode())
+            config = tomllib.loads(_config_text(archive))
         names = (config["tool"]["flwr"]["app"]["publisher"], config["project"]["name"], config["project"]["version"])
     except (zipfile.BadZipFile, KeyError, TypeError, ValueError) as error:
         raise GuardError(f"the app is no FAB ({type(error).__name__})") from error
@@ -224,6 +231,19 @@ def require_plain(content: bytes) -> None:
             raise GuardError(f"the app's member {member.filename[:100]!r} is compiled, so nobody can review it")
         if "/" in parts[:1] or ".." in parts or set("\\:\0") & set(member.orig_filename) or kind == stat.S_IFLNK:
             raise GuardError(f"the app's member {member.filename[:100]!r} is a link or leads out of its folder")
+
+
+def _config_text(archive: zipfile.ZipFile) -> str:
+    """Read an app's configuration, but no more than anybody writes: what it inflates to may fill the memory."""
+    member = archive.getinfo(_CONFIG_FILE)
+    if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        # Python's module inflates whole blocks of the others before it counts.
+        raise GuardError(f"the app's {_CONFIG_FILE} is compressed by method {member.compress_type}, not by 0 or 8")
+    with archive.open(member) as file:
+        content = file.read(_LARGEST_CONFIG + 1)
+    if len(content) > _LARGEST_CONFIG:
+        raise GuardError(f"the app's {_CONFIG_FILE} has more than {_LARGEST_CONFIG} bytes, which is the most")
+    return content.decode()
 
 
 def require_private(folder: Path) -> None:
@@ -289,13 +309,13 @@ def missing_seams(app: str = CLIENT_APP) -> list[str]:
     return [name for name in wanted if name not in called or not hasattr(module, name)] + absent
 
 
-def put_before_flower(guard: Guard, app: str = CLIENT_APP, tell: int | None = None) -> None:
+def put_before_flower(guard: Guard, app: str = CLIENT_APP, reporter: Reporter | None = None) -> None:
     """Put the guard in the place of what Flower installs and loads apps with, in this process.
 
     The server also names the folder that Flower would load from (id, version and hash of a run are its own words), so
     what was unpacked here is loaded, whatever they say; Flower then still holds id and version against the app's own. A
-    version of Flower that works in another way is a GuardError. `tell`: a pipe that is told, before a ClientApp is
-    unpacked, what to answer if it is killed.
+    version of Flower that works in another way is a GuardError. `reporter` is told, before a ClientApp is unpacked,
+    what to answer if it is killed.
     """
     from flwr.clientapp.client_app import LoadClientAppError
     from flwr.clientapp.utils import get_load_client_app_fn
@@ -330,15 +350,35 @@ def put_before_flower(guard: Guard, app: str = CLIENT_APP, tell: int | None = No
     for name, own in zip(_SEAMS, (install, folder, install_dependencies, load), strict=True):
         setattr(running, name, own)
     if app == CLIENT_APP:
-        running.push_message = _saving(running)
+        running.push_message = _saving(running, guard.alerts.with_name(ANSWERED), reporter)
         turn = guard.alerts.with_name("turn.lock")
         running.pull_task_input = _in_turn(running.pull_task_input, turn)
         setattr(running, _INFLATE, _unless_late(getattr(running, _INFLATE), turn))
-        if tell is not None:
-            running.pull_task_input = _telling(running.pull_task_input, tell)
+        if reporter is not None:
+            running.pull_task_input = _telling(running.pull_task_input, reporter.answer)
 
 
-def _saving(running: Any) -> Callable[..., None]:
+@dataclass(frozen=True)
+class Reporter:
+    """Pipes to what a process was forked from, which reports its end if it is killed."""
+
+    answer: int
+    """Takes what to answer then; it is closed before the app runs, which could write there otherwise."""
+    begun: int
+    """Takes a byte before the app's own answer is sent: a second answer would stand in for the next message's."""
+
+
+def note(file: Path) -> None:
+    """Give an empty file the time of now; where that cannot be, nothing of a message depends on it."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(file, _OWN_FILE, 0o600)
+        try:
+            os.utime(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _saving(running: Any, answered: Path, reporter: Reporter | None) -> Callable[..., None]:
     """What sends a reply, and then at once what the app remembers, which Flower does last of all that a process does.
 
     On a busy machine the next message would find what the one before remembered, or, where Flower's patience of 5 s
@@ -347,7 +387,10 @@ def _saving(running: Any) -> Callable[..., None]:
     push = running.push_message
 
     def pushed(client: Any, message: Any, context: Any) -> None:
+        if reporter is not None:
+            os.write(reporter.begun, b"1")
         push(client, message, context)
+        note(answered)
         if not message.has_error():  # of an error Flower has the words
             status, remembered = running.SubStatus.COMPLETED, running.context_to_proto(context)
             client.PushTaskOutput(running.PushTaskOutputRequest(context=remembered, sub_status=status, details=""))
@@ -436,44 +479,83 @@ def _crashed(message: Any, context: Any, *_: object) -> tuple[int, Any]:
     return context.node_id, flower.Message(error, reply_to=message)
 
 
-def _stood_by(app: str, words: list[str], others: int) -> int:
-    """Go on in a fork, and return the pipe for `_telling`; what it was forked from waits until it has ended."""
-    heard, tell = os.pipe()
+def _stood_by(app: str, words: list[str], answered: Path, others: int) -> Reporter:
+    """Go on in a fork, and return the pipes to what it was forked from, which waits until it has ended."""
+    prepared, answer = os.pipe()
+    started, begun = os.pipe()
     if not (process := os.fork()):
-        os.close(heard)
-        return tell
+        for other in (prepared, started):
+            os.close(other)
+        return Reporter(answer, begun)
     try:
-        for own in (tell, others):
-            os.close(own)
+        for other in (answer, begun, others):
+            os.close(other)
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_IGN)
-        with os.fdopen(heard, "rb") as pipe:
-            answer = pipe.read()
+        with os.fdopen(prepared, "rb") as pipe:
+            content = pipe.read()
         status = os.waitpid(process, 0)[1]
-        if os.WIFSIGNALED(status):
-            _report(app, words, answer, signal.Signals(os.WTERMSIG(status)).name)
+        if os.WIFSIGNALED(status) and not _has_byte(started):
+            _report(app, words, content, signal.Signals(os.WTERMSIG(status)).name)
+            note(answered)
     except Exception as error:
-        sys.stderr.write(f"the end of an app that was killed could not be reported ({error!r}).\n")
+        sys.stderr.write(
+            f"the end of an app that was killed could not be reported ({error!r}): if Flower does not notice it within "
+            "a minute, the SuperNode ends, and its unit starts it again.\n"
+        )
     finally:
         os._exit(0)
 
 
-def _report(app: str, words: list[str], answer: bytes, why: str) -> None:
+def _has_byte(pipe: int) -> bool:
+    """Whether something was written into a pipe, also if another process still holds its end."""
+    os.set_blocking(pipe, False)
+    try:
+        return bool(os.read(pipe, 1))
+    except BlockingIOError:
+        return False
+
+
+def _report(app: str, words: list[str], prepared: bytes, why: str) -> None:
     """Say in the place of an app that it was killed, with what Flower itself says with how one ends."""
     flower: Any = importlib.import_module(_RUNNING[CLIENT_APP][1])
-    given, retries = dict(itertools.pairwise(words)), flower.make_simple_http_retry_invoker()
+    options, retries = dict(itertools.pairwise(words)), flower.make_simple_http_retry_invoker()
     retries.max_time = _REPORT_SECONDS  # what it would be said to may have been killed, too
     client = flower.RuntimeHttpClient.from_server_address(
-        *(given["--runtime-api-address"], "--insecure" in words, given.get("--root-certificates")),
-        [flower.RuntimeVersionHttpInterceptor(app), flower.RuntimeTokenHttpInterceptor(given["--token"])],
+        *(options["--runtime-api-address"], "--insecure" in words, options.get("--root-certificates")),
+        [flower.RuntimeVersionHttpInterceptor(app), flower.RuntimeTokenHttpInterceptor(options["--token"])],
         retry_invoker=retries,
     )
     if app == CLIENT_APP:
         # A task that ends without an answer would be waited for for ever, so that it is pulled if that was not done.
-        node, message = pickle.loads(answer) if answer else _crashed(*flower.pull_task_input(client))
+        node, message = pickle.loads(prepared) if prepared else _answer_for(client)
         flower.push_message(client, message, SimpleNamespace(node_id=node, run_id=message.metadata.run_id))
     details = f"its app was killed ({why}); what nodes have charged stays charged: look at ledgers, start a new run."
     client.PushTaskOutput(flower.PushTaskOutputRequest(sub_status=flower.SubStatus.FAILED, details=details))
+
+
+def _answer_for(client: Any) -> tuple[int, Any]:
+    """Pull the message of an app that was killed before it had it, and return what to answer.
+
+    One that was killed between its first two questions has begun its task, but has not taken its message: nobody can
+    begin the task once more, and of a message that was not taken Flower never notices that nobody answers. Where the
+    message was taken, Flower answers by itself when it misses the signs of life, which ending the task would prevent.
+    """
+    import httpx
+
+    flower: Any = importlib.import_module(_RUNNING[CLIENT_APP][1])
+    try:
+        return _crashed(*flower.pull_task_input(client))
+    except httpx.HTTPStatusError as error:
+        if error.response.status_code != _PRECONDITION:
+            raise
+    taken = client.PullMessages(flower.PullAppMessagesRequest())
+    if not taken.messages_list:
+        raise GuardError("its message was taken, and Flower answers it within a minute")
+    from flwr.common.serde import message_from_proto
+
+    message = message_from_proto(taken.messages_list[0])
+    return _crashed(message, SimpleNamespace(node_id=message.metadata.dst_node_id))
 
 
 def _forked(messages: Path) -> tuple[list[str], Bytecode] | None:
@@ -529,8 +611,10 @@ def _handed_over(messages: Path, words: list[str]) -> bool:
 def main(arguments: Collection[str]) -> None:
     """Run one message's app, if it is approved, or start apps; the arguments are the script's and then Flower's own."""
     app, allowed, folder, alerts, script, *own = arguments
-    name, bytecode, tell = Path(script).name, None, None
+    name, bytecode, reporter = Path(script).name, None, None
     messages = Path(script).with_name(_MESSAGES)
+    if name == CLIENT_APP == app:
+        note(Path(alerts).with_name(RECEIVED))
     if name == app and _handed_over(messages, own):
         return
     run = getattr(importlib.import_module(_RUNNING[app][0]), app.replace("-", "_"))
@@ -543,12 +627,13 @@ def main(arguments: Collection[str]) -> None:
             flower_superexec()
             return
         own, bytecode = forked
-        tell = _stood_by(app, own, bytecode.pipe)
+        reporter = _stood_by(app, own, Path(alerts).with_name(ANSWERED), bytecode.pipe)
     os.environ["PATH"] = os.defpath  # that of the machine leads to the guarded programs alone
     guard = Guard(frozenset(filter(None, allowed.split(","))), Path(folder), Path(alerts), bytecode)
-    put_before_flower(guard, app, tell)
+    put_before_flower(guard, app, reporter)
     # A task that an agent was asked for is answered with the refusal, too: without an answer the SuperNode waits.
-    sys.argv = [f"guarded {name}", *own]
+    # An app tells by this name that its process answers one message and has a guard.
+    sys.argv = [f"guarded {app if name == SUPEREXEC else name}", *own]
     run()
 
 

@@ -43,7 +43,7 @@ from flwr_dpkmeans.node.identity import Identity
 from flwr_dpkmeans.node.ledger import FileLedger, head_path, unfinished
 from flwr_dpkmeans.node.policy import DEPLOYED, ClientPolicy
 from flwr_dpkmeans.privacy.release import PrivacyUnit
-from simulations.deploy import app_guard
+from simulations.deploy import app_guard, supernode
 from simulations.deploy.findings import (
     Finding,
     NoteError,
@@ -59,6 +59,7 @@ from simulations.deploy.findings import (
     require_writable,
 )
 from simulations.deploy.invitation import Invitation, plain_certificates
+from simulations.deploy.last_message import LastMessage, utc
 from simulations.deploy.node_options import Isolation, NodeOptions
 
 OLDEST_FLOWER = "1.41"
@@ -167,7 +168,7 @@ def check(path: Path, options: NodeOptions, *, apps: bool, starting: bool = Fals
     items = ["file", "app", "flower"]
     items += ["port", "connection", "superlink", "clock"] if both or not apps else []
     if both or apps:
-        items += ["home", "policy", "identity", "ledger", "run", "data", "units", "output", "disk", "user"]
+        items += ["home", "answers", "policy", "identity", "ledger", "run", "data", "units", "output", "disk", "user"]
     return [found(item, getattr(looks, f"_{item}")) for item in items]
 
 
@@ -199,7 +200,8 @@ class NodeCheck:
 
     def _flower(self) -> str:
         old = ["is too old"] if Version(package_version) < Version(OLDEST_FLOWER) else []
-        if missing := old or [f"has no {seam} for the guard" for seam in app_guard.missing_seams()]:
+        seams = [*app_guard.missing_seams(), *supernode.missing_seams()]
+        if missing := old or [f"has no {seam} for the guard" for seam in seams]:
             raise ConfigurationError(f"Flower {package_version} {missing[0]}: pip install 'flwr=={OLDEST_FLOWER}.0'.")
         return f"the guard stands before the installation of apps of Flower {package_version}; a SuperLink names none"
 
@@ -274,6 +276,15 @@ class NodeCheck:
             side = f"at least {abs(ahead):.0f} s {'ahead of' if ahead > 0 else 'behind'}"
             raise ConfigurationError(f"it is {side} that of the SuperLink, {allowed}: set it, such as by NTP.")
         return f"it is within {MOST_CLOCK_SECONDS:g} s of the SuperLink's, to the second that an answer's date tells"
+
+    def _answers(self) -> str:
+        """Never wrong: a node that is started again answers again."""
+        message = LastMessage.of(self.options.home)
+        if message.problem:
+            raise NoteError(message.problem)
+        if message.answered is None:
+            return "no message has been answered yet"
+        return f"the last message was answered at {utc(message.answered)}"
 
     @cached_property
     def rules(self) -> ClientPolicy:

@@ -21,15 +21,18 @@ from flwr_dpkmeans.node.policy import DEPLOYED, ClientPolicy
 from flwr_dpkmeans.results.page import CONSOLE, rendered
 from simulations.command_lines import parse
 from simulations.deploy import app_guard
-from simulations.deploy.findings import GUARDED, Verdict, app_hash, flower_environment, leave_no_core, program
+from simulations.deploy.findings import GUARDED, Verdict, app_hash, flower_environment, leave_no_core
 from simulations.deploy.invitation import Invitation
+from simulations.deploy.last_message import forget
 from simulations.deploy.node_check import MOST_CLOCK_SECONDS, UnansweredError, ask, check
 from simulations.deploy.node_options import Isolation, NodeOptions
 from simulations.deploy.node_setup import SETTINGS_FILE, init, pin
 from simulations.deploy.owner_commands import as_json, owner_sees
 
-EAGER = (sys.executable, "-I", "-m", "simulations.deploy.supernode")
-"""Flower's SuperNode with shorter waits, written into its modules while it runs: only where that is asked for."""
+SUPERNODE = (sys.executable, "-I", str(Path(__file__).with_name("supernode.py")))
+"""Flower's SuperNode with what stands before it: it parses approved apps only, and ends when it cannot answer."""
+EAGER = (*SUPERNODE, "--eager")
+"""The same with shorter waits: only where that is asked for."""
 _CONFIG, _PREFIX = "node-config.toml", "flwr-dpkmeans-"
 _LOOK_SECONDS = 0.05
 
@@ -58,11 +61,11 @@ def _ran(given: argparse.Namespace) -> int:
         seen = owner_sees(NodeOptions.from_toml(path))
         told = seen | {key: as_json(seen[key]) for key in ("epsilon", "given")}
         print(json.dumps(told, indent=1) if given.json else rendered("status.j2", CONSOLE, **seen))
-        return 1 if seen["problems"] else 0
+        return 1 if seen["problems"] or seen["last"]["problem"] else 0
     elif given.action == "dashboard":
         from simulations.deploy.dashboard import node_metrics, node_page, serve
 
-        return serve(partial(node_page, path), partial(node_metrics, path), given.port)
+        return serve(partial(node_page, path), partial(node_metrics, path), given.port, given.token_file)
     else:
         start = given.action == "start"
         return _node(path, start=start, apps=given.apps, eager=start and given.eager, dry=start and given.dry_run)
@@ -177,7 +180,9 @@ def _is_alive(process: int) -> bool:
 def supernode_command(options: NodeOptions, config: Path, *, eager: bool = False) -> list[str]:
     """Flower's command line for a node."""
     command = [
-        *((*EAGER, "--wait") if eager else (program("flower-supernode"),)),
+        *((*EAGER, "--wait") if eager else SUPERNODE),
+        "--allowed-apps",
+        ",".join(options.allowed_apps),
         "--superlink",
         options.superlink,
         "--isolation",
@@ -207,6 +212,7 @@ def _environment(options: NodeOptions, *, apps: bool) -> Mapping[str, str]:
         return own | {"PATH": os.devnull}  # this half starts nothing
     options.home.mkdir(mode=0o700, parents=True, exist_ok=True)
     app_guard.require_private(options.home)
+    forget(options.home)
     return own | {"FLWR_HOME": str(options.home)} | guarded_environment(options.home, frozenset(options.allowed_apps))
 
 

@@ -94,6 +94,13 @@ def _as_toml(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, default=str)
 
 
+def _separated(names: tuple[str, ...]) -> str:
+    """Names as the app reads them; a single star means all and has no quotes."""
+    if names == ("*",):
+        return "*"
+    return ",".join('"' + name.replace('"', '""') + '"' for name in names)
+
+
 class NodeOptions(SettingsFile):
     """What NODE.toml says."""
 
@@ -151,6 +158,8 @@ class NodeOptions(SettingsFile):
     missing, comment, dates; what it leaves open is the schema's, or what the header shows."""
     label_column: str = ""
     """Column of classes, for a private evaluation; "": none."""
+    profile_columns: tuple[str, ...] = Field((), strict=False)
+    """Columns that the local profile describes besides those that are clustered; ["*"]: all of the file's."""
     cache: str = ""
     """Folder for the rows of a table beyond memory while a run lasts; "no": all rows are in memory. "": the home's."""
     run_config: str = ""
@@ -197,8 +206,8 @@ class NodeOptions(SettingsFile):
     def node_config(self) -> Mapping[str, str | bool]:
         """What the app is told of this node (Flower's ``--node-config``)."""
         told = self.model_dump(mode="json", by_alias=True, include={*_NODE_CONFIG}, exclude_defaults=True)
-        quoted = ['"' + name.replace('"', '""') + '"' for name in self.columns]
-        told |= {"columns": ",".join(quoted)} if quoted else {}
+        for key, names in (("columns", self.columns), ("profile-columns", self.profile_columns)):
+            told |= {key: _separated(names)} if names else {}
         if self.file:
             told["file"] = json.dumps(self.dialect.stated())
         return told if self.header else told | {"header": "no"}

@@ -24,6 +24,7 @@ from flwr_dpkmeans.node.ledger import RESULT_TAKEN, FileLedger, LedgerEntry, hea
 from flwr_dpkmeans.node.policy import DEPLOYED, ClientPolicy
 from flwr_dpkmeans.privacy.release import PrivacyUnit
 from simulations.command_lines import parse, stated_dialect
+from simulations.deploy.last_message import LastMessage, utc
 from simulations.deploy.ledger_report import LedgerReport, inspect_ledger
 from simulations.deploy.node_options import NodeOptions
 from simulations.own_table import draft
@@ -175,6 +176,8 @@ def owner_sees(options: NodeOptions) -> dict[str, Any]:
     is_new = place.parent.is_dir() and not (place.exists() or head_path(place).exists())
     charged = [run["unit"] for run in given if run["data set"] == name]
     problems = [] if is_new else list(report.problems)
+    message = LastMessage.of(options.home)
+    last = {"received": utc(message.received), "answered": utc(message.answered), "problem": message.problem}
     for unit in dict.fromkeys((*(policy.allowed_units or [unit.value for unit in PrivacyUnit]), *charged)):
         spent = math.fsum(run["epsilon"] for run in given if (run["data set"], run["unit"]) == (name, unit))
         most = policy.max_epsilon_total
@@ -187,6 +190,7 @@ def owner_sees(options: NodeOptions) -> dict[str, Any]:
         "epsilon": left,
         "given": given,
         "asked": list(_logged(options.log_file)),
+        "last": last,
         "alerts": alerts.read_text(errors="replace").splitlines() if alerts.exists() else [],
         "problems": problems,
     }

@@ -64,12 +64,16 @@ from simulations.deploy.findings import (
     require_writable,
 )
 from simulations.deploy.invitation import Invitation, Name, Party
+from simulations.deploy.last_message import answers_of
 from simulations.deploy.node_command import guarded_environment
 from simulations.deploy.node_options import NodeOptions
 from simulations.deploy.run_command import is_own, listed_runs, planned
+from simulations.deploy.run_folders import read_progress, runs_below
 from simulations.deploy.server_options import FILE, ServerOptions
 
 _VALID_DAYS, _LONGEST_NAME = 365, 80
+_MOST_RUNS = 100
+"""Newest ones, in which a party's last answer is looked for."""
 _TRIED = ("1.41", "1.42")
 _TIME_ERROR, _LONGEST_TIMEX = 5, 512
 """What Linux's adjtimex returns of a clock that nothing sets, and more than the bytes that it writes."""
@@ -98,7 +102,8 @@ def _ran(given: argparse.Namespace) -> int:
     if given.action == "dashboard":
         from simulations.deploy.dashboard import serve, server_metrics, server_page
 
-        return serve(partial(server_page, given.folder), partial(server_metrics, given.folder), given.port)
+        page, metrics = partial(server_page, given.folder), partial(server_metrics, given.folder)
+        return serve(page, metrics, given.port, given.token_file)
     options = ServerOptions.load(given.folder)
     if given.action == "status":
         return _show_status(options, as_json=given.json)
@@ -436,7 +441,8 @@ def _user() -> str:
 
 def status(options: ServerOptions) -> dict[str, Any]:
     """Who is there, by name, and each run with its sentence."""
-    is_up, nodes, parties = is_healthy(options.port, options.authority), dict[bytes, NodeInfo](), []
+    is_up, nodes = is_healthy(options.port, options.authority), dict[bytes, NodeInfo]()
+    parties: list[dict[str, Any]] = []
     if is_up:
         try:
             with options.client() as client:
@@ -449,10 +455,14 @@ def status(options: ServerOptions) -> dict[str, Any]:
     for node in nodes.values():  # such as a party's old key, until the operator unregisters it
         if node.status != "unregistered":
             parties.append(_party(f"{node.name or node.node_id} (key not invited)", node))
+    runs = [read_progress(place) for place in runs_below(options.results)[:_MOST_RUNS]]
+    for line in parties:
+        answers = answers_of(runs, {line["name"], line["node"]} - {""})
+        line["answered"], line["silent"] = answers.last, answers.n_silent
     return {"superlink": is_up, "parties": parties, "runs": _runs(options) if is_up else []}
 
 
-def _party(name: str, node: NodeInfo | None, unknown: str = "") -> dict[str, str]:
+def _party(name: str, node: NodeInfo | None, unknown: str = "") -> dict[str, Any]:
     if node is None:
         return {"name": name, "node": "", "status": unknown, "since": ""}
     name = printable(name, _LONGEST_NAME)  # whoever reaches the port may have registered it
@@ -470,6 +480,16 @@ def _runs(options: ServerOptions) -> list[dict[str, str]]:
     return told
 
 
+def _party_line(party: dict[str, Any]) -> str:
+    """A party in one line, and whether it is online and silent: such a node may be dead inside."""
+    since = f" since {party['since'][:19]}" if party["since"] else ""
+    answered = f", answered last at {party['answered'][:19]}" if party["answered"] else ""
+    line = f"{party['name']:<19} {party['status']}{since}{answered}"
+    if party["silent"]:
+        line += f"; ALERT: silent in its last {party['silent']} run(s), so its owner should look at 'node status'"
+    return line
+
+
 def _show_status(options: ServerOptions, *, as_json: bool) -> int:
     now = status(options)
     if as_json:
@@ -477,7 +497,7 @@ def _show_status(options: ServerOptions, *, as_json: bool) -> int:
     else:
         print(f"the SuperLink {'answers' if now['superlink'] else 'does not answer'} at {HOST}:{options.port}")
         for one in now["parties"]:
-            print(f"{one['name']:<19} {one['status']}{' since ' if one['since'] else ''}{one['since'][:19]}")
+            print(_party_line(one))
         for one in now["runs"]:
             print(*one.values())
     return 0 if now["superlink"] else 1

@@ -126,7 +126,7 @@ class Federation:
             self.command("node", "init", name, *words, "--app", str(self.app), "--max-epsilon-total", "1000")
             policy = self.folder / name / "policy.toml"
             text = re.sub("(?m)^min-cohort = .*", "min-cohort = 2", policy.read_text())
-            policy.write_text(re.sub("(?m)^runs-per-day = .*", "runs-per-day = 10000", text))
+            policy.write_text(re.sub("(?m)^(runs|plans)-per-day = .*", r"\1-per-day = 10000", text))
         for name in self.names:
             self.start(name)
         for name in self.names:

@@ -21,8 +21,9 @@ from simulations.rivals.rival_data import DPM, SETS, prepared
 from simulations.rivals.rival_figure import draw
 from simulations.rivals.rival_runs import METHODS, jobs, run
 from simulations.rivals.rival_table import Compared, beside_published, compared, markdown, wins
-from simulations.sweep import default_workers, require_rows_of_this_code, run_sweep
+from simulations.sweep import require_rows_of_this_code, run_sweep
 from simulations.table import Journal
+from simulations.workers import add_workers
 
 _USUAL = tuple(name for name, one in SETS.items() if one.conditions != DPM)
 
@@ -45,7 +46,7 @@ def _compare(options: argparse.Namespace) -> int:
     done = [row for row in finished.values() if row.get("status") == "done"]
     require_rows_of_this_code(done, folder, take_others=options.other_code)
     _require_comparable({**planned, **finished})
-    result = run_sweep(sweep, folder, workers=default_workers(options.workers), run=run)
+    result = run_sweep(sweep, folder, workers=options.workers, run=run)
     _write(folder)
     print(f"{result.n_run} runs, {result.n_reused} were finished before, {result.n_failed} failed", file=sys.stderr)
     return 1 if result.n_failed else 0
@@ -96,7 +97,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=METHODS, metavar="METHOD")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--data-dir", default="data", help="folder with adult.npz, lsun.npz, s1.npz and yeast.npz")
-    parser.add_argument("--workers", type=int, default=None, help="processes; 0: this one; default: one per core")
+    add_workers(parser)
     parser.add_argument("--other-code", action="store_true", help="take finished runs of other sources as they are")
     parser.add_argument("--output", default="outputs/rivals", help="folder of journal, table and figure")
     return parser

@@ -12,12 +12,13 @@ import pytest
 from support.protocol_federation import grid_parts, make_federation, small_config
 
 import flwr_dpkmeans
+from flwr_dpkmeans import ProxyLloyd
 from flwr_dpkmeans.errors import BudgetError, DPKMeansError, RefusalError
 from flwr_dpkmeans.flower.client_app import client_app
 from flwr_dpkmeans.flower.engines import InProcessGrid, Node
 from flwr_dpkmeans.flower.kmeans_client import KMeansClient
 from flwr_dpkmeans.flower.strategy import KMeansResult, PrivateKMeans
-from flwr_dpkmeans.node.ledger import LedgerEntry, MemoryLedger, Past
+from flwr_dpkmeans.node.ledger import FileLedger, LedgerEntry, MemoryLedger, Past
 from flwr_dpkmeans.node.policy import DEPLOYED, REQUIRED, ClientPolicy
 from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.local import FIRST_NODE_ID
@@ -243,3 +244,32 @@ def test_a_count_that_lowers_delta_and_named_columns_leave_the_approved_digest_a
     assert later.delta < first.delta
     assert later.columns_digest != first.columns_digest
     assert terms_digest(first) == terms_digest(later)
+
+
+def own_app(folder: Path, policy: str | None, **settings: Any) -> KMeansResult:
+    """The README's strategy and client, on three nodes."""
+    rows = np.random.default_rng(0).uniform(0.0, 16.0, (3, 500, 4))
+    nodes = []
+    for number, part in enumerate(rows):
+        np.save(folder / f"{number}.npy", part)
+        config = {"data-path": str(folder / f"{number}.npy"), "data-id": f"ward-{number}"}
+        config |= {"ledger": str(folder / f"ledger-{number}"), "output": str(folder / f"out-{number}")}
+        if policy is not None:
+            (folder / "policy.toml").write_text(policy)
+            config["policy"] = str(folder / "policy.toml")
+        nodes.append(Node(client_app(lambda context: np.load(str(context.node_config["data-path"]))), config))
+    grid = InProcessGrid(nodes)
+    known: dict[str, Any] = {"n_clusters": 10, "n_features": 4, "epsilon": 2.0, "n_examples": 1500}
+    strategy = ProxyLloyd(**known, bounds=(0.0, 16.0), **settings)
+    with grid.running():
+        return strategy.start(grid=grid)
+
+
+def test_an_own_app_runs_in_a_deployment_with_the_settings_that_the_readme_names(tmp_path: Path) -> None:
+    policy = keys(max_epsilon_per_run="4.0", max_delta="1e-3", min_cohort="3")
+    assert len(own_app(tmp_path, policy, n_clients=3, min_clients=3).confirmed) == 3
+    assert {len(FileLedger(tmp_path / f"ledger-{number}").entries()) > 0 for number in range(3)} == {True}
+    with pytest.raises(RefusalError, match="min_cohort is 3: raise the plan's min_clients"):
+        own_app(tmp_path, policy)
+    with pytest.raises(RefusalError, match="this client's policy does not limit"):
+        own_app(tmp_path, None, n_clients=3, min_clients=3)

@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from support.ledger_entries import verify_ledger
 from support.messages import RECORD, VECTOR_RECORD
 from support.protocol_federation import grid_parts, make_federation, small_config
 
-from flwr_dpkmeans.errors import BudgetError, CohortError, RefusalError
+from flwr_dpkmeans.errors import BudgetError, CohortError, DPKMeansError, RefusalError
 from flwr_dpkmeans.flower.client_app import client_app, node_settings
 from flwr_dpkmeans.flower.engines import Node
 from flwr_dpkmeans.flower.kmeans_client import KMeansClient
@@ -46,8 +47,9 @@ class Deployment:
         return self.folder / f"ledger-{VICTIM}.jsonl"
 
     def files(self) -> dict[str, bytes]:
-        """The victim's ledger and its head."""
-        return {place.name: place.read_bytes() for place in self.folder.glob(f"ledger-{VICTIM}*")}
+        """The victim's ledger and its head; beside them it notes which plans it looked at."""
+        found = self.folder.glob(f"ledger-{VICTIM}*")
+        return {place.name: place.read_bytes() for place in found if place.suffix != ".plans"}
 
     def start(self, points: Any = None, **values: Any) -> KMeansResult:
         config = small_config(**values)
@@ -100,6 +102,15 @@ CASES: dict[str, list[tuple[str, dict[str, Any], str]]] = {
             {},
             r"this client's runs_per_day is 1, and as many others have begun within 24 hours: start the run later, or "
             r"leave this client out\.",
+        )
+    ],
+    "plans_per_day": [
+        (
+            # The plan of run 30 was looked at, and nothing released.
+            "plans-per-day = 1",
+            {"earlier": 30},
+            r"this client's plans_per_day is 1, and it looked at as many others within 24 hours whose runs released "
+            r"nothing: start the run later, or leave this client out\.",
         )
     ],
     "allowed_columns": [
@@ -277,7 +288,11 @@ def test_a_limit_stops_the_run_before_anything_leaves(
     """The operator reads the sentence; the node gave no key, wrote nothing, and tells nothing of other runs."""
     values = {"epsilon": 1.0, "n_examples": n_examples} | values
     points = POINTS if values.pop("server data", False) else None
-    deployment = deploy(tmp_path / "run", policy)
+    earlier = values.pop("earlier", None)
+    if earlier is not None:
+        deploy(tmp_path / "run", policy)
+        FileLedger(tmp_path / "run" / f"ledger-{VICTIM}.jsonl").note_plan(DATA_ID, f"{earlier}/{VICTIM}", most=1)
+    deployment = deploy(tmp_path / "run", policy, spent=earlier is None)
     before = deployment.files()
     with pytest.raises(RefusalError) as caught:
         deployment.start(points, **values)
@@ -291,7 +306,64 @@ def test_a_limit_stops_the_run_before_anything_leaves(
     assert header["sentence"] == told[1]
     # Nobody else has been asked for a statistic either.
     assert not any(VECTOR_RECORD in message.content.array_records for message in deployment.grid.received)
-    assert not any(place.read_bytes() for place in deployment.folder.glob("ledger-[24]*"))
+    ledgers = [place for place in deployment.folder.glob("ledger-[24]*") if place.suffix != ".plans"]
+    assert not any(place.read_bytes() for place in ledgers)
+
+
+def asked_for(folder: Path, policy: str, run_id: int, epsilon: float) -> str:
+    """What the victim answers to a plan whose run ends before any release, so that the answer costs nothing."""
+    deployment = deploy(folder, policy, run_id=run_id, spent=run_id == 100)
+    deployment.faults.on_request = lambda message: not is_sum(message, 1)
+    try:
+        deployment.start(epsilon=epsilon, max_retries=0)
+    except RefusalError as error:
+        return str(error)
+    except DPKMeansError:
+        return "allowed"
+    return "finished"
+
+
+def test_plan_after_plan_tells_what_was_spent_in_steps_only(tmp_path: Path) -> None:
+    """A server that halves what it does not know, for nothing: other runs have cost 5.0 of 8.0."""
+    lowest, highest = 0.0, 8.0
+    for number in range(12):
+        middle = (lowest + highest) / 2
+        answer = asked_for(tmp_path / "run", "max-epsilon-total = 8.0", 100 + number, middle)
+        if answer == "allowed":
+            lowest = middle
+        else:
+            assert "does not fit into what is left" in answer
+            highest = middle
+    # Of 3.0, which is left, 38 steps of 8.0 / 60 leave less.
+    assert (lowest + highest) / 2 == pytest.approx(8.0 - 38 * 8.0 / 60, abs=5e-3)
+
+
+def test_a_node_looks_at_so_many_plans_a_day_that_cost_nothing(tmp_path: Path) -> None:
+    policy = "max-epsilon-total = 7.0\nplans-per-day = 2"
+    answers = [asked_for(tmp_path / "run", policy, 100 + number, 1.0 + number % 2 * 3) for number in range(4)]
+    assert answers[0] == "allowed"
+    assert "does not fit into what is left" in answers[1]
+    # The third one fits and the fourth does not: both have one answer.
+    assert answers[2] == answers[3]
+    assert "plans_per_day is 2" in answers[2]
+    # A run that pays for its answer counts no more.
+    FileLedger(tmp_path / "run" / f"ledger-{VICTIM}.jsonl").charge(
+        LedgerEntry("100/3", DATA_ID, "ab", 1, 0, "sums", epsilon=0.01, delta=1e-9, unit="record")
+    )
+    assert asked_for(tmp_path / "run", policy, 110, 1.0) == "allowed"
+
+
+def test_plans_of_yesterday_and_lines_that_are_none_do_not_count(tmp_path: Path) -> None:
+    ledger = FileLedger(tmp_path / "ledger.jsonl")
+    yesterday = (datetime.now(UTC) - timedelta(hours=25)).isoformat()
+    old = json.dumps({"time": yesterday, "data_id": DATA_ID, "run_id": "1"})
+    (tmp_path / "ledger.jsonl.plans").write_text(f'{old}\n{{"time": "soon", "data_id": "x", "run_id": "y"}}\n[]\n{{')
+    assert ledger.note_plan(DATA_ID, "2/3", most=5) == 0
+    assert FileLedger(tmp_path / "ledger.jsonl").note_plan(DATA_ID, "3/3", most=5) == 1
+    # Nodes of one run on one host, and a plan that comes again, are one run; other data have their own number.
+    assert ledger.note_plan(DATA_ID, "3/4", most=5) == 1
+    assert ledger.note_plan("other", "4/3", most=5) == 0
+    assert len((tmp_path / "ledger.jsonl.plans").read_text().splitlines()) == 3
 
 
 ALLOWING = """
@@ -502,7 +574,8 @@ def test_a_damaged_ledger_is_refused_before_anything_leaves(
     assert str(tmp_path) not in str(caught.value)
     assert str(deployment.ledger) in caplog.text
     assert deployment.files() == before
-    assert not any(place.read_bytes() for place in deployment.folder.glob("ledger-[24]*"))
+    ledgers = [place for place in deployment.folder.glob("ledger-[24]*") if place.suffix != ".plans"]
+    assert not any(place.read_bytes() for place in ledgers)
 
 
 def test_a_ledger_that_cannot_be_written_is_refused_before_anything_leaves(
@@ -518,7 +591,8 @@ def test_a_ledger_that_cannot_be_written_is_refused_before_anything_leaves(
     sentence = "this client's budget ledger is damaged or cannot be written .its own log says how., and without it"
     with pytest.raises(RefusalError, match=f"node {VICTIM} refused .RefusalError.: {sentence}"):
         deployment.start(epsilon=1.0, delta=1e-4, min_clients=3)
-    assert not any(place.read_bytes() for place in deployment.folder.glob("ledger-[24]*"))
+    ledgers = [place for place in deployment.folder.glob("ledger-[24]*") if place.suffix != ".plans"]
+    assert not any(place.read_bytes() for place in ledgers)
 
 
 @pytest.mark.parametrize("when", ["older copy", "deleted"])
@@ -627,5 +701,6 @@ def test_the_settings_of_these_nodes_are_those_of_a_deployment(tmp_path: Path) -
     found = node_settings(deployment.grid.contexts[VICTIM])
     assert not found.simulated
     assert found.policy == ClientPolicy.from_toml(
-        tmp_path / "run" / "policy.toml", base=ClientPolicy(allow_non_private=False, require_secure_noise=True)
+        tmp_path / "run" / "policy.toml",
+        base=ClientPolicy(plans_per_day=20, allow_non_private=False, require_secure_noise=True),
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 import math
+import re
 from typing import Any
 
 import numpy as np
@@ -19,8 +20,10 @@ from flwr_dpkmeans import (
     Auto,
     ClientLevel,
     Cohort,
+    DPKMeans,
     Evaluation,
     ExactEvaluation,
+    FastLloyd,
     FastLloydOptions,
     FedDPKMeansOptions,
     FederatedKMeans,
@@ -33,6 +36,7 @@ from flwr_dpkmeans.data.schema import Schema
 from flwr_dpkmeans.errors import ConfigurationError, DataError, DPKMeansError, PlanError, PrivacyWarning
 from flwr_dpkmeans.estimator import warn_once
 from flwr_dpkmeans.flower.engines import InProcessGrid
+from flwr_dpkmeans.flower.server_app import strategy_from_run_config
 from flwr_dpkmeans.kmeans.lloyd import round_to_grid
 
 Floats = NDArray[np.float64]
@@ -158,8 +162,8 @@ def test_options_can_be_searched() -> None:
         ({"alpha": 0.6}, "alpha is an option of some algorithms: give algorithm=FastLloydOptions(alpha=0.6)."),
         (
             {"n_init": 4},
-            "n_init is an option of some algorithms: give algorithm=ProxyLloydOptions(n_init=4) or "
-            "FedDPKMeansOptions(n_init=4) or ServerLloydOptions(n_init=4) or OptimalOptions(n_init=4).",
+            "there is no parameter 'n_init', as only k-means of released or public points is begun several times (on "
+            "rows each new start would cost budget): leave it out, or give algorithm=ProxyLloydOptions(n_init=5).",
         ),
         (
             {"n_levels": 4},
@@ -169,8 +173,8 @@ def test_options_can_be_searched() -> None:
         *(
             (
                 {name: [[0.0, 0.0]]},
-                f"{name} is no argument of its own: leave it out, as methods start by themselves or from public "
-                "server_data.",
+                f"there is no parameter {name!r}, as methods start by themselves, or from public server_data: leave "
+                "it out.",
             )
             for name in ("init", "X_init")
         ),
@@ -182,7 +186,23 @@ def test_options_can_be_searched() -> None:
             {"feature_names": ("a",)},
             "feature_names is no argument of its own: give data frames, whose columns have names.",
         ),
-        ({"seed": 1}, "seed is no argument of its own: give random_state=7."),
+        (
+            {"seed": 1},
+            "there is no parameter 'seed', as the seed of what is public is random_state: give random_state=7.",
+        ),
+        ({"k": 3}, "there is no parameter 'k', as the number of clusters is n_clusters: give n_clusters=10."),
+        ({"eps": 3}, "there is no parameter 'eps', as the budget is epsilon: give epsilon=1.0."),
+        ({"copy_x": True}, "there is no parameter 'copy_x', as tables are never changed: leave it out."),
+        (
+            {"allow_unnamed": True},
+            "allow_unnamed is no argument of its own: tables without column names are matched by position where none "
+            "of them has names.",
+        ),
+        (
+            {"alpah": 0.5},
+            "there is no parameter 'alpah', and alpha is an option of some algorithms: give "
+            "algorithm=FastLloydOptions(alpha=0.5).",
+        ),
         ({"max_silent": 1}, "max_silent is no argument of its own: give cohort=Cohort(max_silent=1)."),
         (
             {"bounds_domain": (0, 1)},
@@ -195,6 +215,73 @@ def test_an_argument_that_moved_says_where_to(values: dict[str, Any], text: str)
     with pytest.raises(ConfigurationError) as caught:
         FederatedKMeans(3, **values)
     assert str(caught.value) == text
+
+
+@pytest.mark.parametrize(
+    "name", ["allow_unamed", "__pydantic_config__", "arrays", "clip", "n_job", "zzz", "bounds_shar"]
+)
+@pytest.mark.parametrize("kind", [FederatedKMeans, DPKMeans])
+def test_only_names_that_an_estimator_takes_are_suggested(kind: type[FederatedKMeans], name: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        kind(3, **{name: 1})
+    quoted = re.findall("'([^']*)'", str(caught.value).partition(": ")[2])
+    assert set(quoted) <= set(kind._get_param_names())
+
+
+@pytest.mark.parametrize("name", ["verbose", "n_jobs", "tol", "copy_x", "k", "eps", "n_init", "batch_size"])
+def test_options_of_other_libraries_have_an_answer_at_every_door(name: str) -> None:
+    doors = (
+        lambda: FederatedKMeans(3, **{name: 1}),
+        lambda: DPKMeans(3, **{name: 1}),
+        lambda: FastLloyd(3, bounds=(-1, 1), **{name: 1}),
+        lambda: strategy_from_run_config({"n-clusters": 3, name.replace("_", "-"): True}, simulated=True),
+    )
+    sentences = []
+    for door in doors:
+        # A run's configuration has a key verbose, for the log.
+        try:
+            door()
+        except ConfigurationError as error:
+            sentences.append(str(error))
+    assert len(sentences) >= 3
+    assert not any("did you mean" in sentence or "choose one of" in sentence for sentence in sentences)
+
+
+def test_rounds_without_a_limit_are_refused() -> None:
+    for door in (
+        lambda: FederatedKMeans(3, bounds=(-1, 1), max_iter=-1).fit(blobs()),
+        lambda: FastLloyd(3, max_iter=-1),
+    ):
+        with pytest.raises(ConfigurationError, match="max_iter is -1, but each round costs a part of the budget"):
+            door()
+
+
+@pytest.mark.parametrize("n_clusters", [3.0, "3", 2.5])
+def test_a_number_of_clusters_is_an_integer(n_clusters: Any) -> None:
+    with pytest.raises(ConfigurationError, match="but it must be an integer or 'auto'"):
+        FederatedKMeans(n_clusters, bounds=(-1, 1)).fit(blobs())
+
+
+def test_a_table_without_rows_is_not_predicted() -> None:
+    km = model().fit([*blobs(), np.empty((0, 2))])
+    for method in (km.predict, km.transform):
+        with pytest.raises(DataError, match="X has 0 rows, but at least 1 is needed"):
+            method(np.empty((0, 2)))
+    # A party may have none.
+    assert [len(labels) for labels in model().fit_predict([*blobs(), np.empty((0, 2))])][-1] == 0
+
+
+def test_a_random_state_is_what_scikit_learn_takes() -> None:
+    def centers(random_state: Any) -> Any:
+        return DPKMeans(3, bounds=(-2, 2), noise="seeded", random_state=random_state).fit(blobs()[0]).cluster_centers_
+
+    for make in (np.random.RandomState, np.random.default_rng):
+        assert np.array_equal(centers(make(3)), centers(make(3)))
+        generator = make(3)
+        assert not np.array_equal(centers(generator), centers(generator))
+    assert np.array_equal(centers(5), centers(np.int64(5)))
+    model_of = DPKMeans(3, random_state=np.random.RandomState(3))
+    assert clone(model_of).random_state.randint(100) == np.random.RandomState(3).randint(100)
 
 
 @pytest.mark.parametrize(
@@ -321,7 +408,6 @@ def test_an_empty_part_is_fine() -> None:
     km = model().fit([*blobs(), np.empty((0, 2))])
     assert km.privacy_.n_clients == 4
     assert km.privacy_.n_examples == 750
-    assert km.predict(np.empty((0, 2))).shape == (0,)
 
 
 def test_fewer_points_than_clusters_on_one_client_are_fine() -> None:
@@ -495,7 +581,7 @@ NAMES = [
 PARAMETERS = [
     ({"n_clusters": 0}, "n_clusters is 0, but it must be an integer of at least 1: give 10."),
     ({"n_clusters": -2}, "n_clusters is -2, but it must be an integer of at least 1: give 10."),
-    ({"n_clusters": 2.5}, "n_clusters is 2.5, but it must be an integer of at least 1: give 10."),
+    ({"n_clusters": 2.5}, "n_clusters is 2.5, but it must be an integer or 'auto': give 10."),
     ({"epsilon": 0}, "epsilon is 0.0, but it must be a finite number greater than 0: give 1.0."),
     ({"epsilon": -1.0}, "epsilon is -1.0, but it must be a finite number greater than 0: give 1.0."),
     ({"epsilon": math.inf}, "epsilon is inf, but it must be a finite number greater than 0: give 1.0."),
@@ -679,3 +765,30 @@ def test_k_is_chosen_without_a_profile() -> None:
 
 def test_what_all_rows_in_one_place_give_has_no_history() -> None:
     assert model(algorithm="optimal").fit([np.eye(2), -np.eye(2)]).history_ == []
+
+
+@pytest.mark.parametrize("engine", ["direct", "inprocess"])
+def test_a_plan_of_laplace_noise_alone_takes_a_delta_of_0_and_says_so(engine: str) -> None:
+    report = model(algorithm="sulloyd", delta=0, engine=engine, noise="secure").fit(blobs()).privacy_
+    assert (report.delta, report.is_private) == (0.0, True)
+    assert 0.98 * 2.0 <= report.epsilon <= 2.0
+    assert "All noise is Laplace, so that the guarantee is pure: delta is 0." in report.assumptions
+    assert " at delta 0 " in str(report)
+    usual = model(algorithm="sulloyd", engine=engine).fit(blobs()).privacy_
+    assert not any("pure" in sentence for sentence in usual.assumptions)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"algorithm": "fastlloyd"},
+        {"algorithm": "lloyd"},
+        {"n_examples": "private"},
+        {"bounds": "private"},
+        {"evaluation": "private"},
+    ],
+    ids=str,
+)
+def test_no_other_plan_takes_a_delta_of_0(values: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError, match="delta is 0, but not all noise of this run is Laplace"):
+        model(**{"algorithm": "sulloyd", "delta": 0, **values}).fit(blobs())

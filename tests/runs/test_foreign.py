@@ -166,6 +166,47 @@ def plan_of(**values: Any) -> Plan:
     return draft_plan(config, run_id=1, n_clients=3, seed=7, n_features=2)
 
 
+# -- before anybody pays -------------------------------------------------------------------------------------------
+
+
+def _wrong_advance(self: Votes, known: Known) -> Algorithm:
+    """As a quotient of two sums is, where the second may be 0."""
+    votes = Votes.build(self, known)
+
+    def advance(state: State, released: ReleasedSum) -> State:
+        return replace(state, movements=(1.0 / int(released["ballots"][0]),))
+
+    return replace(votes, rounds=tuple(replace(one, advance=advance) for one in votes.rounds))
+
+
+def _raising(*_: Any) -> Any:
+    raise KeyError("means")
+
+
+FAULTS: dict[str, tuple[str, Any, str]] = {
+    "advance": ("build", _wrong_advance, "'advance' where releases are zeros .ZeroDivisionError: "),
+    "result": ("result", _raising, "'result' where releases are zeros .KeyError: 'means'"),
+    "no-result": ("result", lambda *_: {}, "'result' where releases are zeros .it returns {}, which is no Result"),
+    "doubts": ("doubts", _raising, "'doubts' where releases are zeros .KeyError: 'means'"),
+    "text": ("doubts", lambda *_: "few rows", "'doubts' where .* returns 'few rows', which is no tuple of sentences"),
+    "cautions": ("cautions", _raising, "'cautions' where releases are zeros .KeyError: 'means'"),
+}
+
+
+@pytest.mark.parametrize("counted", [False, True])
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_task_that_would_fail_after_a_release_is_refused_before_one(fault: str, counted: bool) -> None:
+    method, function, sentence = FAULTS[fault]
+    members = {method: function, "name": f"faulty-{fault}", "needs_n_examples": True, "__module__": __name__}
+    task = dataclass(frozen=True, kw_only=True)(type("Faulty", (Votes,), members))
+    TASKS.add(task.name, task)
+    try:
+        with pytest.raises(PlanError, match=sentence):
+            plan_of(algorithm=task.name, n_examples=None if counted else 900)
+    finally:
+        TASKS._items.pop(task.name)
+
+
 # -- runs ---------------------------------------------------------------------------------------------------------
 
 

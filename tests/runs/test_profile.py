@@ -5,7 +5,11 @@ from __future__ import annotations
 import io
 import json
 import logging
-from collections.abc import Iterator
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -126,7 +130,7 @@ def test_a_nodes_own_file_is_profiled_and_stays_there(tmp_path: Path, caught: li
         table.to_csv(tmp_path / f"rows{index}.csv", index=False, header=not index)
         paths = {"data-path": f"rows{index}.csv", "output": f"out{index}", "ledger": f"ledger{index}"}
         own = {key: str(tmp_path / name) for key, name in {**paths, "policy": "policy.toml"}.items()}
-        own |= {"columns": "age,bmi", "header": "no" if index else "yes"}
+        own |= {"columns": "age,bmi", "header": "no" if index else "yes", "profile-columns": "note,income"}
         if by_schema:
             own |= {"schema": bounds, "columns": own["columns"] if index else ""}
         nodes.append(Node(client_app(load_client), {**own, "verbose": True}))
@@ -226,3 +230,113 @@ def test_rows_that_an_own_app_has_encoded_are_profiled_as_they_are(tmp_path: Pat
     found = client._profile(km.model_)
     assert found["column"].tolist() == ["bmi", "age"] * 3
     assert found["rows"].tolist()[::2] == [300, *np.bincount(km.predict(encoded[0]), minlength=2)]
+
+
+@pytest.mark.parametrize(
+    ("stated", "columns"),
+    [
+        ("", ["age", "bmi"]),
+        ("note", ["note", "age", "bmi"]),
+        ("note, gone", ["note", "age", "bmi"]),
+        ("*", ["note", "income", "age", "bmi"]),
+    ],
+)
+@pytest.mark.parametrize("by_schema", [False, True])
+def test_a_profile_describes_the_columns_that_the_owner_states(
+    tmp_path: Path, stated: str, columns: list[str], by_schema: bool
+) -> None:
+    (tmp_path / "schema.toml").write_text(SCHEMA)
+    people(0).to_csv(tmp_path / "rows.csv", index=False)
+    own = {"data-path": str(tmp_path / "rows.csv"), "profile-columns": stated}
+    own |= {"schema": str(tmp_path / "schema.toml")} if by_schema else {"columns": "bmi,age"}
+    client = load_client(Context(1, 2, own, RecordDict(), {}))
+    assert client._table is not None
+    assert list(client._table().columns) == columns
+
+
+_ASIDE = """
+import os, signal, sys, time
+from pathlib import Path
+
+import numpy as np
+
+from flwr_dpkmeans.flower.client_app import SecureAggregation, client_app
+from flwr_dpkmeans.flower.engines import InProcessGrid, Node
+from flwr_dpkmeans.flower.kmeans_client import KMeansClient
+from flwr_dpkmeans.flower.strategy import FastLloyd
+from flwr_dpkmeans.node.guard import NodeSettings
+from flwr_dpkmeans.node.ledger import MemoryLedger
+from flwr_dpkmeans.node.policy import ClientPolicy
+
+folder, kind = Path(sys.argv[1]), sys.argv[2]
+sys.argv[0] = "guarded flwr-clientapp"
+points = np.random.default_rng(0).uniform(0, 1, (300, 2))
+
+
+def table():
+    import pandas as pd
+
+    if kind == "dies":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if kind == "takes all memory":
+        return bytearray(3 << 30)
+    while kind == "takes long" and not (folder / "go").exists():
+        time.sleep(0.05)
+    (folder / "by").write_text(f"{os.getpid()} {os.nice(0)}")
+    frame = pd.DataFrame({"x0": points[:, 0], "x1": points[:, 1], "note": ["a"] * 300})
+    if kind not in (".csv", ".parquet"):
+        return frame
+    from flwr_dpkmeans.data.readers import whole_frame
+
+    file = folder / f"rows{kind}"
+    frame.to_csv(file, index=False) if kind == ".csv" else frame.to_parquet(file)
+    return whole_frame(file)
+
+
+nodes = []
+for number in range(2):
+    own = {"output_dir": folder / str(number), "feature_names": ("x0", "x1")}
+    client = KMeansClient(points, table=table, **own) if number == 0 else KMeansClient(points, **own)
+    settings = NodeSettings(ClientPolicy(), MemoryLedger(), "rows")
+    nodes.append(Node(client_app(lambda _, c=client: c, mod=SecureAggregation(lambda _, s=settings: s))))
+grid = InProcessGrid(nodes)
+with grid.running():
+    result = FastLloyd(2, bounds=((0, 0), (1, 1)), n_examples=600, max_iter=2).start(grid)
+print("CONFIRMED", len(result.confirmed), os.getpid(), flush=True)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have no such limits")
+@pytest.mark.parametrize("kind", ["is fine", ".csv", ".parquet", "dies", "takes all memory", "takes long"])
+def test_what_a_profile_costs_decides_nothing_of_the_reply(tmp_path: Path, kind: str) -> None:
+    """A node that died of its rows after it had paid would tell of them, and had no result."""
+    words = [sys.executable, "-c", _ASIDE, str(tmp_path), kind]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    log = (tmp_path / "log").open("wb")
+    done = subprocess.run(words, env=environment, stdout=log, stderr=log, check=False, timeout=300.0)
+    said = (tmp_path / "log").read_text()
+    assert done.returncode == 0, said
+    _, n_confirmed, process = next(line for line in said.splitlines() if line.startswith("CONFIRMED")).split()
+    assert n_confirmed == "2"
+    assert (tmp_path / "0" / "report.html").exists()
+    profile_file = tmp_path / "0" / "profile.csv"
+    if kind == "takes long":
+        assert not profile_file.exists()
+        (tmp_path / "go").touch()
+    if kind in ("is fine", ".csv", ".parquet", "takes long"):
+        _wait_for(lambda: "note" in (tmp_path / "0" / "report.html").read_text() and profile_file.exists())
+        assert set(pd.read_csv(profile_file)["column"]) == {"x0", "x1", "note"}
+        by, niceness = (tmp_path / "by").read_text().split()
+        assert by != process
+        assert int(niceness) >= 19
+    elif kind == "takes all memory":
+        _wait_for(lambda: "no local profile was written: MemoryError" in (tmp_path / "log").read_text())
+        assert not profile_file.exists()
+    _wait_for((tmp_path / "1" / "profile.csv").exists)
+
+
+def _wait_for(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 120.0
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)

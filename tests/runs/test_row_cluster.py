@@ -167,7 +167,7 @@ def described(rows: Path, kind: str = "ray") -> Any:
 
 def test_no_cluster_and_no_ray_are_one_sentence_each(monkeypatch: pytest.MonkeyPatch, rows: Path) -> None:
     pytest.importorskip("ray")
-    monkeypatch.setenv("RAY_TMPDIR", "/nowhere")  # where a cluster of this machine would have left its address
+    monkeypatch.setenv("RAY_ADDRESS", "10.1.2.3:6379")
     monkeypatch.setattr("ray.init", lambda *_, **__: (_ for _ in ()).throw(ConnectionError("at 10.1.2.3:6379")))
     with pytest.raises(DataError, match=r"a Ray cluster, but none answers: 'ray start .* RAY_ADDRESS") as caught:
         described(rows)
@@ -177,10 +177,39 @@ def test_no_cluster_and_no_ray_are_one_sentence_each(monkeypatch: pytest.MonkeyP
         described(rows)
 
 
+@pytest.mark.parametrize("address", [None, "", "auto", "ray://auto", "ray://"])
+def test_a_ray_cluster_that_anybody_started_is_never_joined(
+    address: str | None, monkeypatch: pytest.MonkeyPatch, rows: Path
+) -> None:
+    """Ray would find it in the list of processes, and what is pickled there would run in the node."""
+    ray = pytest.importorskip("ray")
+    joined = MagicMock()
+    monkeypatch.setattr(ray, "init", joined)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    if address is not None:
+        monkeypatch.setenv("RAY_ADDRESS", address)
+    with pytest.raises(
+        DataError, match=r"Ray cluster, but none answers: .* set RAY_ADDRESS to its address \(not 'auto'\)"
+    ):
+        described(rows)
+    joined.assert_not_called()
+
+
+def test_a_ray_cluster_is_joined_at_the_address_that_its_owner_states(
+    monkeypatch: pytest.MonkeyPatch, rows: Path
+) -> None:
+    ray = pytest.importorskip("ray")
+    joined = MagicMock()
+    monkeypatch.setattr(ray, "init", joined)
+    monkeypatch.setenv("RAY_ADDRESS", "10.1.2.3:6379")
+    described(rows)
+    assert joined.call_args.args == ("10.1.2.3:6379",)
+
+
 @pytest.mark.parametrize("address", [None, "", 8786, "not an address", "127.0.0.1", "foo://x:1", "127.0.0.1:1"])
 def test_a_dask_cluster_that_is_none_is_one_sentence(address: object, rows: Path) -> None:
     # Without an address none is looked for: whoever listens where Dask does by default would run code in the node.
-    told = r"Dask cluster, but none answers: .* or set DASK_SCHEDULER_ADDRESS"
+    told = r"Dask cluster, but none answers: .* and set DASK_SCHEDULER_ADDRESS to its address"
     given = {"scheduler-address": address, "distributed.comm.timeouts.connect": 0.3}
     with dask.config.set(given), pytest.raises(DataError, match=told) as caught:
         described(rows, "dask")
@@ -213,6 +242,7 @@ def test_a_block_whose_workers_die_of_it_is_given_up(monkeypatch: pytest.MonkeyP
     ray, data = MagicMock(), MagicMock()
     monkeypatch.setitem(sys.modules, "ray", ray)
     monkeypatch.setitem(sys.modules, "ray.data", data)
+    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:6379")
     ray.data = data
     with row_cluster._ENGINES["ray"].joined() as summed:
         summed([{"file": "a", "group": 0}], MagicMock())

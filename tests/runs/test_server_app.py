@@ -324,7 +324,7 @@ def test_a_file_without_bounds_is_refused() -> None:
         ({"algorithm": "feddp_kmean"}, "algorithm is 'feddp_kmean', which is not known: did you mean 'feddp_kmeans'?"),
         ({"noise-kind": "papr"}, "noise_kind is 'papr', which is not known: did you mean 'paper'?"),
         ({"budget-shares": "0.5,0.5"}, "budget_shares are (0.5, 0.5), but they must be four positive numbers "),
-        ({"n-clusters": "automatic"}, "n_clusters is 'automatic', but it must be a number or 'auto': give 10."),
+        ({"n-clusters": "automatic"}, "n_clusters is 'automatic', but it must be an integer or 'auto': give 10."),
         ({"client-sampling-rate": 0.5}, "client_sampling_rate is 0.5, but sampling clients amplifies client-level "),
         ({"data-radius": -1.0}, "data_radius is -1.0, but it must be a finite number greater than 0: give 11.0."),
         ({"bounds": "100,0"}, "every feature has lower bound 100.0 and upper bound 0.0, but the lower one must be "),

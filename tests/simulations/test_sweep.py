@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import logging
 import os
@@ -9,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
@@ -25,14 +27,18 @@ import pytest
 pytest.importorskip("hydra")
 
 from flwr_dpkmeans.data.bundled import load_bundled
-from flwr_dpkmeans.errors import ConfigurationError, DataError
+from flwr_dpkmeans.errors import ConfigurationError, DataError, PrivacyWarning
 from simulations import sweep as sweep_module
+from simulations.audit import attacks, options
+from simulations.audit.trials import measuring
 from simulations.configuration import NOT_PRIVATE, _fingerprint, flat, job_key
 from simulations.expansion import Sweep, expand
 from simulations.job import rehearsed_row, run_job
+from simulations.mixture_runs import run_jobs
 from simulations.run import main, with_figures_that_can_be_drawn
-from simulations.sweep import code_version, default_workers, run_sweep
+from simulations.sweep import code_version, run_sweep
 from simulations.table import JOURNAL_FILE, TABLE_FILE, Journal, read_table
+from simulations.workers import default_workers, workers_of
 
 PROJECT = Path(__file__).resolve().parents[2]
 Settings = Mapping[str, Any]
@@ -370,11 +376,35 @@ def test_a_file_of_ones_own_and_its_runs(tmp_path: Path) -> None:
 
 
 def test_the_number_of_workers() -> None:
-    assert default_workers(None) == (os.cpu_count() or 1)
-    assert default_workers(0) == 0
+    assert default_workers(None) == workers_of(None) == (os.cpu_count() or 1)
+    assert default_workers(0) == workers_of("0") == 0
     for wrong in (-1, 1.5, True):
         with pytest.raises(ConfigurationError, match="workers is"):
-            default_workers(wrong)  # type: ignore[arg-type]
+            default_workers(wrong)
+    for text in ("-1", "many", "1.5"):
+        with pytest.raises(ConfigurationError, match=f"workers is '?{text}'?, but it must be an integer of at least 0"):
+            workers_of(text)
+
+
+@pytest.mark.parametrize("command", ["ablation", "utility", "feddp_utility", "proxy_utility", "rivals"])
+def test_no_workers_is_this_process_in_every_command(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    name = f"simulations.{command}" + (".__main__" if command == "rivals" else "")
+    with pytest.raises(SystemExit):
+        importlib.import_module(name).main(["--workers=-1"])
+    assert "workers is -1, but it must be an integer of at least 0" in capsys.readouterr().err
+    with pytest.raises(SystemExit) as left:
+        importlib.import_module(name).main(["--workers=0", "--help"])
+    assert left.value.code == 0
+    assert "0: this one" in " ".join(capsys.readouterr().out.split())
+
+
+def test_no_workers_is_this_process_in_audits_attacks_and_fits() -> None:
+    assert options.parse_request(["algorithm=glloyd", "workers=0"]).workers == 0
+    assert attacks.parse_request(["algorithm=glloyd", "workers=0"]).workers == 0
+    with measuring(0) as measure:
+        assert measure.__module__ == "simulations.audit.trials"
+    seen = run_jobs(lambda _: os.getpid(), [1, 2], workers=0, chunk=1, description="none")
+    assert seen == [os.getpid()] * 2
 
 
 def test_wrong_figures_are_found_before_anything_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -422,3 +452,16 @@ def test_a_rehearsed_row_has_the_columns_of_a_real_one(more: tuple[str, ...]) ->
     # A sweep adds the hash of its code; how many classes there are, the data say.
     assert set(real) | {"code"} | {name for name in rehearsed if name.startswith("evaluation_")} == set(rehearsed)
     assert (rehearsed["cost_curve"] is None) == (real["cost_curve"] is None)
+
+
+def warning_job(number: int) -> int:
+    warnings.warn(f"Noise of {number}.5 rows is too much.", PrivacyWarning, stacklevel=1)
+    warnings.warn("Masks are off.", PrivacyWarning, stacklevel=1)
+    return number
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_hundreds_of_fits_warn_once_of_each_thing(workers: int, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_jobs(warning_job, range(40), workers=workers, chunk=10, description="fits") == [*range(40)]
+    lines = [line.strip() for line in capsys.readouterr().err.splitlines() if "Warning" in line]
+    assert lines == ["PrivacyWarning: Noise of 0.5 rows is too much.", "PrivacyWarning: Masks are off."]

@@ -17,10 +17,12 @@ from flwr_dpkmeans.algorithms import algorithm_entry, clusterings
 from flwr_dpkmeans.algorithms.kmeans_task import cluster_state
 from flwr_dpkmeans.algorithms.lloyd_family import cluster_radius, glloyd_split, split_multiplier
 from flwr_dpkmeans.errors import ConfigurationError, PlanError
+from flwr_dpkmeans.kmeans.lloyd import PostProcessing
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.release import Block, NoiseShape, Norm, ReleasedSum, as_released, vector_length
 from flwr_dpkmeans.secagg.keys import encode
-from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan
+from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan, initial_state
+from flwr_dpkmeans.sums.neighbours import check_sensitivity
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import Algorithm, State
 
@@ -326,3 +328,20 @@ def test_registry_says_what_the_rounds_do() -> None:
         assert [planned.name for planned in algorithm.rounds] == ["lloyd-1", "lloyd-2"]
         assert all(vector_length(planned.blocks) == 2 * 2 + 2 for planned in algorithm.rounds)
     assert clusterings()["lloyd"].noise is NoiseShape.NONE
+
+
+@pytest.mark.parametrize("post_processing", PostProcessing)
+@pytest.mark.parametrize("n_clusters", [1, 3])
+def test_rows_count_for_no_more_however_far_from_the_box_centroids_are(
+    n_clusters: int, post_processing: PostProcessing
+) -> None:
+    """Without post-processing they may be 16 times as far out as the box reaches."""
+    options = {"alpha": 100.0, "radius_clipping": False, "post_processing": post_processing.value}
+    plan = plan_of(2, n_clusters=n_clusters, **options)
+    step = build_algorithm(plan).rounds[1]
+    far = 16.0 if post_processing is PostProcessing.NONE else 1.0
+    state = initial_state(plan).changed(centroids=np.full((n_clusters, 2), far))
+    blocks = plan.rounds[1].blocks
+    shares = check_sensitivity(blocks, lambda rows: step.statistic(rows, state), n_features=2)
+    assert max(shares.values()) <= 1.0
+    assert blocks[0].entry_bound == min(step.radius or 0.0, 1.0 + far)

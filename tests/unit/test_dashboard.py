@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import os
 import re
+import time
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,13 +19,13 @@ from support.node_files import write_node
 from support.protocol_federation import grid_parts, make_federation, small_config
 
 from flwr_dpkmeans.__main__ import main
-from flwr_dpkmeans.errors import DPKMeansError
+from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError
 from flwr_dpkmeans.flower.progress import PROGRESS_FILE, Notice, kept
 from flwr_dpkmeans.flower.strategy import PrivateKMeans
 from flwr_dpkmeans.node.ledger import FileLedger, LedgerEntry
 from flwr_dpkmeans.node.policy import ClientPolicy
 from simulations.deploy import dashboard
-from simulations.deploy.dashboard import node_metrics, node_page, server_metrics, server_page, site
+from simulations.deploy.dashboard import node_metrics, node_page, read_token, server_metrics, server_page, site
 
 ALLOWED = {
     "dpkmeans_runs": {"outcome": {"running", "completed", "stopped", "failed", "died", "unreadable"}},
@@ -31,19 +33,28 @@ ALLOWED = {
     "dpkmeans_round_trip_seconds": {"stage": {"keys", "share", "sum", "unmask", "finish"}},
     "dpkmeans_bytes": {"direction": {"sent", "received"}},
     "dpkmeans_silent_nodes": {"state": {"late", "left out"}},
+    "dpkmeans_last_message_timestamp_seconds": {"node": {"2", "3", "4", "5"}},
+    "dpkmeans_silent_runs": {"node": {"2", "3", "4", "5"}},
     "dpkmeans_events": {"event": {"retry", "left out", "no reply"}},
     "dpkmeans_refusals": {"kind": {"app", "other", "RefusalError", "ProtocolError"}},
 }
 OF_NODE = {
     "dpkmeans_budget_epsilon": {"data_set": {"rows", "old"}, "unit": {"record", "client"}, "state": {"spent", "left"}},
+    "dpkmeans_last_message_timestamp_seconds": {"state": {"received", "answered"}},
+    "dpkmeans_unanswered_messages": {},
     "dpkmeans_ledger_problems": {},
     "dpkmeans_ledger_runs": {},
     "dpkmeans_refusals": {"kind": {"app"}},
 }
 
 
-def client(folder: Path, base: str = "http://127.0.0.1:8400") -> TestClient:
-    return TestClient(site(partial(server_page, folder), partial(server_metrics, folder)), base_url=base)
+TOKEN = "a-token-of-the-owner-alone"
+SHOWN = {"Authorization": f"Bearer {TOKEN}"}
+
+
+def client(folder: Path, base: str = "http://127.0.0.1:8400", headers: dict[str, str] = SHOWN) -> TestClient:
+    app = site(partial(server_page, folder), partial(server_metrics, folder), TOKEN)
+    return TestClient(app, base_url=base, headers=headers)
 
 
 def numbers(text: str, allowed: dict[str, dict[str, set[str]]]) -> dict[tuple[str, ...], float]:
@@ -79,12 +90,62 @@ def test_only_this_machine_may_read_and_nothing_can_be_changed(tmp_path: Path) -
         assert client(tmp_path).get(address).status_code == 404
 
 
+HOSTS = ("127.0.0.1:evil.com", "127.0.0.1:8400.evil.com", "localhost:80:evil.com", "127.0.0.1:8400@evil.com", "")
+
+
+@pytest.mark.parametrize("host", HOSTS)
+def test_a_host_is_no_host_with_another_one_behind_its_colon(tmp_path: Path, host: str) -> None:
+    for address in ("/", "/metrics"):
+        answer = client(tmp_path).get(address, headers={"Host": host})
+        assert (answer.status_code, "run" in answer.text) == (400, False)
+
+
+def test_another_user_of_the_machine_reads_neither_page_nor_metrics(tmp_path: Path) -> None:
+    wrong = (
+        {},
+        {"Authorization": "Bearer "},
+        {"Authorization": f"Basic {TOKEN}"},
+        {"Authorization": f"Bearer {TOKEN}x"},
+    )
+    for address in ("/", "/metrics"):
+        for headers in wrong:
+            answer = client(tmp_path, headers=headers).get(address)
+            assert (answer.status_code, TOKEN in answer.text, "runs" in answer.text) == (403, False, False)
+        for query, code in (("", 403), ("?token=", 403), ("?token=a-token", 403), (f"?token={TOKEN}", 200)):
+            assert client(tmp_path, headers={}).get(address + query).status_code == code
+
+
+def test_every_answer_forbids_scripts_guesses_copies_and_referrers(tmp_path: Path) -> None:
+    answers = [client(tmp_path).get(address) for address in ("/", "/metrics", "/absent")]
+    answers += [client(tmp_path, headers={}).get("/metrics"), client(tmp_path, "http://evil.example").get("/metrics")]
+    answers.append(client(tmp_path).post("/metrics"))
+    assert [answer.status_code for answer in answers] == [200, 200, 404, 403, 400, 405]
+    for answer in answers:
+        assert answer.headers["content-security-policy"].startswith("default-src 'none'")
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        assert answer.headers["cache-control"] == "no-store"
+        assert answer.headers["referrer-policy"] == "no-referrer"
+
+
+def test_a_token_is_new_or_that_of_a_file_of_the_owners_alone(tmp_path: Path) -> None:
+    first, second = read_token(None), read_token(None)
+    assert first != second
+    assert len(first) >= 40
+    made = read_token(tmp_path / "token")
+    assert (tmp_path / "token").stat().st_mode & 0o777 == 0o600
+    assert read_token(tmp_path / "token") == made
+    (tmp_path / "token").write_text("short")
+    with pytest.raises(ConfigurationError, match="holds 5 characters, but a token has at least 20"):
+        read_token(tmp_path / "token")
+
+
 def test_the_page_may_load_nothing_and_applies_its_own_style_only(tmp_path: Path) -> None:
     answer = client(tmp_path).get("/")
     policy = answer.headers["content-security-policy"]
     style = answer.text.split("<style>")[1].split("</style>")[0]
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
-    assert policy.startswith(f"default-src 'none'; style-src 'sha256-{digest}';")
+    assert policy.startswith("default-src 'none'; ")
+    assert policy.endswith(f"; style-src 'sha256-{digest}'")
     assert "unsafe" not in policy
     assert answer.headers["cache-control"] == "no-store"
     assert not re.search(r"<script|<link|<img|src=|url\(|@import|https?://", answer.text)
@@ -120,7 +181,11 @@ def test_metrics_count_runs_round_trips_and_refusals(tmp_path: Path, monkeypatch
         notices = [Notice(time="", event=event, reason=reason, sentence="") for event, reason in events]
         progress.tell(late=("3",), missing=("4", "5"), notices=notices)
     found = numbers(client(tmp_path).get("/metrics").text, ALLOWED)
-    counts = {key: value for key, value in found.items() if not key[0].endswith(("seconds", "bytes"))}
+    assert {key[1] for key in found if key[0] == "dpkmeans_last_message_timestamp_seconds"} == {"2", "3", "4"}
+    silent = {key[1]: value for key, value in found.items() if key[0] == "dpkmeans_silent_runs"}
+    assert silent == {"2": 0, "3": 1, "4": 0}
+    left_out = ("seconds", "bytes", "silent_runs")
+    counts = {key: value for key, value in found.items() if not key[0].endswith(left_out)}
     assert counts == {
         ("dpkmeans_runs", "completed"): 2,
         ("dpkmeans_runs", "stopped"): 1,
@@ -152,7 +217,7 @@ def test_no_metric_depends_on_rows(tmp_path: Path, trust: str, algorithm: str) -
     for index, parts in enumerate((one, neighbour, other)):
         run(tmp_path / str(index), parts, trust=trust, algorithm=algorithm)
         found = numbers(client(tmp_path / str(index)).get("/metrics").text, ALLOWED)
-        seen.append({key: value for key, value in found.items() if key[0] != "dpkmeans_round_trip_seconds"})
+        seen.append({key: value for key, value in found.items() if not key[0].endswith("_seconds")})
     assert seen[0]["dpkmeans_runs", "completed"] == 1
     assert seen[0] == seen[1] == seen[2]
 
@@ -193,15 +258,47 @@ def test_a_nodes_page_says_what_was_given_and_what_is_left(node: Path) -> None:
 
 
 def test_a_nodes_metrics_are_its_budget_by_data_set(node: Path) -> None:
-    app = TestClient(site(partial(node_page, node), partial(node_metrics, node)), base_url="http://localhost")
-    found = numbers(app.get("/metrics").text, OF_NODE)
+    app = site(partial(node_page, node), partial(node_metrics, node), TOKEN)
+    owner = TestClient(app, base_url="http://localhost", headers=SHOWN)
+    found = numbers(owner.get("/metrics").text, OF_NODE)
     assert found["dpkmeans_budget_epsilon", "rows", "record", "spent"] == 0.75
     assert found["dpkmeans_budget_epsilon", "rows", "record", "left"] == 9.25
     assert (found["dpkmeans_ledger_runs",], found["dpkmeans_ledger_problems",]) == (3, 0)
     assert found["dpkmeans_refusals", "app"] == 1
     node.write_text("x = 1\n")
-    answer = app.get("/metrics")
+    answer = owner.get("/metrics")
     assert (answer.status_code, "the key 'allowed-apps' is not there" in answer.text) == (500, True)
+
+
+def test_a_message_without_an_answer_is_alerted_on(node: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of a node that is dead inside everything else looks as it should."""
+    home = node.parent / "home"
+    app = site(partial(node_page, node), partial(node_metrics, node), TOKEN)
+    owner = TestClient(app, base_url="http://localhost", headers=SHOWN)
+
+    def alerts() -> float:
+        return numbers(owner.get("/metrics").text, OF_NODE)["dpkmeans_unanswered_messages",]
+
+    assert alerts() == 0
+    now = time.time()
+    for name, seconds in (("received", 700.0), ("answered", 690.0)):
+        (home / name).touch()
+        os.utime(home / name, (now - seconds, now - seconds))
+    assert alerts() == 0
+    assert main(["node", "status", str(node)]) == 0
+    assert "and was answered at 20" in capsys.readouterr().out
+    # Of ten minutes, none has gone by yet; then all have.
+    os.utime(home / "received", (now - 10.0, now - 10.0))
+    assert alerts() == 0
+    os.utime(home / "answered", (now - 800.0, now - 800.0))
+    os.utime(home / "received", (now - 700.0, now - 700.0))
+    assert alerts() == 1
+    text = owner.get("/").text
+    assert re.search("has had no answer for 70[0-9] s, but a server waits 600 s", text)
+    assert main(["node", "status", str(node)]) == 1
+    assert "ALERT the message of 20" in capsys.readouterr().out
+    main(["node", "check", str(node)])
+    assert re.search("note  answers: .* has had no answer for 70[0-9] s", capsys.readouterr().out)
 
 
 def test_the_command_says_what_it_cannot_show(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

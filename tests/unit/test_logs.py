@@ -10,9 +10,12 @@ import io
 import json
 import logging
 import math
+import os
 import pkgutil
 import re
 import stat
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from pathlib import Path
@@ -519,3 +522,43 @@ def test_a_nodes_lines_call_others_by_the_names_that_its_policy_pins() -> None:
 
     said = "node ward-7: node ward-8 did not sign, node 17470624556868163867 is not pinned, ward-9 is"
     assert contextvars.copy_context().run(line) == f"run 9774918726557204819 {said}"
+
+
+_OWN_APP = """
+import logging, sys
+
+import numpy as np
+
+from flwr_dpkmeans import FastLloyd, client_app
+from flwr_dpkmeans.flower.engines import InProcessGrid, Node
+
+
+class Grid(InProcessGrid):
+    is_complete = sys.argv[1] == "notebook"
+
+
+if sys.argv[1] == "own logging":
+    logging.basicConfig(level=logging.INFO, format="OWN %(message)s", stream=sys.stderr)
+rows = np.random.default_rng(0).uniform(0, 1, (300, 2))
+policy = {"policy": sys.argv[2], "data-id": "rows"}
+own = [{**policy, "ledger": f"{sys.argv[3]}/{name}", "output": sys.argv[3]} for name in "ab"]
+grid = Grid([Node(client_app(lambda _: rows), config) for config in own])
+strategy = FastLloyd(n_clusters=2, n_features=2, epsilon=1.0, n_examples=600, bounds=(0.0, 1.0), max_iter=2)
+with grid.running():
+    strategy.start(grid=grid)
+"""
+
+
+@pytest.mark.parametrize(("program", "begins"), [("own app", "INFO"), ("own logging", "OWN"), ("notebook", None)])
+def test_a_server_app_of_somebodys_own_is_not_mute(tmp_path: Path, program: str, begins: str | None) -> None:
+    """Its rounds are lines of Flower's, where its program shows nothing itself; each line comes once."""
+    policy = tmp_path / "policy.toml"
+    policy.write_text("allow-anything = true\n")
+    words = [sys.executable, "-c", _OWN_APP, program, str(policy), str(tmp_path)]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "FLWR_HOME": str(tmp_path)}
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False, timeout=300.0)
+    assert done.returncode == 0, done.stderr
+    lines = [re.sub(r"\x1b\[[0-9]+m", "", line) for line in done.stderr.splitlines()]
+    rounds = [line for line in lines if "round 1/2" in line]
+    assert len(rounds) == (0 if begins is None else 1), done.stderr
+    assert all(line.startswith(str(begins)) for line in rounds)

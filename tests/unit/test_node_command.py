@@ -28,7 +28,7 @@ from flwr_dpkmeans.data.tables import load_stated
 from flwr_dpkmeans.errors import ConfigurationError, RefusalError
 from flwr_dpkmeans.flower.client_app import layout_of
 from flwr_dpkmeans.node.ledger import FileLedger, LedgerEntry
-from simulations.deploy import findings, node_check, node_command
+from simulations.deploy import app_guard, findings, node_check, node_command
 from simulations.deploy.app_guard import digest_of
 from simulations.deploy.credentials import make_credentials
 from simulations.deploy.findings import NoteError, Verdict
@@ -36,8 +36,8 @@ from simulations.deploy.node_check import Answer, NodeCheck, check
 from simulations.deploy.node_options import NodeOptions
 
 ROOT = Path(__file__).resolve().parents[2]
-ITEMS = ["file", "app", "flower", "port", "connection", "superlink", "clock", "home", "policy", "identity", "ledger"]
-ITEMS += ["run", "data", "units", "output", "disk", "user"]
+ITEMS = ["file", "app", "flower", "port", "connection", "superlink", "clock", "home", "answers", "policy", "identity"]
+ITEMS += ["ledger", "run", "data", "units", "output", "disk", "user"]
 
 
 @pytest.fixture(autouse=True)
@@ -309,7 +309,10 @@ def test_start_becomes_flowers_supernode_with_guarded_programs_only(
     command, environment = started["command"], started["environment"]
     assert isinstance(command, list)
     assert isinstance(environment, dict)
-    assert started["program"] == str(Path(sys.executable).with_name("flower-supernode"))
+    # The file itself, whatever is installed: it imports nothing of this project.
+    own = str(Path(app_guard.__file__).with_name("supernode.py"))
+    assert command[:5] == [sys.executable, "-I", own, "--allowed-apps", SOME_APP]
+    assert started["program"] == sys.executable
     assert "--insecure" in command
     assert "allow-runtime-dependency-installation" not in str(command)
     told = tomllib.loads(Path(command[-1]).read_text())
@@ -325,8 +328,8 @@ def test_start_becomes_flowers_supernode_with_guarded_programs_only(
         main(["node", "start", str(file), "--eager"])
     eager = started["command"]
     assert isinstance(eager, list)
-    assert eager[:5] == [sys.executable, "-I", "-m", "simulations.deploy.supernode", "--wait"]
-    assert eager[5:] == command[1:]
+    assert eager[:5] == [sys.executable, "-I", own, "--eager", "--wait"]
+    assert eager[5:] == command[3:]
     # What it would be is printed by itself, and nothing is waited for or started.
     started.clear()
     capsys.readouterr()

@@ -46,7 +46,7 @@ WHOLE: dict[type, list[tuple[str, Any, int, int | None, int]]] = {
 REAL: dict[type, list[tuple[str, Any, float, float, str]]] = {
     Settings: [
         ("epsilon", 1.0, 0.0, math.inf, "1.0"),
-        ("delta", None, 0.0, 1.0, "1e-6"),
+        ("delta", None, -5e-324, 1.0, "1e-6"),
         ("max_epsilon", None, 0.0, math.inf, "2.0"),
         ("count_share", 0.02, 0.0, 0.5, "0.02"),
         ("client_sampling_rate", 1.0, 0.0, math.inf, "0.1"),

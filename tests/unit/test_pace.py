@@ -47,6 +47,8 @@ def test_a_supernode_looks_three_times_as_often_as_flower_does(monkeypatch: pyte
     monkeypatch.setattr(time, "sleep", slept.append)
     monkeypatch.setattr(start_client_internal, "time", time)
     monkeypatch.setattr("flwr.supernode.cli.flower_supernode", lambda: start_client_internal.time.sleep(3))
-    monkeypatch.setattr(sys, "argv", ["supernode"])
+    for name in ("get_fused_config_from_fab", "_push_messages"):  # which the program replaces
+        monkeypatch.setattr(start_client_internal, name, getattr(start_client_internal, name))
+    monkeypatch.setattr(sys, "argv", ["supernode", "--eager"])
     runpy.run_module("simulations.deploy.supernode", run_name="__main__")
     assert slept == [1.0]

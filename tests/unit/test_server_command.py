@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import json
 import multiprocessing
+import os
 import re
 import shutil
 import socket
@@ -29,6 +30,7 @@ from support.superlink_stand_in import standing_in
 
 from flwr_dpkmeans.__main__ import main
 from flwr_dpkmeans.errors import ConfigurationError, PeerError
+from flwr_dpkmeans.flower.progress import PROGRESS_FILE, RoundTrip, kept
 from flwr_dpkmeans.privacy.report import PrivacyReport, Provenance
 from simulations.deploy import findings, run_command, server_command
 from simulations.deploy.app_guard import digest_of
@@ -507,11 +509,39 @@ def test_status_calls_parties_by_their_names_and_tells_why_runs_failed(
         "node": str(10**18),
         "status": "online",
         "since": "2026-11-23T08:00:09.5+00:00",
+        "answered": "",
+        "silent": 0,
     }
     assert told["runs"][1]["why"] == "CohortError: few"
     register.is_up = False
     assert main(["server", "status", str(office)]) == 1
     assert capsys.readouterr().out.splitlines()[1].split() == ["ward-7", "not", "known"]
+
+
+def test_status_says_who_is_online_and_silent(
+    office: Path, register: Register, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A node that is dead inside keeps its connection, and every run fails with it."""
+    monkeypatch.setattr(server_command, "listed_runs", lambda _: [])
+    join(office, "ward-7")
+    join(office, "ward-8")
+    server_command.let_in(ServerOptions.load(office))
+    numbers = [str(node.node_id) for node in register.nodes_info]
+    trip = RoundTrip(stage="keys", round=None, attempt=None, seconds=1.0, n_asked=2, n_answered=1, sent=1, received=1)
+    results = ServerOptions.load(office).results
+    for number, times in enumerate(({"ward-7": "2026-11-23T09:00:00", numbers[1]: "2026-11-23T09:00:01"}, {}, {})):
+        # In the last one nobody has been asked yet.
+        asked = () if number == 2 else (trip,)
+        at = times or {"ward-7": f"2026-11-23T1{number}:00:00"}
+        with kept(number, results / f"run-{number}") as progress:
+            progress.tell(nodes=("ward-7", numbers[1]), trips=asked, answered_at=at)
+        os.utime(results / f"run-{number}" / PROGRESS_FILE, (number, number))
+    capsys.readouterr()
+    assert main(["server", "status", str(office)]) == 0
+    first, second, _ = capsys.readouterr().out.splitlines()[1:]
+    assert "answered last at 2026-11-23T12:00:00" in first
+    assert "ALERT" not in first
+    assert "answered last at 2026-11-23T09:00:01; ALERT: silent in its last 1 run(s)" in second
 
 
 @pytest.fixture

@@ -409,3 +409,45 @@ def test_no_row_is_read_that_is_not_there(index: list[int]) -> None:
     assert (empty.shape, empty[:].shape) == ((0, 1), (0, 1))
     both = strict(table).beside(table[:, :1])
     assert (both.shape, both[3:].tolist()) == ((5, 3), [[6.0, 7.0, 6.0], [8.0, 9.0, 8.0]])
+
+
+def _opened_to_others(folder: Path) -> None:
+    (file,) = folder.glob("*.rows")
+    file.chmod(0o644)
+
+
+def _folder_opened_to_others(folder: Path) -> None:
+    folder.chmod(0o755)
+
+
+def _linked(folder: Path) -> None:
+    (file,) = folder.glob("*.rows")
+    file.symlink_to(file.rename(folder / "elsewhere"))
+
+
+def _piped(folder: Path) -> None:
+    (file,) = folder.glob("*.rows")
+    file.unlink()
+    os.mkfifo(file, 0o600)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has neither owners as numbers nor such modes")
+@pytest.mark.parametrize("plant", [_opened_to_others, _folder_opened_to_others, _linked, _piped])
+def test_rows_that_another_user_could_have_put_there_are_left_alone(
+    plant: Callable[[Path], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rows, "IN_MEMORY", 100)
+    store = Store(tmp_path / "rows", "run")
+    store.keep([np.ones((50, 2))], "t")
+    assert np.asarray(store.kept()).shape == (50, 2)
+    plant(tmp_path / "rows")
+    assert store.kept() is None
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no owners as numbers")
+def test_rows_of_another_user_do_not_stand_in_for_the_own_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rows, "IN_MEMORY", 100)
+    store = Store(tmp_path / "rows", "run")
+    store.keep([np.ones((50, 2))], "t")
+    monkeypatch.setattr(os, "geteuid", lambda: (tmp_path.stat().st_uid or 1) + 7)
+    assert store.kept() is None
