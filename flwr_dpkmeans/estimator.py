@@ -351,6 +351,10 @@ class DPKMeans(_PrivateClustering):
 
     Notes
     -----
+    Columns reach `fit` as they are. A ``StandardScaler`` before it in a pipeline keeps exact means and spreads of the
+    rows, which no noise covers, and which travel with the pipeline: a schema's ``scale="standard"`` finds spreads
+    privately, within the same budget.
+
     Attributes are those of `FederatedKMeans`, and all of them may be published: what exact rows say against the result
     is a Python warning only.
 
@@ -463,6 +467,9 @@ class FederatedKMeans(_PrivateClustering):
     -----
     A string is always the short form of an object, whose options are nested parameters: ``algorithm__alpha`` in
     `set_params` and in scikit-learn's searches. Objects are frozen, so estimators may share them.
+
+    Columns reach `fit` as they are: what a ``StandardScaler`` before it learns is exact, of all parties' rows, and
+    covered by no noise. A schema's ``scale="standard"`` finds spreads privately, within the same budget.
 
     Attributes
     ----------
