@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import math
-import sys
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass, replace
-from functools import lru_cache
 from inspect import signature
 from pathlib import Path
 from threading import Timer
@@ -16,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from flwr_dpkmeans import options as run_options
@@ -24,14 +21,23 @@ from flwr_dpkmeans.algorithms import NOT_FEDERATED
 from flwr_dpkmeans.algorithms.cluster_profile import MISSING, read_profile
 from flwr_dpkmeans.algorithms.kmeans_task import DEFAULT_MAX_CLUSTERS, KMeansTask
 from flwr_dpkmeans.algorithms.measure import COST_CURVE
-from flwr_dpkmeans.algorithms.naive_bayes import Columns, NaiveBayes, NaiveBayesOptions
 from flwr_dpkmeans.algorithms.server_points import is_private, squared_unit
 from flwr_dpkmeans.data import points as data_points
-from flwr_dpkmeans.data.points import Bounds, column_labels, frame_columns, require_same_labels, validate_columns
-from flwr_dpkmeans.data.row_labels import in_order_of, row_labels
+from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.data.schema import Encoded, schema_of
-from flwr_dpkmeans.errors import ConfigurationError, DataError, InputWarning, PrivacyWarning
-from flwr_dpkmeans.flower.engines import ENGINES, Federated, InOnePlace, Tables, federate, fit_in_one_place
+from flwr_dpkmeans.errors import ConfigurationError, DataError, InputWarning
+from flwr_dpkmeans.fitted import (
+    CURATED,
+    lacks_names,
+    n_rows_of,
+    name_columns,
+    ordered,
+    require_no_others,
+    require_rows,
+    tables_in,
+    warn,
+)
+from flwr_dpkmeans.flower.engines import ENGINES, Federated, InOnePlace, Tables, fit_in_one_place
 from flwr_dpkmeans.kmeans.costs import sum_of_squares
 from flwr_dpkmeans.kmeans.lloyd import nearest_centroids, round_to_grid
 from flwr_dpkmeans.log import placed_logger
@@ -54,8 +60,6 @@ if TYPE_CHECKING:
 logger = placed_logger("flwr_dpkmeans.estimator")
 
 _SECONDS_BEFORE_BAR = 2.0
-_CURATED = {"unit": "record", "trust": "curator", "masking": False, "max_retries": 0}
-"""Settings of a run over one table."""
 _OF_EVALUATIONS = ("evaluation", "evaluation_share", "n_classes", "evaluation_radius")
 
 
@@ -130,7 +134,7 @@ class _PrivateClustering(
         [-1, 1]^d and rounded to the grid of 2^-16, so that each feature weighs by its values over the width of its
         bounds. Returns labels, (n_examples,); -1 where a schema leaves the row out.
         """
-        _require_rows(X)
+        require_rows(X)
         points, encoded = self._in_box(X)
         labels = np.asarray(nearest_centroids(points, self.model_.scaled)[0], dtype=np.int64)
         return labels if encoded is None else encoded.spread(labels)
@@ -141,7 +145,7 @@ class _PrivateClustering(
         In the space of the clustering (see `predict`), not in the caller's units: the smallest one of a row is that to
         its label. Returns (n_examples, n_clusters); NaN where a schema leaves the row out.
         """
-        _require_rows(X)
+        require_rows(X)
         points, encoded = self._in_box(X)
         columns = [np.linalg.norm(points - center, axis=1) for center in self.model_.scaled]
         distances = np.asarray(np.stack(columns, axis=1))
@@ -159,13 +163,11 @@ class _PrivateClustering(
         if sample_weight is not None:
             raise ConfigurationError("sample_weight was given, but a score counts each row once: leave it out.")
         check_is_fitted(self)
-        parties: Any = list(X.values()) if isinstance(X, Mapping) else X
-        tables = parties if isinstance(parties, list | tuple) and parties and np.ndim(parties[0]) == 2 else [X]
         lengths = np.ones(self.n_features_in_) if self.schema_ is None else self.schema_.lengths
         cost, has_warned = 0.0, False
-        for table in tables:
-            rows, _ = _ordered(self, table, quiet=has_warned)
-            has_warned = has_warned or _lacks_names(self, table)
+        for table in tables_in(X) or [X]:
+            rows, _ = ordered(self, table, quiet=has_warned)
+            has_warned = has_warned or lacks_names(self, table)
             cost += sum_of_squares(rows / lengths, self.cluster_centers_ / lengths)
         return -cost
 
@@ -255,7 +257,7 @@ class _PrivateClustering(
     def _in_box(self, X: Any) -> tuple[Array, Encoded | None]:
         """Rows as the clustering saw them (clipped, scaled, on the grid), and what a schema made of the table."""
         check_is_fitted(self)
-        rows, encoded = _ordered(self, X)
+        rows, encoded = ordered(self, X)
         return round_to_grid(Bounds(*self.bounds_).scale(rows)), encoded
 
     def _given(self) -> dict[str, Any]:
@@ -335,7 +337,7 @@ class _PrivateClustering(
         self.cell_means_ = model.cell_means
         self.bounds_: Box = (model.bounds.lower, model.bounds.upper)
         self.n_features_in_ = int(model.scaled.shape[1])
-        _name_columns(self, model.feature_names)
+        name_columns(self, model.feature_names)
 
 
 class DPKMeans(_PrivateClustering):
@@ -374,11 +376,11 @@ class DPKMeans(_PrivateClustering):
 
     def fit(self, X: ArrayLike, y: ArrayLike | None = None, **unknown: Any) -> Self:
         """Cluster the rows of a table, (n, n_features); `y`, (n,), are labels for an evaluation."""
-        _require_no_others(unknown)
+        require_no_others(unknown)
         tables = Tables.alone(X, schema_of(self.bounds))
-        _warn(self._doubts(tables), InputWarning)
+        warn(self._doubts(tables), InputWarning)
         self._fit(tables, y)
-        _warn(self.privacy_.warnings)
+        warn(self.privacy_.warnings)
         # Whoever has the estimator, also as a pickle, may have all of it: nothing that exact rows say stays in it.
         told = replace(self.model_.privacy, n_clients=1)
         self._adopt(replace(self._result, report=told, model=replace(self.model_, privacy=told)))
@@ -398,7 +400,7 @@ class DPKMeans(_PrivateClustering):
     def _given(self) -> dict[str, Any]:
         """As the same run of several parties says it."""
         given = super()._given()
-        return given | ({"unit": "record"} if given["algorithm"] in tuple(NOT_FEDERATED) else _CURATED)
+        return given | ({"unit": "record"} if given["algorithm"] in tuple(NOT_FEDERATED) else CURATED)
 
     def _of_each(self, X: ArrayLike, method: Callable[[ArrayLike], Any], given: Mapping[str, Any]) -> Any:
         return method(X)
@@ -568,13 +570,13 @@ class FederatedKMeans(_PrivateClustering):
         ``pipe.fit(X, federatedkmeans__groups=g)``, or metadata routing, each party's rows are split, or by
         ``GroupKFold`` whole parties are left out; a list of tables is split by tables.
         """
-        _require_no_others(unknown)
+        require_no_others(unknown)
         schema, listed = schema_of(self.bounds), clients is None and n_clients is None
         made = None if listed else Tables.made(clients, n_clients, X, y, groups, schema)
         tables = made or Tables.of(X, groups=groups, schema=schema)
-        _warn(self._doubts(tables), InputWarning)
+        warn(self._doubts(tables), InputWarning)
         self._fit(tables, y)
-        _warn(self.privacy_.warnings)
+        warn(self.privacy_.warnings)
         return self
 
     def choose_k(self, X: Sequence[ArrayLike], max_clusters: int | None = None) -> ClusterChoice:
@@ -601,10 +603,10 @@ class FederatedKMeans(_PrivateClustering):
         if schema is not None:
             schema = given["bounds"] = schema.clustered  # nor a profile
         tables = Tables.of(X, schema=schema)
-        _warn(self._doubts(tables), InputWarning)
+        warn(self._doubts(tables), InputWarning)
         config, server_points = self._config(given, tables)
         found = ENGINES[self.engine](config, tables.parts, server_points)
-        _warn(found.privacy.warnings)
+        warn(found.privacy.warnings)
         curve = found.state.extras.get(COST_CURVE, np.zeros(0))
         # In scaled units where the features have bounds of different widths.
         costs = curve * (squared_unit(config.settings.bounds) or 1.0)
@@ -664,7 +666,7 @@ class FederatedKMeans(_PrivateClustering):
         if given.get("groups") is not None:
             return method(X)
         tables = X if isinstance(X, Mapping) else dict(enumerate(X))
-        answers = {name: method(own) for name, own in tables.items() if _n_rows(own)}
+        answers = {name: method(own) for name, own in tables.items() if n_rows_of(own)}
         # A party may have no rows, to which no method is applied; others have some, or there had been no fit.
         nothing = next(iter(answers.values()))[:0]
         answers = {name: answers.get(name, nothing) for name in tables}
@@ -681,66 +683,6 @@ def _history(report: PrivacyReport, movements: tuple[float, ...]) -> list[dict[s
     rounds = [entry for entry in metrics_of(report, None, movements)["rounds"] if not Plan.discovers(entry["round"])]
     costs = [math.inf if entry["epsilon"] is None else entry["epsilon"] for entry in rounds]
     return [{"movement": None} | entry | {"epsilon": cost} for entry, cost in zip(rounds, costs, strict=True)]
-
-
-def _name_columns(model: BaseEstimator, names: tuple[str, ...]) -> None:
-    """Set ``feature_names_in_``, which exists only where there are names."""
-    if names:
-        model.feature_names_in_ = np.array(names, dtype=object)
-    elif hasattr(model, "feature_names_in_"):
-        del model.feature_names_in_
-
-
-def _lacks_names(model: Any, X: Any) -> bool:
-    """Whether a table has names of columns and the fit had none, or the other way round."""
-    return bool(frame_columns(X)) != hasattr(model, "feature_names_in_")
-
-
-def _ordered(model: Any, X: Any, *, quiet: bool = False) -> tuple[Array, Encoded | None]:
-    """Rows with the fitted columns, a data frame's in order by name, and what the fit's schema made of the table."""
-    if model.schema_ is not None:
-        encoded = model.schema_.clustered.encode(X)
-        return encoded.points, encoded
-    fitted = tuple(getattr(model, "feature_names_in_", ()))
-    if _lacks_names(model, X) and not quiet:
-        # scikit-learn's own sentences.
-        has, was = ("does not have valid", "with") if fitted else ("has", "without")
-        told = f"X {has} feature names, but {type(model).__name__} was fitted {was} feature names"
-        warnings.warn(told, UserWarning, stacklevel=4)
-    if not fitted:
-        require_same_labels("X has the columns", column_labels(X), "the fit", model._columns)
-    points = validate_columns(X, fitted)
-    if points.shape[1] != model.n_features_in_:
-        raise DataError(
-            f"X has {points.shape[1]} features, but {type(model).__name__} is expecting {model.n_features_in_} features"
-            " as input: give those of the fit, in their order."
-        )
-    return points, None
-
-
-def _n_rows(X: Any) -> int:
-    """Rows of a table as its own kind counts them; 1 where that is not known."""
-    shape = getattr(X, "shape", None)
-    if shape:
-        return int(shape[0])
-    return len(X) if hasattr(X, "__len__") else 1
-
-
-def _require_rows(X: Any) -> None:
-    """Refuse a table without rows, as scikit-learn's estimators do."""
-    if _n_rows(X) == 0:
-        raise DataError("X has 0 rows, but at least 1 is needed to predict for: leave the call out, or give a row.")
-
-
-def _require_no_others(given: Mapping[str, Any]) -> None:
-    """Refuse what a fit does not take, and say why there are no weights; None is passed on by scikit-learn."""
-    if given.get("sample_weight") is not None:
-        raise ConfigurationError(
-            "sample_weight was given, but noise hides rows that count once each, and a weight would multiply how far "
-            "its row can move a sum: leave it out."
-        )
-    for name in given.keys() - {"sample_weight"}:
-        raise TypeError(f"fit() got an unexpected keyword argument {name!r}")
 
 
 @contextmanager
@@ -765,161 +707,3 @@ def _progress_bar() -> Iterator[Callable[[Step], None]]:
         timer.join()
         if bar.live.is_started:
             bar.stop()
-
-
-def _warn(sentences: Sequence[str], category: type[Warning] = PrivacyWarning) -> None:
-    """Warn once for each line with a `fit`, in a notebook each time a cell runs; or always, if Python was told so."""
-    if not sentences:
-        return
-    caller, shell = sys._getframe(2), sys.modules.get("IPython")
-    cell = getattr(shell.get_ipython(), "execution_count", 0) if shell else 0
-    rule = next((rule for rule in warnings.filters if issubclass(category, rule[2])), None)
-    say = warn_once.__wrapped__ if rule and rule[0] == "always" else warn_once
-    for sentence in dict.fromkeys(sentences):
-        place = caller.f_code.co_filename, caller.f_lineno, cell
-        say(sentence, place, category)  # type: ignore[arg-type]  # a class can be hashed
-
-
-@lru_cache(maxsize=1024)
-def warn_once(sentence: str, _place: tuple[str, int, int], category: type[Warning] = PrivacyWarning) -> None:
-    """Warn the caller of `fit` once at a place: scikit-learn empties Python's own memory of that in each fit."""
-    warnings.warn(sentence, category, stacklevel=4)
-
-
-@dataclass(eq=False, repr=False)
-class FederatedNaiveBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """Differentially private naive Bayes over several parties' labelled rows.
-
-    Numbers are Gaussian in each class; columns of categories have a table. One masked and noised sum is all that is
-    released: rows, sums and squares by class, and rows by class and category.
-
-    Parameters
-    ----------
-    n_classes : int
-        Public number of classes; labels are 0 to one less.
-    epsilon, delta : float
-        Total of the run; None: delta is 1/(N ln N).
-    bounds : pair
-        Public bounds of the columns; pairs are not looked at for those of categories.
-    categories : sequence of int, optional
-        For each column how many categories it has, coded 0, 1, ...; 0 for numbers. None: numbers only.
-    smoothing : float
-        Laplace smoothing: rows added to each class and category.
-    trust, noise : str
-        As in `FederatedKMeans`.
-    random_state : int, RandomState or Generator, optional
-        Seed of seeded noise; secure noise is drawn anew whatever it is.
-    engine : str
-        ``"inprocess"`` or ``"direct"``.
-    n_examples : int or "private", optional
-        Public number of rows; None: the total of the parts, or a private count where a schema drops rows.
-
-    Attributes
-    ----------
-    classes_ : ndarray of int, (n_classes,)
-    class_prior_ : ndarray, (n_classes,)
-    theta_, var_ : ndarray, (n_classes, n_numbers)
-        Means and variances of the columns of numbers, in the caller's units; None without such columns.
-    chances_ : ndarray, (n_classes, n_categories in all), or None
-        Of the columns of categories, one after the other.
-    privacy_ : PrivacyReport
-    n_features_in_ : int
-
-    Examples
-    --------
-    >>> generator = np.random.default_rng(0)
-    >>> labels = [generator.integers(0, 2, 500) for _ in range(3)]
-    >>> parts = [generator.normal(2.0 * own[:, None] - 1.0, 0.5, (500, 2)) for own in labels]
-    >>> model = FederatedNaiveBayes(2, epsilon=8.0, bounds=(-4, 4)).fit(parts, labels)
-    >>> model.score(parts[0], labels[0]) > 0.9, model.privacy_.is_private
-    (True, True)
-    """
-
-    n_classes: int = 2
-    _: KW_ONLY
-    epsilon: float = 1.0
-    delta: float | None = None
-    bounds: Any = None
-    categories: Sequence[int] | None = None
-    smoothing: float = 1.0
-    trust: str | None = None
-    noise: str = "secure"
-    random_state: run_options.Seed = None
-    engine: str = "inprocess"
-    n_examples: int | str | None = None
-
-    def fit(self, X: Sequence[ArrayLike], y: Sequence[ArrayLike], **unknown: Any) -> FederatedNaiveBayes:
-        """Learn from the parties' rows, (n_i, n_features), and their labels, (n_i,), from 0 to ``n_classes - 1``."""
-        _require_no_others(unknown)
-        coded: Any = None if self.categories is None else list(self.categories)
-        options = NaiveBayesOptions(self.n_classes, coded, self.smoothing)
-        if y is None:
-            raise DataError("y is None, but naive Bayes learns from labels: pass one array for each party.")
-        own = ("engine", "n_examples", "epsilon", "delta", "trust", "noise", "random_state")
-        run: dict[str, Any] = {name: getattr(self, name) for name in own}
-        self.schema_ = schema_of(self.bounds)
-        if coded:
-            X = list(X) if isinstance(X, Iterator) else X
-            tables = Tables.of(X, "parts").parts
-            for table in tables if tables[0].shape[1] == len(coded) else ():
-                Columns(tuple(coded)).require_codes(table)
-        bounds = self._bounds(options)
-        doubt = data_points.doubtful_pairs(self.bounds)
-        if doubt and bounds is not self.bounds:
-            _warn([doubt], InputWarning)  # of others `federate` says so
-        found = federate(NaiveBayes(options=options), X, bounds=bounds, labels=y, **run)
-        arrays = found.result.arrays
-        self._found, self.privacy_, self.classes_ = found, found.privacy, np.arange(options.classes)
-        self.class_prior_ = arrays["class_prior"]
-        self.theta_, self.var_, self.chances_ = (arrays.get(name) for name in ("theta", "var", "chances"))
-        self.n_features_in_ = found.plan.n_features
-        self._columns = found.labels
-        _name_columns(self, found.columns)
-        return self
-
-    def predict(self, X: ArrayLike) -> NDArray[np.int64]:
-        """The likeliest class of each row; local, costs no privacy."""
-        return np.asarray(np.argmax(self._log_joint(X), axis=1), dtype=np.int64)
-
-    def score(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
-        """Share of a table's rows whose class is `y`, (n_rows,), with weights, (n_rows,), if there are some; local."""
-        index = row_labels(X)
-        classes = in_order_of(index, y, "y")
-        weights = in_order_of(index, sample_weight, "sample_weight")
-        return float(super().score(X, classes, weights))
-
-    def predict_log_proba(self, X: ArrayLike) -> Array:
-        """Logarithm of `predict_proba`."""
-        joint = self._log_joint(X)
-        joint -= joint.max(axis=1, keepdims=True)
-        return np.asarray(joint - np.log(np.exp(joint).sum(axis=1, keepdims=True)))
-
-    def predict_proba(self, X: ArrayLike) -> Array:
-        """Probability of each class, (n_rows, n_classes); local, costs no privacy."""
-        return np.asarray(np.exp(self.predict_log_proba(X)))
-
-    def _log_joint(self, X: ArrayLike) -> Array:
-        """Each class's weight for each row, in the box of the bounds, where rows beyond them are clipped."""
-        check_is_fitted(self, "classes_")
-        _require_rows(X)
-        points, encoded = _ordered(self, X)
-        if encoded is not None and (n_left := encoded.n_rows - len(points)):
-            raise DataError(f"{n_left} of {encoded.n_rows} rows lack what the schema needs: fill it in, or drop them.")
-        task = self._found.plan.task
-        assert isinstance(task, NaiveBayes)
-        task.columns(points.shape[1]).require_codes(points)
-        bounds = Bounds(*self._found.plan.bounds).for_features(points.shape[1])
-        return task.log_joint(self._found.state, round_to_grid(bounds.scale(points)))
-
-    def _bounds(self, options: NaiveBayesOptions) -> Any:
-        """Bounds as given, with those that follow from the categories."""
-        categories = options.categories or ()
-        lacking = self.bounds is None and not all(categories)
-        if not any(categories) or lacking or not isinstance(self.bounds, tuple | list | np.ndarray | None):
-            return self.bounds
-        n = np.asarray(categories)
-        given = data_points.read_ranges((0.0, 1.0) if self.bounds is None else self.bounds)
-        ranges = Bounds(given.lower, given.upper).for_features(len(n))
-        lower = np.where(n > 0, 0.0, ranges.lower)
-        upper = np.where(n > 0, n - 1.0, ranges.upper)
-        return Bounds(tuple(lower.tolist()), tuple(upper.tolist()))

@@ -30,6 +30,7 @@ from numpy.typing import ArrayLike, NDArray
 from flwr_dpkmeans.algorithms.measure import EvaluationResult, read_evaluation
 from flwr_dpkmeans.algorithms.server_points import PRIVATE, in_box, is_private, plan_bounds, resolve_bounds
 from flwr_dpkmeans.data import points as data_points
+from flwr_dpkmeans.data.classes import codes_of, named_classes
 from flwr_dpkmeans.data.doubts import doubts_of_frames, doubts_of_rows
 from flwr_dpkmeans.data.points import Bounds, column_labels, frame_columns, require_same_labels, validate_points
 from flwr_dpkmeans.data.row_labels import in_order_of, row_labels
@@ -85,6 +86,8 @@ class Federated:
     """Metrics of a clustering, if the run had an evaluation."""
     labels: tuple[object, ...] = ()
     """Of the columns of frames, also where these are no names."""
+    classes: tuple[Any, ...] = ()
+    """Names of classes, in the order of what was released of them; empty where they are numbers from 0 on."""
 
     @property
     def result(self) -> Result:
@@ -405,9 +408,13 @@ class Tables:
                 "orders: give a bounds file that names the columns, or put the columns in one order."
             )
 
-    def labels(self, y: Any, n_classes: int, option: str = "n_classes") -> list[Labels]:
-        """Labels of all rows, one array for each party; `option` is what says how many classes there are."""
+    def labels(self, y: Any, n_classes: int, option: str = "n_classes", names: Sequence[Any] = ()) -> list[Labels]:
+        """Labels of all rows, one array for each party; `option` is what says how many classes there are.
+
+        Numbers from 0 on, of what `y` has as numbers, or else of the classes' `names`.
+        """
         check = partial(data_points.validate_labels, n_classes=n_classes, option=option)
+        check = partial(codes_of, names=names) if names else check
         if self.rows:
             whole = check(in_order_of(self.indexes[0], y, "y"), self.total)
             whole = whole[self.encoded[0].rows] if self.encoded else whole
@@ -516,8 +523,8 @@ def federate(
         One table for each party, at least two; data frames' columns are put in the first one's order.
     bounds : pair
         Public bounds of the columns; values outside are clipped.
-    labels : sequence of array-like of int, (n_i,), optional
-        Classes from 0 on, for a task that looks at labels.
+    labels : sequence of array-like of int or str, (n_i,), optional
+        Classes from 0 on, for a task that looks at labels; or their names, all of which occur: they are public then.
     engine : str
         ``"inprocess"``: Flower's messages in this process; ``"direct"``: the same rounds without messages.
     n_examples : int or "private", optional
@@ -539,8 +546,26 @@ def federate(
     >>> found["mean"].round(), found.privacy.epsilon <= 8.0
     (array([3.]), True)
     """
+    tables = Tables.of(parts, "parts", schema=schema_of(bounds))
+    return federate_tables(task, tables, bounds, labels, engine=engine, n_examples=n_examples, **options)
+
+
+def federate_tables(
+    task: str | Task,
+    tables: Tables,
+    bounds: Any,
+    labels: Any = None,
+    *,
+    class_names: Sequence[Any] | None = None,
+    engine: str = "inprocess",
+    n_examples: int | str | None = None,
+    **options: Any,
+) -> Federated:
+    """Compute a private statistic over tables that are read, see `federate`.
+
+    `class_names` are public, in the order of the classes; None: labels are numbers from 0 on, or texts.
+    """
     play, schema = ENGINES.find(engine), schema_of(bounds)
-    tables = Tables.of(parts, "parts", schema=schema)
     standard = schema is not None and bool(schema.standard_columns)
     if bounds is None or isinstance(bounds, PrivateBounds) or is_private(bounds) or standard:
         what = "no bounds were given" if bounds is None else "bounds, or the schema's scale, are private"
@@ -561,11 +586,13 @@ def federate(
     up = next(n for n in itertools.count(1) if not sys._getframe(n).f_globals["__name__"].startswith("flwr_dpkmeans"))
     for sentence in (*filter(None, [data_points.doubtful_pairs(bounds)]), *tables.doubts()):
         warnings.warn(sentence, InputWarning, stacklevel=up)
-    found = play(run, tables.parts, None, None if labels is None else tables.labels(labels, n_classes, option))
+    names = named_classes(labels, n_classes) if class_names is None else list(class_names)
+    coded = None if labels is None else tables.labels(labels, n_classes, option, names)
+    found = play(run, tables.parts, None, coded)
     local = tables.local_cautions(run, found.plan.delta, found.plan.bounds, found.plan.n_features or 0)
     for sentence in dict.fromkeys(found.privacy.warnings + local):
         warnings.warn(sentence, PrivacyWarning, stacklevel=up)
-    return replace(found, labels=tables.columns)
+    return replace(found, labels=tables.columns, classes=tuple(names))
 
 
 def _options_of(task: str | Task) -> dict[str, Any]:

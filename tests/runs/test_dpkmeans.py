@@ -18,7 +18,7 @@ from sklearn.utils.estimator_checks import check_estimator
 
 from flwr_dpkmeans import Cohort, DPKMeans, Evaluation, FederatedKMeans
 from flwr_dpkmeans.errors import ConfigurationError, DataError, PlanError, PrivacyWarning, RefusalError
-from flwr_dpkmeans.estimator import warn_once
+from flwr_dpkmeans.fitted import warn_once
 from flwr_dpkmeans.node.guard import NodeGuard, NodeSettings
 from flwr_dpkmeans.node.ledger import MemoryLedger
 from flwr_dpkmeans.node.policy import IN_SIMULATION

@@ -34,7 +34,7 @@ from flwr_dpkmeans import (
 from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.data.schema import Schema
 from flwr_dpkmeans.errors import ConfigurationError, DataError, DPKMeansError, PlanError, PrivacyWarning
-from flwr_dpkmeans.estimator import warn_once
+from flwr_dpkmeans.fitted import warn_once
 from flwr_dpkmeans.flower.engines import InProcessGrid
 from flwr_dpkmeans.flower.server_app import strategy_from_run_config
 from flwr_dpkmeans.kmeans.lloyd import round_to_grid

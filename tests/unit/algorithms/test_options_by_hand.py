@@ -15,6 +15,7 @@ from flwr_dpkmeans.algorithms import clusterings, proxy_rounds
 from flwr_dpkmeans.algorithms.feddp_kmeans import FedDPChooseK, FedDPKMeans, SpherePacking
 from flwr_dpkmeans.algorithms.naive_bayes import NaiveBayesOptions, _codes
 from flwr_dpkmeans.algorithms.proxy_plan import ProxyOptions
+from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.errors import ConfigurationError, DataError, PlanError
 from flwr_dpkmeans.flower.engines import _require_same_labels
 from flwr_dpkmeans.options import parse_config
@@ -68,7 +69,7 @@ def test_categories_bound_their_columns_and_leave_the_others_as_given() -> None:
     """Of three columns the second has the codes 0, 1 and 2, the third 0 and 1."""
     model = FederatedNaiveBayes(2, bounds=((-1.0, 5.0, 6.0), (1.0, 9.0, 8.0)))
     given = NaiveBayesOptions(classes=2, categories=(0, 3, 2))
-    assert model._bounds(given) == ([-1.0, 0.0, 0.0], [1.0, 2.0, 1.0])
+    assert model._bounds(given) == Bounds((-1.0, 0.0, 0.0), (1.0, 2.0, 1.0))
 
 
 @pytest.mark.parametrize("algorithm", ["k_fed", "max_cover"])
