@@ -24,8 +24,16 @@ from flwr_dpkmeans.fitted import warn as warn_caller
 from flwr_dpkmeans.flower.engines import Federated, Tables, federate_tables
 from flwr_dpkmeans.kmeans.lloyd import round_to_grid
 from flwr_dpkmeans.privacy.report import told
+from flwr_dpkmeans.results.values import Values
 from flwr_dpkmeans.sums.round import Array, State
 
+AXES = {
+    "class_prior": ("class",),
+    "theta": ("class", "number"),
+    "var": ("class", "number"),
+    "chances": ("class", "category"),
+}
+"""What is learnt, and what the axes of each array count."""
 _RUN = ("epsilon", "delta", "noise", "random_state", "n_examples")
 
 
@@ -75,6 +83,18 @@ class _NaiveBayesClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         hits = [self._table_score(table, own, None) * n_rows_of(table) for table, own in pairs]
         return float(sum(hits) / sum(n_rows_of(table) for table, _ in pairs))
 
+    @property
+    def values_(self) -> Values:
+        """All that was learnt with the names of classes and columns and with errors, to be printed or as a frame."""
+        check_is_fitted(self, "classes_")
+        attributes = {name: getattr(self, f"{name}_") for name in AXES}
+        arrays = {name: array for name, array in attributes.items() if array is not None}
+        errors = {name: getattr(self, f"{name}_error_") for name in arrays}
+        columns = self._task.columns(self.n_features_in_).names(list(getattr(self, "feature_names_in_", ())))
+        names = {"class": list(map(str, self.classes_)), **columns}
+        title = f"naive Bayes of {len(self.classes_)} classes, epsilon {self.privacy_.epsilon:.4g}"
+        return Values.of(title, arrays, errors, AXES, names)
+
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.non_deterministic = self.noise != "seeded" or self.random_state is None
@@ -101,7 +121,12 @@ class _NaiveBayesClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         self.classes_ = names
         self.class_prior_ = arrays["class_prior"]
         self.theta_, self.var_, self.chances_ = (arrays.get(name) for name in ("theta", "var", "chances"))
-        self.n_features_in_ = found.plan.n_features
+        errors = found.errors
+        self.class_prior_error_ = errors["class_prior"]
+        self.theta_error_, self.var_error_, self.chances_error_ = (
+            errors.get(name) for name in ("theta", "var", "chances")
+        )
+        self.n_features_in_ = found.plan.n_features or 0
         self._columns = found.labels
         name_columns(self, found.columns)
         self._box = found.plan.bounds
@@ -245,6 +270,10 @@ class FederatedNaiveBayes(_NaiveBayesClassifier):
         Means and variances of the columns of numbers, in the caller's units; None without such columns.
     chances_ : ndarray, (n_classes, n_categories in all), or None
         Of the columns of categories, one after the other.
+    class_prior_error_, theta_error_, var_error_, chances_error_ : ndarray or None
+        How far noise may have moved each of them: half of a 95% interval (of variances at most).
+    values_ : Values
+        All of these with names and errors, to be printed, or ``values_.frame()``.
     privacy_ : PrivacyReport
     n_features_in_ : int
 

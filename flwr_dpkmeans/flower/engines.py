@@ -28,6 +28,7 @@ from flwr.supercore.task_identity import TaskIdentity
 from numpy.typing import ArrayLike, NDArray
 
 from flwr_dpkmeans.algorithms.measure import EvaluationResult, read_evaluation
+from flwr_dpkmeans.algorithms.naive_bayes import NaiveBayes
 from flwr_dpkmeans.algorithms.server_points import PRIVATE, in_box, is_private, plan_bounds, resolve_bounds
 from flwr_dpkmeans.data import points as data_points
 from flwr_dpkmeans.data.classes import codes_of, named_classes
@@ -46,6 +47,7 @@ from flwr_dpkmeans.node.ledger import MemoryLedger
 from flwr_dpkmeans.node.policy import IN_SIMULATION
 from flwr_dpkmeans.options import PrivateBounds, build_run
 from flwr_dpkmeans.privacy.report import PrivacyReport, Provenance, told, utc_now
+from flwr_dpkmeans.results.values import Values
 from flwr_dpkmeans.sums.local import FIRST_NODE_ID, run_direct
 from flwr_dpkmeans.sums.plan import MAX_CLIENTS, Plan, planned_schema
 from flwr_dpkmeans.sums.round import Array, Labels, State
@@ -93,6 +95,27 @@ class Federated:
     def result(self) -> Result:
         """What the task makes of the last state."""
         return self.plan.task.result(self.plan, self.state)
+
+    @property
+    def errors(self) -> Mapping[str, Array]:
+        """Of some arrays, how far noise may have moved each entry: half of a 95% interval, in the entry's unit."""
+        return self.result.errors
+
+    @property
+    def values(self) -> Values:
+        """All numbers with the names of columns and classes, and with their errors, to be printed or as a frame."""
+        task, result = self.plan.task, self.result
+        title = f"{task.name} of {self.plan.n_clients} parties, epsilon {self.privacy.epsilon:.4g}"
+        names = {"column": list(self.columns), "class": list(map(str, self.classes))}
+        if isinstance(task, NaiveBayes):
+            names |= task.columns(self.plan.n_features or 0).names(self.columns)
+        return Values.of(title, result.arrays, result.errors, result.axes, names)
+
+    def __str__(self) -> str:
+        return str(self.values)
+
+    def _repr_html_(self) -> str:
+        return self.values._repr_html_()
 
     def __getitem__(self, name: str) -> Array:
         return self.result[name]
