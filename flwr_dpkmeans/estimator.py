@@ -666,7 +666,7 @@ class FederatedKMeans(_PrivateClustering):
         if given.get("groups") is not None:
             return method(X)
         tables = X if isinstance(X, Mapping) else dict(enumerate(X))
-        answers = {name: method(own) for name, own in tables.items() if n_rows_of(own)}
+        answers = {name: method(table) for name, table in tables.items() if n_rows_of(table)}
         # A party may have no rows, to which no method is applied; others have some, or there had been no fit.
         nothing = next(iter(answers.values()))[:0]
         answers = {name: answers.get(name, nothing) for name in tables}

@@ -73,5 +73,5 @@ def answer(name: str, spelt: Mapping[str, str] = PYTHON) -> str:
     >>> answer("k"), answer("n-jobs", KEYS)[:27]
     ('the number of clusters is n_clusters: give n_clusters=10', 'all processors are used, an')
     """
-    known = _ANSWERS.get(name.replace("-", "_"), "")
-    return known.format(**spelt)
+    template = _ANSWERS.get(name.replace("-", "_"), "")
+    return template.format(**spelt)

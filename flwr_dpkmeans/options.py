@@ -242,41 +242,41 @@ def object_of(argument: str, value: object) -> Options:
     raise ConfigurationError(f"{argument} is {value!r}, which has no options of its own: {wanted}.")
 
 
-def unknown_argument(name: str, value: Any, known: Collection[str]) -> ConfigurationError:
-    """Say where an estimator's argument that does not exist has gone, or which one is nearest; `known` are its own."""
+def unknown_argument(name: str, value: Any, parameters: Collection[str]) -> ConfigurationError:
+    """Say where an argument that an estimator with these `parameters` has not is gone, or which one is nearest."""
     answer = foreign_names.answer(name)
     if answer:
         return ConfigurationError(f"there is no parameter {name!r}, as {answer}.")
-    elsewhere = _moved(name, value, known)
+    elsewhere = _moved(name, value, parameters)
     if elsewhere:
         return ConfigurationError(f"{elsewhere}.")
-    near = nearest_name(name, {*known, *_moved_names(known)}, _CLOSE)
-    if near and near not in known:
-        return ConfigurationError(f"there is no parameter {name!r}, and {_moved(near, value, known)}.")
-    return ConfigurationError(f"there is no parameter {name!r}: {nearest(name, known)}")
+    near = nearest_name(name, {*parameters, *_moved_names(parameters)}, _CLOSE)
+    if near and near not in parameters:
+        return ConfigurationError(f"there is no parameter {name!r}, and {_moved(near, value, parameters)}.")
+    return ConfigurationError(f"there is no parameter {name!r}: {nearest(name, parameters)}")
 
 
-def _moved_names(known: Collection[str]) -> set[str]:
+def _moved_names(parameters: Collection[str]) -> set[str]:
     """Options that are written inside of an argument's value, by the names that people know."""
-    groups = [group for group in GROUPS if group.argument in known]
-    grouped = {one.name for group in groups for one in fields(group) if _flat_name(one) == one.name}
-    own = {name for kind in _clusterings() for name in _names_of(kind)}
-    return (grouped | own) - set(known)
+    groups = [group for group in GROUPS if group.argument in parameters]
+    grouped = {option.name for group in groups for option in fields(group) if _flat_name(option) == option.name}
+    of_algorithms = {name for kind in _clusterings() for name in _names_of(kind)}
+    return (grouped | of_algorithms) - set(parameters)
 
 
-def _flat_name(one: Field[Any]) -> str:
+def _flat_name(option: Field[Any]) -> str:
     """The name of an object's option among all options of a run."""
-    name: str = one.metadata.get("flat", one.name)
+    name: str = option.metadata.get("flat", option.name)
     return name
 
 
-def _moved(name: str, value: Any, known: Collection[str]) -> str:
+def _moved(name: str, value: Any, parameters: Collection[str]) -> str:
     """Where an option has gone that the estimator had once as an argument; "" where it never had one."""
     for group in GROUPS:
-        for one in fields(group):
-            if _flat_name(one) == name:
-                given = f"{group.argument}={group.__name__}({one.name}={value!r})"
-                if group.argument not in known:
+        for option in fields(group):
+            if _flat_name(option) == name:
+                given = f"{group.argument}={group.__name__}({option.name}={value!r})"
+                if group.argument not in parameters:
                     return f"{name} is an option of FederatedKMeans alone: leave it out for one table"
                 return f"{name} is no argument of its own: give {given}"
     if name in _FOLLOWING:
@@ -299,7 +299,7 @@ def _clusterings() -> list[type[Task]]:
 
 def _names_of(kind: type[Task]) -> set[str]:
     """An algorithm's own options."""
-    return {one.name for one in fields(kind.option_class())}
+    return {option.name for option in fields(kind.option_class())}
 
 
 def resolve_n_clusters(n_clusters: object, max_clusters: int) -> dict[str, Any]:
@@ -436,8 +436,8 @@ def _catalogue(kinds: tuple[type[Task], ...]) -> dict[str, _Option]:
 
 def _spelt_names() -> set[str]:
     """Options that people write by these names: neither what follows from others, nor flat names of objects' parts."""
-    parts = {_flat_name(one) for group in GROUPS for one in fields(group) if _flat_name(one) != one.name}
-    stated = {one.name for one in fields(Settings) if rule_of(one) is not None}
+    parts = {_flat_name(option) for group in GROUPS for option in fields(group) if _flat_name(option) != option.name}
+    stated = {option.name for option in fields(Settings) if rule_of(option) is not None}
     named = {"algorithm", "n_clusters", "bounds", *stated}
     named |= {name for kind in _clusterings() for name in _names_of(kind)}
     return named - parts - _FOLLOWING.keys() | {"n_clients", "allow_unnamed"}

@@ -184,10 +184,13 @@ def _with_warnings(function: Callable[[JobT], ResultT], job: JobT) -> tuple[Resu
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", PrivacyWarning)
         result = function(job)
-    for one in caught:
-        if not issubclass(one.category, PrivacyWarning):
-            warnings.warn_explicit(one.message, one.category, one.filename, one.lineno)
-    return result, [str(one.message) for one in caught if issubclass(one.category, PrivacyWarning)]
+    sentences = []
+    for warning in caught:
+        if issubclass(warning.category, PrivacyWarning):
+            sentences.append(str(warning.message))
+        else:
+            warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
+    return result, sentences
 
 
 def _results(finished: Iterable[tuple[ResultT, list[str]]], console: Console) -> list[ResultT]:

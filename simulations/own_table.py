@@ -8,12 +8,20 @@ from flwr_dpkmeans.data import files
 from flwr_dpkmeans.data.column_guess import DRAFT_WEIGHT, guess_column
 from flwr_dpkmeans.data.dialect import UNSTATED, Dialect
 from flwr_dpkmeans.data.raw_table import RawTable
+from flwr_dpkmeans.data.tables import require_rows
 from flwr_dpkmeans.errors import DataError
 
 
 def open_table(path: str | Path, dialect: Dialect = UNSTATED, query: str = "") -> RawTable:
     """Return all columns of a source with all of their rows; raises as `files.open_table` does."""
-    return files.one_block(files.open_table(path, dialect, query=query, may_guess=True))
+    return whole(files.open_table(path, dialect, query=query, may_guess=True))
+
+
+def whole(opened: files.OpenTable) -> RawTable:
+    """Return all columns of an open table; a DataError if none of its records is a row."""
+    table = files.one_block(opened)
+    require_rows(opened)
+    return table
 
 
 _HEADER = f"""\

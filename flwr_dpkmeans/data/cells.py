@@ -58,12 +58,16 @@ class NumberFormat:
     def pattern(self) -> str:
         """Regular expression (RE2) of a whole number in this format.
 
-        Groups have three digits: a decimal comma must not become a thousands mark.
+        The last group has three digits: a decimal comma must not become a thousands mark. Those
+        before it have three, or two as in India: 12,34,567.
         """
         decimal = re.escape(self.decimal)
         whole = r"\d+"
         if self.thousands:
-            whole = rf"(\d{{1,3}}([{re.escape(self.marks)}]\d{{3}})+|\d+)"
+            mark = f"[{re.escape(self.marks)}]"
+            threes = rf"\d{{1,3}}({mark}\d{{3}})+"
+            twos = rf"\d{{1,2}}({mark}\d{{2}})+{mark}\d{{3}}"
+            whole = rf"({threes}|{twos}|\d+)"
         return rf"^[+-]?({whole}({decimal}\d*)?|{decimal}\d+)([eE][+-]?\d+)?$"
 
 
@@ -172,8 +176,8 @@ def numbers_in(
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    if pa.types.is_floating(cells.type):
-        return cells.to_numpy(), 0
+    if pa.types.is_floating(cells.type):  # nulls are missing cells
+        return cells.to_numpy(zero_copy_only=False), 0
     if number_format.is_plain and not markers:
         numbers = _cast(cells)
         if numbers is not None and not np.isnan(numbers).any():

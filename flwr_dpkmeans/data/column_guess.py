@@ -60,6 +60,11 @@ _YES_NO = (
 _SPELLINGS: tuple[Callable[[str], str], ...] = (str.lower, str.capitalize, str.upper)
 
 
+def toml_text(text: str) -> str:
+    """Return a text as TOML quotes it, which is JSON's way but for the control character DEL."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007F")
+
+
 @dataclass(frozen=True)
 class Guess:
     """What a column seems to hold."""
@@ -77,7 +82,7 @@ class Guess:
     def line(self, name: str) -> str:
         """Its line of a draft."""
         keys = f", {self.keys}" if self.keys else ""
-        text = f'{json.dumps(name, ensure_ascii=False)} = {{ kind = "{self.kind}"{keys} }}'
+        text = f'{toml_text(name)} = {{ kind = "{self.kind}"{keys} }}'
         text = f"# {text}" if self.is_left_out else text
         return f"{text}  # {self.comment}" if self.comment else text
 
@@ -176,7 +181,7 @@ def _flag(cells: Sequence[str]) -> Guess | None:
     meanings = {
         spelt(word): meaning for spelt in spellings for word, meaning in zip(pair, ("true", "false"), strict=True)
     }
-    pairs = ", ".join(f"{json.dumps(word, ensure_ascii=False)} = {meaning}" for word, meaning in meanings.items())
+    pairs = ", ".join(f"{toml_text(word)} = {meaning}" for word, meaning in meanings.items())
     return Guess(Kind.FLAG, f"map = {{ {pairs} }}, {weight}")
 
 

@@ -1,9 +1,10 @@
 """Records of delimited text, as RFC 4180 has them: a record is a row, whatever its cells hold.
 
 Bytes are cut into records first, and only then into cells. A quote that does not close costs
-its own line, never another record's; a record has at most `most_bytes` bytes, so that one cell
-cannot swallow a file. What is decided for a record follows from that record, and from what the
-reader was told of the file: on a deployed node no row may decide about another one.
+its own line, never another record's. A record has at most `most_bytes` bytes; a cell that goes on
+for longer is passed over to its end, so that its lines do not pass for records. What is decided
+for a record follows from that record, and from what the reader was told of the file: on a deployed
+node no row may decide about another one.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
 from typing import IO, Any
@@ -25,11 +27,18 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from flwr_dpkmeans.data.cells import MISSING
+
 CHUNK_BYTES = 1 << 20
-_FAILED_COLUMN = re.compile(r"In CSV column #(\d+): CSV conversion error")
+_FAILED_COLUMN = re.compile(r"In CSV column #(\d+): (?:Row #\d+: )?CSV conversion error")
 _RECORD_BYTES = 1 << 17
+_BYTES_BEHIND_A_QUOTE = 64
+_MOST_LOOKS = 50
+"""How many cells that are too long have their end looked for: each look reads the file anew."""
 _BYTES_PER_COLUMN = 64
 _QUOTE, _NEWLINE = ord('"'), ord("\n")
+# White space, and what MS-DOS ends a file with (Ctrl-Z).
+_BLANKS = b" \t\v\f\n\x1a"
 
 COMPRESSED: Mapping[str, Callable[[Path], Any]] = MappingProxyType(
     {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
@@ -79,8 +88,8 @@ class CellBlock:
         Which of the file's records the rows are, from 0 on.
     """
 
-    columns: Mapping[int, Any]
-    records: NDArray[np.int64]
+    columns: Mapping[int, Any] = field(repr=False)
+    records: NDArray[np.int64] = field(repr=False)
 
 
 @dataclass(frozen=True)
@@ -93,10 +102,13 @@ class Wanted:
         All of them.
     only_numbers : frozenset of int
         Those of which nobody will ask for the text.
+    decimal : str
+        The decimal mark of numbers.
     """
 
     columns: frozenset[int]
     only_numbers: frozenset[int] = frozenset()
+    decimal: str = "."
 
 
 @dataclass(frozen=True)
@@ -153,25 +165,50 @@ def cells_of(record: str, separator: str) -> list[str] | None:
 
 
 def record_pattern(separator: str) -> re.Pattern[bytes]:
-    """Return the pattern of one whole record with the end of its line.
-
-    A cell that begins with a quote ends with one, in front of a separator or the line's end;
-    quotes within it are doubled. Other cells may have quotes, as 5" has.
-    """
-    mark = re.escape(separator.encode())
-    quoted = rb'[ ]*+"(?:[^"]++|"")*+"[ ]*+(?=[' + mark + rb"\n])"
-    plain = rb'(?![ ]*+")[^' + mark + rb"\n]*+"
-    cell = rb"(?:" + quoted + rb"|" + plain + rb")"
+    """Return the pattern of one whole record with the end of its line."""
+    mark, cell = re.escape(separator.encode()), _cell_pattern(separator)
     return re.compile(cell + rb"(?:" + mark + cell + rb")*+\n")
 
 
 def _open_quote_pattern(separator: str) -> re.Pattern[bytes]:
-    """The pattern of a record that is within quotes where the text ends."""
-    mark = re.escape(separator.encode())
-    quoted = rb'[ ]*+"(?:[^"]++|"")*+"[ ]*+(?=[' + mark + rb"\n])"
-    plain = rb'(?![ ]*+")[^' + mark + rb"\n]*+"
-    cells = rb"(?:(?:" + quoted + rb"|" + plain + rb")" + mark + rb")*"
-    return re.compile(cells + rb'[ ]*+"(?:[^"]++|"")*+\Z')
+    """The pattern of a record that is within quotes where the text ends; its group is the quote.
+
+    A quote at the very end may be the first of two, or the one that closes the cell.
+    """
+    mark, cell = re.escape(separator.encode()), _cell_pattern(separator)
+    return re.compile(rb"(?:" + cell + mark + rb")*" + _padding(separator) + rb'(")(?:[^"]++|"")*+"?\Z')
+
+
+def _rest_pattern(separator: str) -> re.Pattern[bytes]:
+    """The pattern of the cells of a record behind one of them."""
+    mark, cell = re.escape(separator.encode()), _cell_pattern(separator)
+    return re.compile(_padding(separator) + rb"(?:" + mark + cell + rb")*+\n")
+
+
+def _cell_pattern(separator: str) -> bytes:
+    """The pattern of one cell.
+
+    A cell that begins with a quote ends with one, in front of a separator or the line's end;
+    quotes within it are doubled. Other cells may have quotes, as 5" has.
+    """
+    mark, spaces = re.escape(separator.encode()), _padding(separator)
+    quoted = spaces + rb'"(?:[^"]++|"")*+"' + spaces + rb"(?=[" + mark + rb"\n])"
+    plain = rb"(?!" + spaces + rb'")[^' + mark + rb"\n]*+"
+    return rb"(?:" + quoted + rb"|" + plain + rb")"
+
+
+def _padding(separator: str) -> bytes:
+    """The pattern of spaces around a quoted cell; a space that separates cells is none."""
+    return rb"" if separator == " " else rb"[ ]*+"
+
+
+def comment_pattern(comment: str, separator: str) -> re.Pattern[bytes] | None:
+    """Return the pattern of how a line of comments begins; None if there are none."""
+    if not comment:
+        return None
+    # A separator in front of the sign ends a cell, which a comment does not have.
+    blanks = b" \t\v\f".replace(separator.encode(), b"")
+    return re.compile(rb"[" + blanks + rb"]*+" + re.escape(comment.encode()))
 
 
 def text_chunks(path: Path, encoding: str, tally: Tally) -> Generator[bytes, None, None]:
@@ -182,7 +219,7 @@ def text_chunks(path: Path, encoding: str, tally: Tally) -> Generator[bytes, Non
     decoder = codecs.getincrementaldecoder(encoding)("replace")
     is_utf8 = codecs.lookup(encoding).name == "utf-8"
     is_first, ends_with_return = True, False
-    with _opened(path) as file:
+    with open_bytes(path) as file:
         while chunk := file.read(CHUNK_BYTES):
             # Whole ASCII needs no decoding, unless a character was cut in two before it.
             if not (is_utf8 and chunk.isascii() and not decoder.getstate()[0]):
@@ -199,7 +236,48 @@ def text_chunks(path: Path, encoding: str, tally: Tally) -> Generator[bytes, Non
         yield rest + b"\n"
 
 
-def _opened(path: Path) -> IO[bytes]:
+def end_of_cell(chunks: Iterator[bytes], start: int, separator: str) -> int | None:
+    """Return where a quoted cell ends that goes on at some place of a text, behind its quote.
+
+    None where the next quote that is not doubled stands before anything but the end of a cell:
+    then no quote closes the cell, and the first one was a slip.
+
+    Parameters
+    ----------
+    chunks : iterator of bytes
+        The text.
+    start : int
+        The place, in bytes, within the quotes.
+    separator : str
+    """
+    closes = re.compile(_padding(separator) + rb"(?:[" + re.escape(separator.encode()) + rb"\n]|\Z)")
+    offset, rest = 0, b""
+    for chunk in chain(chunks, [b""]):
+        at_end = not chunk
+        text = rest + chunk
+        position = max(0, start - offset)
+        # Behind a quote it takes some bytes to see what it is.
+        last = len(text) if at_end else len(text) - _BYTES_BEHIND_A_QUOTE
+        while (quote := text.find(b'"', position, max(position, last))) >= 0:
+            if text[quote + 1 : quote + 2] == b'"':
+                position = quote + 2
+                continue
+            return offset + quote + 1 if closes.match(text, quote + 1) else None
+        start = max(start, offset + max(position, last))
+        rest = text[max(0, start - offset) :]
+        offset += len(text) - len(rest)
+    return None
+
+
+def without_beginning(chunks: Iterator[bytes], n_bytes: int) -> Iterator[bytes]:
+    """Yield what stands behind the first bytes of a text."""
+    for chunk in chunks:
+        yield chunk[n_bytes:]
+        n_bytes = max(0, n_bytes - len(chunk))
+
+
+def open_bytes(path: Path) -> IO[bytes]:
+    """Open a file whose bytes are decompressed if its suffix says so."""
     opener = COMPRESSED.get(path.suffix.lower())
     opened: IO[bytes] = path.open("rb") if opener is None else opener(path)
     return opened
@@ -229,18 +307,28 @@ class RecordReader:
         Counts what becomes of the records.
     wanted : Wanted
         Which columns are read.
+    again : callable
+        Gives the same text from its beginning, to look for the end of a cell that is too long.
     """
 
-    def __init__(self, shape: RowShape, comment: str, tally: Tally, wanted: Wanted) -> None:
+    def __init__(
+        self, shape: RowShape, comment: str, tally: Tally, wanted: Wanted, again: Callable[[], Iterator[bytes]]
+    ) -> None:
         self._shape = shape
+        self._again = again
+        self._n_looks = 0
+        self._n_consumed = 0
+        self._cell_end = 0
+        """Where, in bytes of the text, a cell ends that is passed over."""
         self._wanted = wanted
         self._plain = set(wanted.only_numbers)
-        self._comment = comment.encode()
+        self._comment = comment_pattern(comment, shape.separator)
         self._tally = tally
         self._record = record_pattern(shape.separator)
         self._open_quote = _open_quote_pattern(shape.separator)
+        self._rest = _rest_pattern(shape.separator)
         # A line of separators is a record, of cells in which nothing stands.
-        self._blanks = b" \t\v\f\n".replace(shape.separator.encode(), b"")
+        self._blanks = _BLANKS.replace(shape.separator.encode(), b"")
         self._within_line = False
         self._expects_more = bool(shape.row_names)
 
@@ -258,18 +346,22 @@ class RecordReader:
                 continue
             block, n_bytes = self._block(buffer, at_end=False)
             buffer = buffer[n_bytes:]
+            self._n_consumed += n_bytes
             yield block
         if buffer and not buffer.endswith(b"\n"):
             buffer += b"\n"
         while buffer:
             block, n_bytes = self._block(buffer, at_end=True)
             buffer = buffer[n_bytes:]
+            self._n_consumed += n_bytes
             yield block
 
     def _block(self, buffer: bytes, *, at_end: bool) -> tuple[CellBlock, int]:
         """Rows of the whole records that a buffer begins with, and their length."""
         if self._within_line:  # of which the beginning was too long, and is gone
-            return self._skipped_line(buffer)
+            return self.empty(), self._line_end(buffer, 0)
+        if self._cell_end:
+            return self.empty(), self._after_cell(buffer, at_end=at_end)
         n_bytes = whole_records(buffer, self._shape.separator, self._shape.most_bytes)
         if n_bytes and not self._comment:
             block = self._parsed(buffer[:n_bytes])
@@ -277,19 +369,33 @@ class RecordReader:
                 return block, n_bytes
         return self._one_by_one(buffer, at_end=at_end)
 
-    def _skipped_line(self, buffer: bytes) -> tuple[CellBlock, int]:
-        end = buffer.find(b"\n")
-        self._within_line = end < 0
-        return self.empty(), len(buffer) if end < 0 else end + 1
+    def _line_end(self, buffer: bytes, start: int) -> int:
+        """Where a line ends that is no row; what is not there yet will be passed over, too."""
+        end = buffer.find(b"\n", start) + 1
+        self._within_line = not end
+        return end or len(buffer)
+
+    def _after_cell(self, buffer: bytes, *, at_end: bool) -> int:
+        """Where the record ends that has the cell which is passed over, or as much as is there of it."""
+        start = self._cell_end - self._n_consumed
+        is_whole = at_end or len(buffer) >= start + self._shape.most_bytes
+        if not is_whole:
+            return min(len(buffer), start)
+        self._cell_end = 0
+        rest = self._rest.match(buffer, start)
+        return rest.end() if rest else self._line_end(buffer, start)
 
     def _parsed(self, records: bytes) -> CellBlock | None:
         """Rows of records that all have the same number of cells; None if they have not.
 
         Only speed depends on it: `_one_by_one` gives the same rows.
         """
-
         n_cells = self._shape.n_columns + self._expects_more
         if n_cells == 1 and _has_blank_line(records):
+            return None
+        if records.startswith(codecs.BOM_UTF8):  # which Arrow would drop
+            return None
+        if self._shape.separator == " " and _has_more_spaces(records):
             return None
         if self._expects_more:
             columns = self._without_names(_arrow_columns(records, self._shape.separator, n_cells))
@@ -308,7 +414,7 @@ class RecordReader:
         wanted = self._wanted.columns or frozenset({0})
         while True:
             try:
-                return _arrow_columns(records, separator, n_cells, wanted, self._plain)
+                return _arrow_columns(records, separator, n_cells, wanted, self._plain, self._wanted.decimal)
             except _NoPlainNumbers as error:
                 self._plain.discard(error.column)
 
@@ -334,6 +440,9 @@ class RecordReader:
         most, start = self._shape.most_bytes, 0
         n_wider = 0
         while start < len(buffer):
+            if self._comment and self._comment.match(buffer, start):
+                start = self._line_end(buffer, start)
+                continue
             stop = min(len(buffer), start + most)
             match = self._record.match(buffer, start, stop)
             if match is None:
@@ -341,9 +450,11 @@ class RecordReader:
                 if is_undecided:
                     break
                 start = self._after_broken(buffer, start, stop)
+                if self._cell_end:
+                    break
                 continue
             record, start = match[0], match.end()
-            if not record.strip(self._blanks) or self._is_comment(record):
+            if not record.strip(self._blanks):
                 continue
             n_before = self._tally.n_trailing + self._tally.n_row_names
             row = self._shape.row_of(record, self._tally)
@@ -357,23 +468,25 @@ class RecordReader:
         self._expects_more = 2 * n_wider > len(rows) or bool(self._shape.row_names)
         return self._block_of(rows, numbers), start
 
-    def _is_comment(self, record: bytes) -> bool:
-        return bool(self._comment) and record.lstrip().startswith(self._comment)
-
     def _after_broken(self, buffer: bytes, start: int, stop: int) -> int:
         """Where the next record may begin behind one that is none."""
         self._tally.n_records += 1
         line_end = buffer.find(b"\n", start, stop) + 1
         if not line_end:
             self._tally.passed_over[PassedOver.TOO_LONG] += 1
-            self._within_line = True
-            return stop
+            return self._line_end(buffer, stop)
         is_whole_window = stop - start == self._shape.most_bytes
-        if is_whole_window and self._open_quote.match(buffer, start, stop):
+        open_quote = self._open_quote.match(buffer, start, stop) if is_whole_window else None
+        if open_quote is not None and self._n_looks < _MOST_LOOKS:
             # Lines of one long cell must not pass for records: whoever writes the cell
             # would write as many rows as it has lines.
-            self._tally.passed_over[PassedOver.TOO_LONG] += 1
-            return buffer.rfind(b"\n", start, stop) + 1
+            self._n_looks += 1
+            within = self._n_consumed + open_quote.start(1) + 1
+            end = end_of_cell(self._again(), within, self._shape.separator)
+            if end is not None:
+                self._tally.passed_over[PassedOver.TOO_LONG] += 1
+                self._cell_end = end
+                return stop
         self._tally.passed_over[PassedOver.UNCLOSED] += 1
         return line_end
 
@@ -393,13 +506,19 @@ class _NoPlainNumbers(Exception):
 
 
 def _arrow_columns(
-    records: bytes, separator: str, n_cells: int, wanted: Collection[int] | None = None, plain: Collection[int] = ()
+    records: bytes,
+    separator: str,
+    n_cells: int,
+    wanted: Collection[int] | None = None,
+    plain: Collection[int] = (),
+    decimal: str = ".",
 ) -> dict[int, Any] | None:
     """Columns of records with so many cells, strings or plain numbers; None for another width.
 
     `_NoPlainNumbers` where a column cannot be read as such, and is to be read as strings.
     """
     import pyarrow as pa
+    import pyarrow.compute as pc
     from pyarrow import csv as arrow_csv
 
     indexes = sorted(range(n_cells) if wanted is None else wanted)
@@ -411,7 +530,11 @@ def _arrow_columns(
             arrow_csv.ReadOptions(column_names=names, use_threads=False, block_size=len(records) + 1),
             arrow_csv.ParseOptions(delimiter=separator, newlines_in_values=True),
             arrow_csv.ConvertOptions(
-                column_types=types, include_columns=list(types), null_values=[], strings_can_be_null=False
+                column_types=types,
+                include_columns=list(types),
+                null_values=sorted(MISSING),  # of numbers; texts stay as they are written
+                strings_can_be_null=False,
+                decimal_point=decimal,
             ),
         )
     except pa.ArrowInvalid as error:
@@ -421,15 +544,20 @@ def _arrow_columns(
         raise _NoPlainNumbers(int(column[1])) from None
     columns = {index: table.column(str(index)).combine_chunks() for index in indexes}
     for index in plain:
-        # "nan" is a missing cell, and nan(1) is none: only their texts tell them apart.
-        if index in columns and np.isnan(columns[index].to_numpy()).any():
+        # A missing cell is null; nan(1) is NaN, but it is none: its text is to be looked at.
+        if index in columns and pc.any(pc.is_nan(columns[index])).as_py():
             raise _NoPlainNumbers(index)
     return columns
 
 
 def _has_blank_line(records: bytes) -> bool:
     """Whether a line of white space is among them, which is no record of one cell."""
-    return re.search(rb"^[ \t\v\f]*$", records[:-1], re.MULTILINE) is not None
+    return re.search(rb"^[ \t\v\f\x1a]*$", records[:-1], re.MULTILINE) is not None
+
+
+def _has_more_spaces(records: bytes) -> bool:
+    """Whether one cell is parted from another by several spaces, or begins a line."""
+    return b"  " in records or b"\n " in records or records.startswith(b" ")
 
 
 def whole_records(buffer: bytes, separator: str, most_bytes: int) -> int:

@@ -13,6 +13,8 @@ from flwr_dpkmeans.errors import ConfigurationError, finding
 
 _NAMED_SEPARATORS = {"tab": "\t", "\\t": "\t", "space": " "}
 _UNSTATED = ("", "auto", None)
+# A character, or an escape, of one line would decide how others are read.
+_NOT_LINE_BY_LINE = ("hz", "iso2022", "utf-7", "unicode-escape", "raw-unicode-escape", "punycode", "idna", "undefined")
 _TRUTH = {"yes": True, "true": True, "no": False, "false": False}
 
 
@@ -68,7 +70,7 @@ class Dialect(BaseModel):
     @field_validator("separator", "thousands")
     @classmethod
     def _single(cls, value: str | None) -> str | None:
-        if value is None or (len(value) == 1 and value not in '"\n\r'):
+        if value is None or (len(value) == 1 and value not in '"\n\r\0'):
             return value
         raise ValueError('it must be one character that is no quote and ends no line: give ";", or "tab"')
 
@@ -82,12 +84,17 @@ class Dialect(BaseModel):
     @field_validator("encoding")
     @classmethod
     def _encoding_exists(cls, value: str | None) -> str | None:
+        """Require one of text, each line of which can be read by itself."""
         if value is None:
             return None
         try:
-            return codecs.lookup(value).name
-        except LookupError:
-            raise ValueError('Python does not have it: give "utf-8", "utf-16" or "latin-1"') from None
+            name = codecs.lookup(value).name
+            "".encode(name)  # which refuses encodings of other things than text
+        except (LookupError, UnicodeError):
+            raise ValueError('Python has no such encoding of text: give "utf-8", "utf-16" or "latin-1"') from None
+        if name.replace("_", "-").startswith(_NOT_LINE_BY_LINE):
+            raise ValueError("its lines cannot be read one by one: save the file as UTF-8")
+        return name
 
     @field_validator("skip_lines")
     @classmethod

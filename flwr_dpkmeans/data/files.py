@@ -7,24 +7,37 @@ here alone, so that one file is one table at every door.
 
 from __future__ import annotations
 
+import codecs
+import lzma
 import zipfile
 import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
-from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeVar
 
+import numpy as np
+
 from flwr_dpkmeans.data.arrays import npy_blocks, npz_blocks
 from flwr_dpkmeans.data.cells import numbers_in, text_of, texts_in
-from flwr_dpkmeans.data.delimited import COMPRESSED, CellBlock, RecordReader, RowShape, Tally, Wanted, text_chunks
+from flwr_dpkmeans.data.delimited import (
+    COMPRESSED,
+    CellBlock,
+    RecordReader,
+    RowShape,
+    Tally,
+    Wanted,
+    open_bytes,
+    text_chunks,
+    without_beginning,
+)
 from flwr_dpkmeans.data.dialect import UNSTATED, Dialect
 from flwr_dpkmeans.data.foreign import NAMED_READERS, WORKBOOKS, query_blocks, sheet_rows
 from flwr_dpkmeans.data.frames import frame_table
-from flwr_dpkmeans.data.headers import Beginning, guess_header, look_at
+from flwr_dpkmeans.data.headers import MOST_HEADER_BYTES, Beginning, guess_header, look_at
 from flwr_dpkmeans.data.parquet import SUFFIXES, folder_files, is_parquet_folder, parquet_blocks
 from flwr_dpkmeans.data.raw_table import RawColumn, RawTable, joined_column, source_name
 from flwr_dpkmeans.data.reading import Reading
@@ -33,11 +46,19 @@ from flwr_dpkmeans.errors import DataError, DPKMeansError, LocalMisuseError
 ResultT = TypeVar("ResultT")
 _Blocks = Callable[[], Iterator[RawTable]]
 
-UNREADABLE = (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error)
+UNREADABLE = (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error, lzma.LZMAError)
 """What readers raise for a file of another format."""
 _TEXT_SUFFIXES = (".csv", ".tsv", ".txt", ".psv")
 _SEPARATOR_OF_SUFFIX = {".tsv": "\t", ".psv": "|"}
-_BYTE_ORDER_MARKS = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
+# UTF-32 stands before UTF-16, whose mark its own begins with.
+_BYTE_ORDER_MARKS = {
+    codecs.BOM_UTF8: "utf-8",
+    codecs.BOM_UTF32_LE: "utf-32",
+    codecs.BOM_UTF32_BE: "utf-32",
+    codecs.BOM_UTF16_LE: "utf-16",
+    codecs.BOM_UTF16_BE: "utf-16",
+}
+_NEED_A_MARK = ("utf-16", "utf-32")
 _OTHER_CONTENT = {b"\x1f\x8b": "gzip", b"PK\3\4": "an Excel or zip file"}
 _UNCOMPRESSED_SUFFIX = {"gzip": ".csv.gz", "an Excel or zip file": ".xlsx"}
 
@@ -175,13 +196,12 @@ def text_suffix(path: Path) -> str:
 
 def _open_text(path: Path, suffix: str, reading: Reading, names: Sequence[str], may_guess: bool) -> OpenTable:
     stated = reading.dialect
+    reading.is_text = True
     if suffix in _SEPARATOR_OF_SUFFIX:
         stated = stated.over(Dialect(separator=_SEPARATOR_OF_SUFFIX[suffix]))
-    encoding = stated.encoding or _certain_encoding(path, stated)
+    encoding = _certain_encoding(path, stated)
     stated = stated.over(Dialect(encoding=encoding))
-    chunks = text_chunks(path, encoding, reading.tally)
-    text = in_one_sentence(path, lambda: next(chunks, b""))
-    chunks.close()
+    text = in_one_sentence(path, lambda: _first_lines(path, stated))
     beginning = look_at(text, stated, may_guess=may_guess, source=f"the table {str(path)!r}")
     _require_readable_header(path, beginning)
     reading.dialect = beginning.dialect
@@ -192,21 +212,61 @@ def _open_text(path: Path, suffix: str, reading: Reading, names: Sequence[str], 
     return OpenTable(reading, file.blocks)
 
 
+def _first_lines(path: Path, dialect: Dialect) -> bytes:
+    """A first chunk of text, and more of it as long as no line behind skipped ones is whole."""
+    chunks = text_chunks(path, str(dialect.encoding), Tally())
+    text, n_lines = b"", (dialect.skip_lines or 0) + 1
+    for chunk in chunks:
+        text += chunk
+        if text.count(b"\n") >= n_lines or len(text) > MOST_HEADER_BYTES:
+            break
+    chunks.close()
+    return text
+
+
 def _certain_encoding(path: Path, stated: Dialect) -> str:
-    """UTF-16 where a mark says it, and otherwise UTF-8.
+    """What is stated, or what a mark says, and otherwise UTF-8.
 
     Only a header is looked at: what a row begins with may not decide whether a node answers.
     """
     if stated.header is False:
-        return "utf-8"
+        return stated.encoding or "utf-8"
     begins = b""
-    with suppress(OSError), path.open("rb") as file:  # whoever reads it says so
+    with suppress(*UNREADABLE), open_bytes(path) as file:  # whoever reads it says so
         begins = b"".join(file.read(4).splitlines()[:1])
-    for mark, encoding in _BYTE_ORDER_MARKS.items():
-        if begins.startswith(mark):
-            return encoding
-    if path.suffix.lower() in COMPRESSED:
-        return "utf-8"
+    marked = [encoding for mark, encoding in _BYTE_ORDER_MARKS.items() if begins.startswith(mark)]
+    if stated.encoding:
+        _require_no_other_mark(path, stated.encoding, marked)
+        return stated.encoding
+    if marked:
+        return marked[0]
+    if path.suffix.lower() not in COMPRESSED:
+        _require_text(path, begins)
+    is_every_other_byte_zero = not any(begins[0::2]) or not any(begins[1::2])
+    if 0 in begins and is_every_other_byte_zero:
+        raise DataError(
+            f"the table {str(path)!r} is UTF-16 without a mark that says so, but text is taken "
+            "for UTF-8: state encoding = 'utf-16-le' or 'utf-16-be'."
+        )
+    return "utf-8"
+
+
+def _require_no_other_mark(path: Path, encoding: str, marked: Sequence[str]) -> None:
+    """Refuse a header that is marked as of another encoding than is stated, or that lacks a mark."""
+    if marked and not encoding.startswith(marked[0]):
+        raise DataError(
+            f"the table {str(path)!r} begins with the mark of {marked[0]}, but encoding is "
+            f"{encoding!r}: leave encoding out."
+        )
+    if not marked and encoding in _NEED_A_MARK:
+        raise DataError(
+            f"the table {str(path)!r} begins without the mark that {encoding} needs, but its bytes "
+            f"may stand in two orders: state encoding = '{encoding}-le' or '{encoding}-be'."
+        )
+
+
+def _require_text(path: Path, begins: bytes) -> None:
+    """Refuse what begins as another kind of file."""
     for mark, kind in _OTHER_CONTENT.items():
         if begins.startswith(mark):
             suffix = _UNCOMPRESSED_SUFFIX[kind]
@@ -214,12 +274,6 @@ def _certain_encoding(path: Path, stated: Dialect) -> str:
                 f"the table {str(path)!r} is {kind}, but its suffix says that it is text: give "
                 f"it its own, such as {suffix}."
             )
-    if 0 in begins:
-        raise DataError(
-            f"the table {str(path)!r} is UTF-16 without a mark that says so, but text is taken "
-            "for UTF-8: state encoding = 'utf-16-le' or 'utf-16-be'."
-        )
-    return "utf-8"
 
 
 def _require_readable_header(path: Path, beginning: Beginning) -> None:
@@ -236,13 +290,19 @@ def _columns_of(beginning: Beginning, reading: Reading, n_columns: int) -> dict[
     if not beginning.dialect.header:
         return {index: f"x{index}" for index in range(n_columns)}
     first, n_cells = beginning.first, len(beginning.first)
-    # An index, or what stands behind the last separator of a line.
-    at_ends = {0, n_cells - 1}
-    unnamed = [index for index in at_ends if n_cells > 1 and not first[index]]
-    reading.unnamed = tuple(index + 1 for index in sorted(unnamed))
+    unnamed = _unnamed_at_ends(first) if n_cells > 1 else []
+    reading.unnamed = tuple(index + 1 for index in unnamed)
     columns = {index: name or f"column {index + 1}" for index, name in enumerate(first) if index not in unnamed}
     reading.names = tuple(columns.values())
     return columns
+
+
+def _unnamed_at_ends(names: Sequence[str]) -> list[int]:
+    """Columns in front of the first one that has a name, as an index is, or behind the last."""
+    named = [index for index, name in enumerate(names) if name]
+    if not named:
+        return list(range(len(names)))
+    return [*range(named[0]), *range(named[-1] + 1, len(names))]
 
 
 @dataclass(frozen=True, eq=False)
@@ -264,13 +324,13 @@ class _TextFile:
         """Yield rows; what becomes of records is counted anew."""
         tally = self.reading.tally = Tally()
         dialect = self.beginning.dialect
-        chunks = text_chunks(self.path, str(dialect.encoding), tally)
-        reader = RecordReader(self._shape, dialect.comment or "", tally, self._wanted(use))
+        reader = RecordReader(
+            self._shape, dialect.comment or "", tally, self._wanted(use), again=lambda: self._rows(Tally())
+        )
         yield self._table(reader.empty(), use)
         if not self._shape.n_columns:
             return
-        first = in_one_sentence(self.path, lambda: next(chunks, b""))
-        blocks = reader.blocks(chain([first[self.beginning.n_bytes :]], chunks))
+        blocks = reader.blocks(self._rows(tally))
         while True:
             block = in_one_sentence(self.path, lambda: next(blocks, None))
             if block is None:
@@ -278,17 +338,23 @@ class _TextFile:
             if len(block.records):
                 yield self._table(block, use)
 
+    def _rows(self, tally: Tally) -> Iterator[bytes]:
+        """The text behind its header."""
+        chunks = text_chunks(self.path, str(self.beginning.dialect.encoding), tally)
+        return without_beginning(chunks, self.beginning.n_bytes)
+
     def _wanted(self, use: ColumnUse) -> Wanted:
         """Which columns are read, and of which nobody will ask for the text."""
         dialect = self.beginning.dialect
-        is_plain = dialect.number_format.is_plain and not dialect.markers
+        # Marks of thousands, and stated markers of missing cells, stand in texts only.
+        is_plain = not dialect.thousands and not dialect.markers
         columns, only_numbers = set(), set()
         for index, name in self.columns.items():
             if use.has_numbers(name) or use.is_text(name):
                 columns.add(index)
             if is_plain and not use.keeps_text and not use.is_text(name):
                 only_numbers.add(index)
-        return Wanted(frozenset(columns), frozenset(only_numbers & columns))
+        return Wanted(frozenset(columns), frozenset(only_numbers & columns), dialect.decimal or ".")
 
     def _table(self, block: CellBlock, use: ColumnUse) -> RawTable:
         columns = tuple(self._column(name, block.columns.get(index), use) for index, name in self.columns.items())
@@ -312,7 +378,7 @@ class _TextFile:
 def _open_workbook(path: Path, reading: Reading, may_guess: bool) -> OpenTable:
     """The first sheet of a workbook, whose header is found as that of text is."""
     try:
-        rows = in_one_sentence(path, lambda: sheet_rows(path))
+        rows, others = in_one_sentence(path, lambda: sheet_rows(path))
     except ImportError as error:
         rows = None
         missing = error.name or "openpyxl"
@@ -321,8 +387,10 @@ def _open_workbook(path: Path, reading: Reading, may_guess: bool) -> OpenTable:
             f"the table {str(path)!r} is a workbook, but {missing} is not there to read it: "
             "pip install 'flwr-dpkmeans[excel]'."
         )
+    reading.passed_over = tuple(f"the sheet {name!r}" for name in others)
     rows = rows[reading.dialect.skip_lines or 0 :]
-    texts = [[text_of(cell) or "" for cell in row] for row in rows[:200]]
+    rows = [row for row in rows if any(cell is not None for cell in row)]
+    texts = [[_name_of(cell) for cell in row] for row in rows[:200]]
     is_header = reading.dialect.header
     if is_header is None and not may_guess:
         is_header = True
@@ -340,14 +408,27 @@ def _open_workbook(path: Path, reading: Reading, may_guess: bool) -> OpenTable:
     return _opened(reading, lambda: iter([table]))
 
 
+def _name_of(cell: Any) -> str:
+    """What stands in a header's cell, where even NA is a name."""
+    if cell is None:
+        return ""
+    return text_of(cell) or str(cell).strip()
+
+
 def _sheet_column(name: str, cells: list[Any], dialect: Dialect) -> RawColumn:
     """A column of a workbook's cells, each of which has a type of its own."""
     import pyarrow as pa
 
-    written = pa.array([text_of(cell) or "" for cell in cells], pa.string())
-    values, n_others = numbers_in(written, markers=dialect.markers)
-    text = cache(partial(texts_in, written, dialect.markers))
-    return RawColumn(name, values, n_others, text, date_format=dialect.dates or "")
+    texts = [text_of(cell) or "" for cell in cells]
+    is_text = [isinstance(cell, str) for cell in cells]
+    # Numbers that are texts are written as the owner states; others are numbers already.
+    spelt = pa.array([text if spelt else "" for text, spelt in zip(texts, is_text, strict=True)], pa.string())
+    typed = pa.array(["" if spelt else text for text, spelt in zip(texts, is_text, strict=True)], pa.string())
+    of_spelt, n_spelt = numbers_in(spelt, dialect.number_format, dialect.markers)
+    of_typed, n_typed = numbers_in(typed, markers=dialect.markers)
+    values = np.where(is_text, of_spelt, of_typed)
+    text = cache(partial(texts_in, pa.array(texts, pa.string()), dialect.markers))
+    return RawColumn(name, values, n_spelt + n_typed, text, date_format=dialect.dates or "")
 
 
 def locate_file(path: str | Path, what: str, error: type[LocalMisuseError]) -> Path:
@@ -404,7 +485,7 @@ def in_one_sentence(located: Path, step: Callable[[], ResultT]) -> ResultT:
         return step()
     except (DPKMeansError, ImportError):
         raise
-    except UNREADABLE as error:
+    except Exception as error:  # of any library; for a file of another format, it may be any
         problem = (
             f"the table {str(located)!r} cannot be read as {located.suffix.lower()} "
             f"({type(error).__name__}), but its content must match its suffix (or, in a folder, "
@@ -454,10 +535,10 @@ def whole_frame(
 
 
 def _plain_cells(column: RawColumn) -> Any:
-    """Numbers, or text as it is written, of which numbers are written plainly."""
+    """Numbers, or text in which numbers and dates are written as everywhere."""
     if column.values is not None:
         return column.values
-    texts = column.text()
+    texts = column.dates()
     if column.numeric is None:
         return texts
     pairs = zip(texts, column.numeric.tolist(), strict=True)

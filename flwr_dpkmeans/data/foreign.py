@@ -72,13 +72,16 @@ def _as_text(connection: Any, query: str) -> str:
     return f"SELECT {columns} {table}"
 
 
-def sheet_rows(path: Path) -> list[list[Any]]:
-    """Return the cells of a workbook's first sheet, row by row; blank rows are left out."""
+def sheet_rows(path: Path) -> tuple[list[list[Any]], list[str]]:
+    """Return the cells of a workbook's first sheet, row by row, and the names of the others."""
     import pandas as pd
 
-    frame = pd.read_excel(path, header=None, dtype=object)
+    with pd.ExcelFile(path) as book:
+        # NA may be a name; in a row it is found missing later, as in text.
+        frame = pd.read_excel(book, header=None, dtype=object, keep_default_na=False, na_values=[""])
+        others = list(map(str, book.sheet_names[1:]))
     rows = frame.astype(object).where(frame.notna(), None).to_numpy().tolist()
-    return [row for row in rows if any(cell is not None for cell in row)]
+    return rows, others
 
 
 def _stata_blocks(path: Path) -> Iterator[RawTable]:

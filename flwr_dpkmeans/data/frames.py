@@ -121,6 +121,8 @@ def _arrow_values(column: Any) -> NDArray[np.float64] | None:
     """The numbers of a column by its stored type; None if the type is no number."""
     import pyarrow as pa
 
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
     if pa.types.is_boolean(column.type):
         column = column.cast(pa.uint8())
     # Without one value (null) it is missing rather than text.

@@ -14,13 +14,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from flwr_dpkmeans.data.cells import MISSING, has_decimal_comma, plain_number
-from flwr_dpkmeans.data.delimited import cells_of, record_pattern
+from flwr_dpkmeans.data.delimited import cells_of, comment_pattern, record_pattern
 from flwr_dpkmeans.data.dialect import Dialect
 from flwr_dpkmeans.errors import DataError
 
 SEPARATORS = (",", ";", "\t", "|")
-_STATED_SEPARATOR = re.compile(rb"sep=(.)[ ]*\n")  # as spreadsheets write and read it
-_MOST_HEADER_BYTES = 1 << 24
+# As spreadsheets read it, in any case; some programs write it within quotes.
+_STATED_SEPARATOR = re.compile(rb'(?i:sep)=(.)[ ]*\n|"(?i:sep)=(.)"[ ]*\n')
+MOST_HEADER_BYTES = 1 << 24
 _LOOKED_AT = 200
 _MOSTLY = 0.9
 # Below this width a first row 0, 1, ... is rather data than what pandas writes for a header.
@@ -55,7 +56,7 @@ def look_at(text: bytes, stated: Dialect, *, may_guess: bool, source: str) -> Be
     Parameters
     ----------
     text : bytes
-        The first chunk, in UTF-8 with line feeds.
+        The header at least, or some first records, in UTF-8 with line feeds.
     stated : Dialect
         What the file's owner states.
     may_guess : bool
@@ -68,14 +69,17 @@ def look_at(text: bytes, stated: Dialect, *, may_guess: bool, source: str) -> Be
     DataError
         For a header with a quote that does not close.
     """
-    start, dialect = _preamble(text, stated)
-    is_header = dialect.header
+    is_header = stated.header
     if is_header is None and not may_guess:
         is_header = True
-    separator = dialect.separator or _separator(text, start, is_header, may_guess)
+    # A line that states a separator may be a row, which may not decide about the others.
+    may_state = may_guess or is_header is True
+    start, dialect = _preamble(text, stated, may_state=may_state)
+    separator = dialect.separator or _separator(text, start, dialect, is_header, may_guess)
     dialect = dialect.over(Dialect(separator=separator))
-    records = _first_records(text, start, separator, _LOOKED_AT if may_guess else 1)
-    if not records and is_header and text[start:].strip():
+    n_records = _LOOKED_AT if may_guess else 1
+    records = _first_records(text, start, separator, n_records, dialect.comment)
+    if not records and is_header is not False and text[start:].strip():
         raise DataError(
             f"the header of {source} has a quote that does not close, but names are read from it: close the quote."
         )
@@ -90,31 +94,38 @@ def look_at(text: bytes, stated: Dialect, *, may_guess: bool, source: str) -> Be
     return Beginning(dialect, first, end if is_header else start, why)
 
 
-def _preamble(text: bytes, stated: Dialect) -> tuple[int, Dialect]:
-    """Where the header, or the first record, begins; and a separator that a line states."""
+def _preamble(text: bytes, stated: Dialect, *, may_state: bool) -> tuple[int, Dialect]:
+    """Where the header, or the first record, begins; and a separator that a line may state."""
     start = 0
     for _ in range(stated.skip_lines or 0):
         start = text.find(b"\n", start) + 1 or len(text)
     line = _STATED_SEPARATOR.match(text, start)
-    if line is not None and line[1].isascii():
-        separator = Dialect(separator=line[1].decode())
+    mark = line[line.lastindex or 0] if line is not None else b""
+    if may_state and line is not None and mark.isascii():
+        separator = Dialect(separator=mark.decode())
         stated, start = stated.over(separator), line.end()
-    comment = (stated.comment or "").encode()
+    comment = comment_pattern(stated.comment or "", stated.separator or "\t")
     while start < len(text):
         end = text.find(b"\n", start) + 1 or len(text)
-        line_text = text[start:end].strip()
-        if line_text and not (comment and line_text.startswith(comment)):
+        is_comment = comment is not None and comment.match(text, start)
+        if text[start:end].strip() and not is_comment:
             break
         start = end
     return start, stated
 
 
-def _first_records(text: bytes, start: int, separator: str, n_records: int) -> list[tuple[list[str], int]]:
+def _first_records(
+    text: bytes, start: int, separator: str, n_records: int, comment: str | None = None
+) -> list[tuple[list[str], int]]:
     """Cells of the first records, and where each ends; lines that are none are left out."""
     pattern, records = record_pattern(separator), list[tuple[list[str], int]]()
+    comments = comment_pattern(comment or "", separator)
     text = text if text.endswith(b"\n") else text + b"\n"
     while start < len(text) and len(records) < n_records:
-        match = pattern.match(text, start, start + _MOST_HEADER_BYTES)
+        if comments is not None and comments.match(text, start):
+            start = text.find(b"\n", start) + 1
+            continue
+        match = pattern.match(text, start, start + MOST_HEADER_BYTES)
         if match is None:
             if not records:
                 return []
@@ -127,39 +138,44 @@ def _first_records(text: bytes, start: int, separator: str, n_records: int) -> l
     return records
 
 
-def _separator(text: bytes, start: int, is_header: bool | None, may_guess: bool) -> str:
+def _separator(text: bytes, start: int, dialect: Dialect, is_header: bool | None, may_guess: bool) -> str:
     """What cells are cut at: by the header, or by rows where those may be looked at."""
+    separators = [separator for separator in SEPARATORS if separator != dialect.decimal]
     if is_header is False and not may_guess:
-        return SEPARATORS[0]
+        return separators[0]
     if is_header:
-        return _separator_of_header(text, start)
-    return _separator_of_rows(text, start) or _separator_of_header(text, start)
+        return _separator_of_header(text, start, separators)
+    by_rows = _separator_of_rows(text, start, separators, dialect.comment)
+    return by_rows or _separator_of_header(text, start, separators)
 
 
-def _separator_of_header(text: bytes, start: int) -> str:
+def _separator_of_header(text: bytes, start: int, separators: Sequence[str]) -> str:
     """What parts most names; the first of equally many."""
     widths = {}
-    for separator in SEPARATORS:
+    for separator in separators:
         records = _first_records(text, start, separator, 1)
         widths[separator] = len(records[0][0]) if records else 0
-    return max(SEPARATORS, key=lambda separator: widths[separator])
+    return max(separators, key=lambda separator: widths[separator])
 
 
-def _separator_of_rows(text: bytes, start: int) -> str | None:
+def _separator_of_rows(text: bytes, start: int, separators: Sequence[str], comment: str | None) -> str | None:
     """What cuts nearly all of the first rows into equally many cells, the most.
 
-    The first record may have one cell less: that of rows' names. None if nothing does.
+    The first record may have one cell less, that of rows' names; but what cuts it into as many
+    as the rows comes first, or commas of 60,5;170 would be separators. None if nothing does.
     """
-    best, most = None, 1
-    for separator in SEPARATORS:
-        records = _first_records(text, start, separator, _LOOKED_AT)
+    best, most = None, (False, 1)
+    for separator in separators:
+        records = _first_records(text, start, separator, _LOOKED_AT, comment)
         widths = [len(cells) for cells, _ in records]
         if not widths:
             continue
         ((width, n_rows),) = Counter(widths[1:] or widths).most_common(1)
         is_regular = n_rows >= _MOSTLY * len(widths[1:] or widths)
-        if is_regular and width - widths[0] in (0, 1) and width > most:
-            best, most = separator, width
+        n_more = width - widths[0]
+        rank = (n_more == 0, width)
+        if is_regular and width > 1 and n_more in (0, 1) and rank > most:
+            best, most = separator, rank
     return best
 
 

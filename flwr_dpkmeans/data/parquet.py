@@ -33,10 +33,12 @@ def folder_files(folder: Path) -> tuple[list[Path], list[str]]:
         For a table format in which files also have deleted and replaced rows.
     """
     files, passed_over = list[Path](), list[str]()
-    for parent, folders, names in os.walk(folder):
+    for parent, folders, names in os.walk(folder, onerror=_refuse):
         _require_plain_files(Path(parent), [*folders, *names])
         hidden = {name for name in folders if name.startswith((".", "_"))}
         folders[:] = sorted(set(folders) - hidden)
+        linked = [name for name in folders if Path(parent, name).is_symlink()]
+        passed_over += [f"the folder {name!r}, which is a link" for name in linked]
         keyed = [name for name in folders if "=" in name]
         passed_over += [f"the column that the folder's name {name!r} states" for name in keyed]
         for name in sorted(names):
@@ -48,6 +50,14 @@ def folder_files(folder: Path) -> tuple[list[Path], list[str]]:
             else:
                 passed_over.append(f"the file {str(path.relative_to(folder))!r}")
     return sorted(files), passed_over
+
+
+def _refuse(error: OSError) -> None:
+    """Refuse a folder that this user cannot list, which would be passed over in silence."""
+    raise DataError(
+        f"the folder {str(error.filename)!r} cannot be listed ({type(error).__name__}), but all "
+        "files of a table must be read: give this user the right to."
+    )
 
 
 def _require_plain_files(folder: Path, names: list[str]) -> None:

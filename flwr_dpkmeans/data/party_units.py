@@ -7,7 +7,7 @@ warning for this caller's eyes, and never goes into a report, a model or a messa
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -142,12 +142,12 @@ class _Compared:
     """One column of all parties beside the party in the middle."""
 
     reference: int
-    medians: list[float]
-    conversions: dict[int, Conversion]
+    medians: list[float] = field(repr=False)
+    conversions: dict[int, Conversion] = field(repr=False)
     """By party, the typical one that explains a difference."""
-    unlike: NDArray[np.bool_]
+    unlike: NDArray[np.bool_] = field(repr=False)
     """(n_parties,): whose values differ, and none explains it."""
-    beyond: NDArray[np.bool_]
+    beyond: NDArray[np.bool_] = field(repr=False)
     """(n_parties,): whose values lie far beyond all others'."""
 
     def explained(self, index: int, n_unlike: int) -> Conversion | None:

@@ -11,6 +11,7 @@ import json
 import math
 import numbers
 import tomllib
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -100,10 +101,11 @@ def frame_columns(points: object) -> tuple[str, ...]:
 
 def require_names(names: Sequence[str], n_features: int) -> tuple[str, ...]:
     """Refuse names that do not tell the columns of a table apart; none are always accepted."""
-    twice = sorted(name for name in set(names) if list(names).count(name) > 1)
+    times = Counter(names)
+    twice = sorted(name for name, n_columns in times.items() if n_columns > 1)
     if twice:
         raise DataError(
-            f"{list(names).count(twice[0])} of {len(names)} columns have the name {twice[0]!r}, but each needs one of "
+            f"{times[twice[0]]} of {len(names)} columns have the name {twice[0]!r}, but each needs one of "
             "its own: rename them."
         )
     if names and len(names) != n_features:

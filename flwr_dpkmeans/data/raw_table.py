@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -142,17 +143,18 @@ class RawTable:
         ColumnError
             For a name that `what` needs and that is not there, or is there twice.
         """
-        present = [column.name for column in self.columns]
+        times = Counter(column.name for column in self.columns)
         for position, name in enumerate(names):
-            n_columns = present.count(name)
+            n_columns = times[name]
             if n_columns == 1:
                 continue
             problem = f"{n_columns or 'no'} columns named {name!r}, but {what} needs one"
             hint = "rename the others"
             if not n_columns:
-                hint = nearest(name, set(present) - set(names))
+                hint = nearest(name, set(times) - set(names))
             raise ColumnError(f"{self} has {problem}: {hint}", position, len(names))
-        return [self.columns[present.index(name)] for name in names]
+        by_name = {column.name: column for column in self.columns}
+        return [by_name[name] for name in names]
 
     def column_of(self, what: str, name: str) -> RawColumn | None:
         """Return a column, or an array beside the points, by name.

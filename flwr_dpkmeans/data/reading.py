@@ -35,6 +35,8 @@ class Reading:
         What sentences call the file.
     dialect : Dialect
         How the file is written: what was stated, and what its first line showed.
+    is_text : bool
+        Whether it is delimited text.
     names : tuple of str
         Of its columns; empty for a file without names.
     why_header : str
@@ -51,17 +53,13 @@ class Reading:
 
     source: str
     dialect: Dialect = UNSTATED
+    is_text: bool = False
     names: tuple[str, ...] = ()
     why_header: str = ""
     is_guessed: bool = False
     unnamed: tuple[int, ...] = ()
     passed_over: tuple[str, ...] = ()
     tally: Tally = field(default_factory=Tally)
-
-    @property
-    def is_text(self) -> bool:
-        """Whether it is delimited text."""
-        return self.dialect.separator is not None
 
     def __str__(self) -> str:
         """Describe what was taken, in one line."""
@@ -73,8 +71,11 @@ class Reading:
             facts += [f"cells between {cells}", header, f"{self.dialect.encoding}"]
         if self.names:
             facts.append(f"{len(self.names)} named columns")
-        rows = self.tally.n_records - self.tally.n_passed_over
-        facts.append(f"{rows} of {self.tally.n_records} records are rows")
+        if self.is_text or self.tally.n_records:
+            rows = self.tally.n_records - self.tally.n_passed_over
+            facts.append(f"{rows} of {self.tally.n_records} records are rows")
+        if not facts:  # as of Parquet, in which nobody looks for records
+            facts.append("its columns say their names and types themselves")
         return f"{self.source}: {', '.join(facts)}"
 
     def doubts(self) -> list[Doubt]:
@@ -92,6 +93,8 @@ class Reading:
         if self.unnamed:
             numbers = listed(map(str, self.unnamed))
             sentence = f"column {numbers} has no name in the header, and is left out"
+            if len(self.unnamed) > 1:
+                sentence = f"columns {numbers} have no name in the header, and are left out"
             level = logging.INFO if self.unnamed == (1,) else logging.WARNING
             doubts.append(Doubt(level, sentence))
         return doubts

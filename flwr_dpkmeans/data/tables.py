@@ -27,7 +27,7 @@ from flwr_dpkmeans.data.points import require_names
 from flwr_dpkmeans.data.raw_table import RawColumn, RawTable, source_name, values_of
 from flwr_dpkmeans.data.rows import Store
 from flwr_dpkmeans.data.schema import Encoded, Schema, Seen, added, say_once
-from flwr_dpkmeans.errors import DataError
+from flwr_dpkmeans.errors import ConfigurationError, DataError
 
 _IN_MEMORY = Store()
 
@@ -210,9 +210,12 @@ class _Survey:
             raise DataError(f"{raw} has 0 columns, but it needs at least 1: add a row of column names.")
         chosen = [column for column in raw.columns if column not in others and column.name not in self._ignored]
         if self._columns and raw.named:
+            names = {column.name for column in raw.columns}
             for name in self._columns:
-                raw.column_of("columns", name)
-            chosen = [column for column in chosen if column.name in self._columns]
+                if name not in names:
+                    raw.column_of("columns", name)  # which says so
+            looked_at = frozenset(self._columns)
+            chosen = [column for column in chosen if column.name in looked_at]
         if not chosen:
             self._refuse_without_numbers(raw)
         return chosen
@@ -332,7 +335,7 @@ class Layout:
     @classmethod
     def of(cls, columns: object, label_column: object = "", dialect: Dialect = UNSTATED, query: object = "") -> Layout:
         """Read it from scalars, as a node's configuration has them: names separated by commas."""
-        names = next(csv.reader([str(columns)], skipinitialspace=True), [])
+        names = _names_in(str(columns))
         stripped = tuple(name.strip() for name in names if name.strip())
         return cls(stripped, str(label_column), dialect, str(query))
 
@@ -349,6 +352,15 @@ class Layout:
         """Open a table as a node does, which looks at no row to find out what it is."""
         names = () if self.has_header else self.columns
         return open_table(source, self.dialect, query=self.query, names=names)
+
+
+def _names_in(columns: str) -> list[str]:
+    """Names between commas; one with a comma or a line break in it stands within quotes."""
+    try:
+        return next(csv.reader([columns], skipinitialspace=True), [])
+    except csv.Error:
+        problem = "columns has a line break outside of quotes, or a name that is too long"
+    raise ConfigurationError(f"{problem}, but names stand between commas: quote names that have line breaks.")
 
 
 def load_declared(path: Any, layout: Layout, store: Store = _IN_MEMORY) -> Table:

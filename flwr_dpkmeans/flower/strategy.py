@@ -570,8 +570,8 @@ class SecureSum(PrivateKMeans, algorithm="array_sum"):
         **options: Any,
     ) -> None:
         for name in options.keys() - _SUM_OPTIONS:
-            known = {*_SUM_OPTIONS, "epsilon", "clip", "largest", "most_examples"}
-            raise ConfigurationError(f"SecureSum has no option {name!r}: {nearest(name, known)}")
+            valid = {*_SUM_OPTIONS, "epsilon", "clip", "largest", "most_examples"}
+            raise ConfigurationError(f"SecureSum has no option {name!r}: {nearest(name, valid)}")
         values = {name: array.numpy() for name, array in arrays.items()}
         _require_summable(values)
         exact = epsilon is None

@@ -53,7 +53,7 @@ class Registry(Mapping[str, ItemT]):
             if name in self._unusable:
                 raise ConfigurationError(f"{self._option} is {name!r}, but {self._unusable[name]}.")
             # What is made by a class of its own has a name for plans only.
-            offered = [own for own, item in self.items() if not getattr(item, "door", "")]
+            offered = [key for key, item in self.items() if not getattr(item, "door", "")]
             known = nearest(name, (*offered, *others))
             raise ConfigurationError(f"{self._option} is {name!r}, which is not known: {known}")
         return self._items[name]

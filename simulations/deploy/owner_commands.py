@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from flwr_dpkmeans.data import files
+from flwr_dpkmeans.data.column_guess import toml_text
 from flwr_dpkmeans.data.dialect import Dialect
 from flwr_dpkmeans.data.schema import MOST_OUTSIDE, Column, Kind, Schema, Seen, iso_date
 from flwr_dpkmeans.data.seen import Spread
@@ -27,7 +28,7 @@ from simulations.command_lines import parse, stated_dialect
 from simulations.deploy.last_message import LastMessage, utc
 from simulations.deploy.ledger_report import LedgerReport, inspect_ledger
 from simulations.deploy.node_options import NodeOptions
-from simulations.own_table import draft
+from simulations.own_table import draft, whole
 
 _NO_TERMINAL = 1000
 _ENDS = ("bounds", "least", "median", "largest")
@@ -80,7 +81,7 @@ def schema(arguments: Sequence[str]) -> int:
     target = schema_file(Path(options.path))
     dialect = stated_dialect(options)
     opened = files.open_table(options.path, dialect, may_guess=True)
-    skeleton, told = draft(files.one_block(opened))
+    skeleton, told = draft(whole(opened))
     skeleton += file_table(dialect)
     try:
         with target.open("x", encoding="utf-8") as file:
@@ -101,8 +102,16 @@ def schema_file(table: Path) -> Path:
 
 def file_table(dialect: Dialect) -> str:
     """Return what is stated of a file as the table ``[file]`` of a schema; empty if nothing is."""
-    lines = [f"{name} = {json.dumps(value)}" for name, value in dialect.stated().items()]
+    lines = [f"{name} = {_toml_value(value)}" for name, value in dialect.stated().items()]
     return "\n".join(["", "[file]", *lines, ""]) if lines else ""
+
+
+def _toml_value(value: Any) -> str:
+    if isinstance(value, str):
+        return toml_text(value)
+    if isinstance(value, list):
+        return f"[{', '.join(map(toml_text, value))}]"
+    return json.dumps(value)
 
 
 def _print_doubts(opened: files.OpenTable) -> int:

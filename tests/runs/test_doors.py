@@ -5,8 +5,11 @@ from __future__ import annotations
 import bz2
 import gzip
 import logging
+import lzma
 import re
+import time
 import tomllib
+import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +19,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyarrow import feather
 
 from flwr_dpkmeans import Schema
 from flwr_dpkmeans.__main__ import main
@@ -23,7 +27,7 @@ from flwr_dpkmeans.data.bundled import load_source
 from flwr_dpkmeans.data.dialect import UNSTATED, Dialect
 from flwr_dpkmeans.data.schema import say_once
 from flwr_dpkmeans.data.tables import Layout, load_by_schema, load_declared
-from flwr_dpkmeans.errors import DataError
+from flwr_dpkmeans.errors import ConfigurationError, DataError
 
 NAMES = ("age", "kg")
 ROWS = [[30.0 + i, 60.5 + i] for i in range(40)]
@@ -55,6 +59,9 @@ class File:
 
 NOTE = "\n".join(f"{i},{i}" for i in range(60))
 GERMAN = Dialect(separator=";", decimal=",", thousands=".")
+
+LONG = '7,8,"' + "1,2,3\n" * 100_000 + 'say ""so"" ",9'.replace(",9", "")
+"""A record whose cell has lines that look like records."""
 
 FILES = {
     "plain": File(text_of(LINES)),
@@ -99,6 +106,12 @@ FILES = {
     "semicolons": File(text_of([line.replace(",", ";") for line in LINES], "age;kg")),
     "tabs": File(text_of([line.replace(",", "\t") for line in LINES], "age\tkg"), name="table.tsv"),
     "a spreadsheet's first line": File("sep=;\n" + text_of([line.replace(",", ";") for line in LINES], "age;kg")),
+    "a spreadsheet's first line in capitals": File(
+        "SEP=;\n" + text_of([line.replace(",", ";") for line in LINES], "age;kg")
+    ),
+    "a spreadsheet's first line within quotes": File(
+        '"sep=;"\r\n' + text_of([line.replace(",", ";") for line in LINES], "age;kg")
+    ),
     "a byte order mark": File(b"\xef\xbb\xbf" + text_of(LINES).encode()),
     "UTF-16": File(text_of(LINES).encode("utf-16")),
     "stated Latin 1": File(
@@ -132,11 +145,61 @@ FILES = {
     ),
     "blank lines": File(text_of(["", *LINES, "  ", ""])),
     "cells in spaces": File(text_of([line.replace(",", " , ") for line in LINES], " age , kg ")),
+    "decimal commas in the first of two columns": File(
+        text_of([f"{age:g};{kg:g}".replace(".", ",") for kg, age in ROWS], "age;kg"),
+        rows=[[age, kg] for kg, age in ROWS],
+        dialect=Dialect(decimal=","),
+    ),
+    "Indian numbers": File(
+        text_of([f'{age:g},"1,23,4{age:g}.5"' for age, _ in ROWS]),
+        rows=[[age, 123_400.5 + age] for age, _ in ROWS],
+        dialect=Dialect(thousands=","),
+    ),
+    "several separators at the end of each line": File(
+        text_of([f"{line},,," for line in LINES], "age,kg,,,"), doubt="columns 3, 4, 5 have no name in the header"
+    ),
+    "several columns in front of names": File(
+        text_of([f"w{i},{i},{line}" for i, line in enumerate(LINES)], ",,age,kg"),
+        doubt="columns 1, 2 have no name in the header",
+    ),
+    "quotes in comments": File(
+        '# a, "b\n' + text_of([*LINES[:5], '# in May, "x', *LINES[5:], ' # say "y"']), dialect=Dialect(comment="#")
+    ),
+    "a comment's sign behind an empty cell": File(
+        text_of([f"\t#7\t{age:g}\t{kg:g}" for age, kg in ROWS], "ward\tbed\tage\tkg"),
+        name="table.tsv",
+        dialect=Dialect(comment="#"),
+    ),
+    "the end of a file of MS-DOS": File(text_of(LINES).replace("\n", "\r\n") + "\x1a"),
+    "UTF-16 in gzip": File(gzip.compress(text_of(LINES).encode("utf-16")), name="table.csv.gz"),
+    "UTF-32": File(text_of(LINES).encode("utf-32")),
+    "xz": File(lzma.compress(text_of(LINES).encode()), name="table.csv.xz"),
+    "stated spaces, as R writes them": File(
+        text_of([f'"{i}" {age:g} {kg:g}' for i, (age, kg) in enumerate(ROWS)], '"age" "kg"'),
+        name="table.txt",
+        dialect=Dialect(separator=" "),
+        doubt="40 records have one cell more than the header, and begin with it",
+    ),
+    "stated spaces, of which there are several": File(
+        text_of([f"  {age:g}   {kg:g}" for age, kg in ROWS], "age    kg"), dialect=Dialect(separator=" ")
+    ),
+    "Unicode's ends of lines within cells": File(
+        text_of([f"{line},a\x85b\u2028c\u2029d\ve\ff\x1cg\x00h" for line in LINES], "age,kg,note")
+    ),
     "a cell that is longer than a record may be": File(
-        text_of([*(f"{line},x" for line in LINES), '7,8,"' + "a word\n" * 30_000 + '"'], "age,kg,note"),
-        rows=ROWS,
-        n_records=-1,
-        doubt="are longer than a record may be",
+        text_of([*(f"{line},x" for line in LINES[:30]), LONG, *(f"{line},x" for line in LINES[30:])], "age,kg,note"),
+        n_records=41,
+        doubt="1 of 41 records are left out: they are longer than a record may be",
+    ),
+    "two cells that are longer than a record may be": File(
+        text_of([*(f"{line},x" for line in LINES), LONG, LONG], "age,kg,note"),
+        n_records=42,
+        doubt="2 of 42 records are left out: they are longer than a record may be",
+    ),
+    "an unclosed quote in a long file without others": File(
+        text_of(['7,8,"x', *(f"{line},{'y' * 5000}" for line in LINES)], "age,kg,note"),
+        n_records=41,
+        doubt="1 of 41 records are left out: they have a quote that does not close",
     ),
 }
 
@@ -280,6 +343,217 @@ def test_tables_of_other_programs(tmp_path: Path, name: str) -> None:
     assert load_declared(path, Layout(NAMES)).points.tolist() == ROWS
 
 
+@pytest.mark.parametrize(
+    ("content", "dialect", "sentence"),
+    [
+        ("age,kg\n", {"encoding": "utf-16"}, "begins without the mark that utf-16 needs"),
+        (
+            b"\xef\xbb\xbfage,kg\n",
+            {"encoding": "latin-1"},
+            "begins with the mark of utf-8, but encoding is 'iso8859-1'",
+        ),
+        ('"age,kg\n1,2\n', {}, "has a quote that does not close"),
+        ("age\n1;2\n", {"decimal": ","}, "ALL 1 records are left out: they have one cell more"),
+    ],
+)
+def test_a_refusal_says_the_reason_at_every_door(
+    content: str | bytes, dialect: dict[str, str], sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = File(content, dialect=Dialect(**dialect))
+    path = file.written(tmp_path)
+    with pytest.raises(DataError, match=sentence):
+        load_source(str(path), dialect=file.dialect)
+    assert main(["schema", "draft", str(path), *flags_of(file.dialect)]) == 1
+    assert sentence in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("encoding", ["hex", "rot13", "unicode_escape", "iso2022_jp", "hz", "utf-7", "no such"])
+def test_an_encoding_by_which_one_line_decides_about_others_is_refused(encoding: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"encoding is '{encoding}': .*UTF-8|encoding is .*utf-8"):
+        Dialect(encoding=encoding)
+
+
+@pytest.mark.parametrize("name", [f"table.{suffix}" for suffix in ("csv.xz", "csv.bz2", "xlsx", "dta", "npy", "xpt")])
+@pytest.mark.parametrize("content", [b"", b"age,kg\n30,60\n", b"PK"])
+def test_a_file_of_another_format_is_refused_in_one_sentence(name: str, content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / name
+    path.write_bytes(content)
+    if content == b"PK":
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("table.txt", "30,60")
+    if name == "table.csv.bz2" and not content:
+        pytest.skip("nothing is nothing, compressed or not")
+    with pytest.raises(DataError, match=r"cannot be read as \.\w+ \(\w+\), but its content must match"):
+        load_declared(path, Layout(NAMES))
+
+
+@pytest.mark.parametrize("separator", ["\0", '"', "\n", ";;"])
+def test_a_separator_that_cannot_be_one_is_refused(separator: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"separator is .*: it must be one character that is no quote"):
+        Dialect(separator=separator)
+
+
+def test_a_header_may_be_longer_than_a_chunk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from flwr_dpkmeans.data import delimited
+
+    monkeypatch.setattr(delimited, "CHUNK_BYTES", 64)
+    path = tmp_path / "wide.csv"
+    names = [f"c{i}" for i in range(100)]
+    path.write_text("a title\n" + ",".join(names) + "\n" + ",".join(map(str, range(100))) + "\n")
+    stated = Dialect(skip_lines=1)
+    for table in (load_source(str(path), dialect=stated), load_declared(path, Layout(tuple(names), dialect=stated))):
+        assert table.names == tuple(names)
+        assert table.points.tolist() == [list(range(100))]
+
+
+@pytest.mark.parametrize("name", ["a\x7fb", 'say "x"', "a\\b", "\U0001f600", "a\u2028b", "#", "[x]"])
+def test_a_drafted_schema_is_toml_whatever_names_are(tmp_path: Path, name: str) -> None:
+    quoted = name.replace('"', '""')
+    (tmp_path / "t.csv").write_text(text_of(LINES, f'age,"{quoted}"'))
+    assert main(["schema", "draft", str(tmp_path / "t.csv"), "--missing", "\U0001f600,\x7f"]) == 0
+    drafted = tomllib.loads((tmp_path / "t.toml").read_text())
+    assert drafted["file"]["missing"] == ["\U0001f600", "\x7f"]
+    assert name in drafted["columns"]
+
+
+def test_names_with_commas_and_line_breaks_can_be_declared(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text(text_of(LINES, '"a,b","say ""x""\n#"'))
+    table = load_declared(path, Layout.of('"a,b", "say ""x""\n#"'))
+    assert table.names == ("a,b", 'say "x"\n#')
+    assert table.points.tolist() == ROWS
+    with pytest.raises(ConfigurationError, match="columns has a line break outside of quotes"):
+        Layout.of("age\nkg")
+
+
+def workbook(path: Path, *sheets: pd.DataFrame) -> Path:
+    with pd.ExcelWriter(path) as writer:
+        for index, sheet in enumerate(sheets):
+            sheet.to_excel(writer, sheet_name=f"S{index}", index=False, header=False)
+    return path
+
+
+def test_workbooks_are_read_as_text_is(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Skipped lines are those of the sheet, NA is a name, and texts are numbers as the owner states."""
+    pytest.importorskip("openpyxl")
+    numbers = [[age, f"{kg}".replace(".", ",") if age % 2 else kg] for age, kg in ROWS]
+    sheet = pd.DataFrame([["Ward 7", None], [None, None], ["NA", "kg"], *numbers])
+    path = workbook(tmp_path / "t.xlsx", sheet, sheet)
+    stated = Dialect(skip_lines=2, decimal=",")
+    say_once.cache_clear()
+    for table in (load_source(str(path), dialect=stated), load_declared(path, Layout(("NA", "kg"), dialect=stated))):
+        assert table.names == ("NA", "kg")
+        assert table.points.tolist() == ROWS
+    assert "passed over the sheet 'S1'" in caplog.text
+
+
+def test_numbers_in_dictionaries_are_numbers_at_every_door(tmp_path: Path) -> None:
+    columns = [pa.array(cells).dictionary_encode() for cells in zip(*ROWS, strict=True)]
+    feather.write_feather(pa.table(columns, names=list(NAMES)), tmp_path / "t.feather")
+    assert load_source(str(tmp_path / "t.feather")).points.tolist() == ROWS
+    assert load_declared(tmp_path / "t.feather", Layout(NAMES)).points.tolist() == ROWS
+
+
+def test_a_linked_folder_is_passed_over_and_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    folder, _ = folder_of(tmp_path)
+    (tmp_path / "other").mkdir()
+    (folder / "2024" / "link").symlink_to(tmp_path / "other")
+    say_once.cache_clear()
+    assert len(load_declared(folder, Layout(NAMES)).points) == 40
+    assert "passed over the folder 'link', which is a link" in caplog.text
+
+
+@pytest.mark.parametrize("record", ["sep=;", "sep=.", 'sep="', "\ufeff1,2", "#", "1,2,3"])
+def test_no_first_record_decides_about_others_where_there_is_no_header(tmp_path: Path, record: str) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("\n".join([record, *LINES]))
+    rows = load_declared(path, Layout(NAMES, dialect=Dialect(header=False))).points.tolist()
+    assert rows[-40:] == ROWS
+    assert len(rows) <= 41
+
+
+def test_a_mark_within_a_cell_is_read_alike_wherever_it_stands(tmp_path: Path) -> None:
+    """A byte order mark behind the header is a part of its cell, also where a block of records begins."""
+    path = tmp_path / "t.csv"
+    path.write_text(text_of(["\ufeff1,2", *LINES]))
+    assert load_declared(path, Layout(NAMES)).points.tolist() == ROWS
+    path.write_text(text_of(["5", "\ufeff1,2", *LINES]))
+    assert load_declared(path, Layout(NAMES)).points.tolist() == ROWS
+
+
+def test_cells_between_spaces_are_cut_alike_beside_any_record(tmp_path: Path) -> None:
+    path = tmp_path / "t.txt"
+    columns = {name: {"kind": "number", "bounds": (0, 100), "missing": "centre"} for name in NAMES}
+    schema = Schema(columns=columns, file=Dialect(separator=" "))
+    lines = [f"{line.replace(',', ' ')} x" for line in LINES]
+    for others in ([], ["7"]):
+        path.write_text(text_of(["1  2", *lines, *others], "age kg note"))
+        assert load_by_schema(path, schema).points[:, :2].tolist() == ROWS, others
+
+
+ODD_CELLS = (
+    *("1.", ".5", "+5", "1e3", "1e400", "0x1A", "1_000", "٣", "１２", "½", "inf", "-Infinity", "nan(1)", "NAN", "NA"),
+    *("", " ", "NA ", "$5", "5%", "1 000", "1,0", "1,", ",5", "1.0", "TRUE", " true", "−5", "-", "\ufeff7", "7\u00a0"),
+    *(" 7", "7\x1c", "0001", "9" * 400, "5\x1a", "5\x00", "1.e5", "e5", "1.234,5", "٣٫٥"),
+)
+
+
+@pytest.mark.parametrize("decimal", [".", ","])
+def test_a_cell_is_read_alike_whatever_stands_in_other_records(tmp_path: Path, decimal: str) -> None:
+    """Blocks of plain numbers are read together, others one by one: both ways give the same numbers."""
+    dialect = Dialect(separator=";", decimal=decimal)
+    columns = {name: {"kind": "number", "bounds": (-1e300, 1e300)} for name in NAMES}
+    schema = Schema(columns=columns, file=dialect)
+    path = tmp_path / "t.csv"
+    for cell in ODD_CELLS:
+        readings = set()
+        for others in ([], ["7"], ['7;8;"x"y'], ["x;1"], ["5;x"]):
+            path.write_text(text_of([f"3;{cell}", "4;5", *others], "age;kg"))
+            declared = load_declared(path, Layout(NAMES, dialect=dialect)).points.tolist()
+            by_schema = load_by_schema(path, schema).points.tolist()
+            readings |= {str([row for row in rows if row[0] == 3]) for rows in (declared, by_schema)}
+        assert len(readings) == 1, cell
+
+
+@pytest.mark.parametrize(("first", "decimal"), [(";0", "."), ("0;0", ","), (";0", ",")])
+def test_gaps_and_decimal_commas_cost_little_time(tmp_path: Path, first: str, decimal: str) -> None:
+    """A block with a gap, or with decimal commas, is not read record by record (which takes 10 times as long)."""
+    plain = seconds_of(tmp_path / "plain.csv", "0;0", ".")
+    assert seconds_of(tmp_path / "t.csv", first, decimal) < 3 * plain
+
+
+def test_many_columns_that_are_named_cost_as_much_as_all(tmp_path: Path) -> None:
+    """Names are not looked for one by one among all others."""
+    names = tuple(f"c{i}" for i in range(5_000))
+    (tmp_path / "wide.csv").write_text(",".join(names) + "\n" + ",".join(map(str, range(5_000))) + "\n")
+    seconds = []
+    for columns in ((), (), names):  # the first is to warm up
+        start = time.process_time()
+        assert load_source(str(tmp_path / "wide.csv"), columns=columns).names == names
+        seconds.append(time.process_time() - start)
+    assert seconds[2] < 3 * seconds[1]
+
+
+def seconds_of(path: Path, first: str, decimal: str) -> float:
+    lines = [f"{i / 7};{i / 11}".replace(".", decimal) for i in range(40_000)]
+    path.write_text(text_of([first, *lines], "age;kg"))
+    times = []
+    for _ in range(3):
+        start = time.process_time()
+        load_declared(path, Layout(NAMES, dialect=Dialect(decimal=decimal)))
+        times.append(time.process_time() - start)
+    return min(times)
+
+
+def test_a_line_without_end_is_one_record(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A long line is passed over as a whole: its end is no record, and the next line is not a part of it."""
+    path = tmp_path / "t.csv"
+    path.write_text(text_of([*LINES[:20], "7," * 100_000 + "7\n8," + "x" * 400_000 + ",5,6", *LINES[20:]]))
+    say_once.cache_clear()
+    assert load_declared(path, Layout(NAMES)).points.tolist() == ROWS
+    assert "2 of 42 records are left out: they are longer than a record may be" in caplog.text
+
+
 def test_no_record_decides_about_another_one_whatever_stands_in_it(tmp_path: Path) -> None:
     """Every record of a list of hostile ones, in front of, among and behind others."""
     hostile = ['"', '""', '"""', '1,"', '1,2,"', '"1,2', "1,2,3", "1", ",", ",,", '1,2"', '1,""2', "#", "\x00"]
@@ -312,3 +586,21 @@ def test_records_are_the_same_however_a_file_is_cut_into_chunks(
             columns = {name: {"kind": "number", "bounds": (-9, 9), "missing": "centre"} for name in NAMES}
             found.append(load_by_schema(path, Schema(columns=columns)).points.tolist())
         assert found[0] == found[1] == found[2], text
+
+
+@pytest.mark.parametrize("size", [1 << 12, 1 << 16, 1 << 20])
+def test_a_long_cell_is_passed_over_however_a_file_is_cut_into_chunks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    """Its lines looked like records, and whoever wrote the cell wrote 38,000 rows."""
+    from flwr_dpkmeans.data import delimited
+
+    monkeypatch.setattr(delimited, "CHUNK_BYTES", size)
+    unclosed = '7,"' + "a,b\n" * 50_000
+    others = [f"{line},x" for line in LINES]
+    for long in (LONG, LONG + "  ", LONG + ',"a\nb"', LONG.replace("7,8,", "7,"), unclosed):
+        path = tmp_path / "t.csv"
+        path.write_text(text_of([*others[:20], long, *others[20:]], "age,kg,note"))
+        rows = load_declared(path, Layout(NAMES)).points.tolist()
+        assert [row for row in rows if row in ROWS] == ROWS
+        assert [1.0, 2.0] not in rows

@@ -12,6 +12,7 @@ from support import hospital
 
 from flwr_dpkmeans import FederatedKMeans, Schema
 from flwr_dpkmeans.__main__ import main
+from flwr_dpkmeans.data.files import open_table, whole_frame
 from flwr_dpkmeans.data.tables import load_by_schema
 
 STATED = ["--decimal", ",", "--dates", "%d.%m.%Y", "--missing", "999"]
@@ -95,3 +96,16 @@ def test_a_party_may_write_its_file_in_another_way(schema_file: Path, tmp_path: 
     plain = Schema(**{**schema.to_dict(), "file": {}})
     assert plain.digest == schema.digest
     np.testing.assert_array_equal(plain.encode(other).points, schema.encode(files[1]).points)
+
+
+def test_a_node_describes_its_own_rows_of_such_a_file(schema_file: Path, tmp_path: Path) -> None:
+    """The profile's rows are labelled again, from text: dates and decimal commas were none."""
+    files, _ = hospital.write(tmp_path)
+    model = FederatedKMeans(2, epsilon=9.0, bounds=schema_file, noise="seeded", random_state=0, engine="direct")
+    model.fit(files[:2])
+    opened = open_table(files[2], Schema.load(schema_file).file)
+    profile = model.model_.profile(whole_frame(opened))
+    of_all = profile[profile["cluster"] == "all"].set_index("column")
+    assert of_all.loc["age", "rows"] == hospital.SIZES[2]
+    assert of_all.loc["crp", "mean"] > 10.0
+    assert of_all.loc["crp", "count"] > 0.9 * hospital.SIZES[2]

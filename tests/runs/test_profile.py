@@ -286,11 +286,11 @@ def table():
     frame = pd.DataFrame({"x0": points[:, 0], "x1": points[:, 1], "note": ["a"] * 300})
     if kind not in (".csv", ".parquet"):
         return frame
-    from flwr_dpkmeans.data.readers import whole_frame
+    from flwr_dpkmeans.data.files import open_table, whole_frame
 
     file = folder / f"rows{kind}"
     frame.to_csv(file, index=False) if kind == ".csv" else frame.to_parquet(file)
-    return whole_frame(file)
+    return whole_frame(open_table(file))
 
 
 nodes = []

@@ -43,6 +43,7 @@ PLACES = (PACKAGE, ROOT / "simulations" / "baselines")
 
 # Seedable generators, by file and function. What is drawn there is public, or data of a simulation.
 PUBLIC = {
+    ("data/seen.py", "Spread.of"): "which values a median is of, for the owner alone",
     ("algorithms/lloyd_family.py", "_Packed.packed_state.initial_state"): "FastLloyd's start, from the plan's seed",
     ("algorithms/proxy_plan.py", "Setting.generator"): "samples, proxies and restarts after earlier releases",
     ("algorithms/feddp_kmeans.py", "ServerKMeansPlusPlus.start"): "k-means++ on the server's points",
