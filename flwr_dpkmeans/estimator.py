@@ -32,6 +32,7 @@ from flwr_dpkmeans.fitted import (
     n_rows_of,
     name_columns,
     ordered,
+    require_declared,
     require_no_others,
     require_rows,
     tables_in,
@@ -46,7 +47,7 @@ from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.results.model import Model
 from flwr_dpkmeans.results.profile import as_frame
 from flwr_dpkmeans.results.writer import ClusterChoice, RunResult, metrics_of, result_files, write_folder
-from flwr_dpkmeans.sums.draft import DECLARED_ROOM, require_server_data, require_supported
+from flwr_dpkmeans.sums.draft import require_server_data, require_supported
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import Array, Labels
 from flwr_dpkmeans.sums.settings import Box, Options, Settings
@@ -389,12 +390,7 @@ class DPKMeans(_PrivateClustering):
     def _config(self, given: Mapping[str, Any], tables: Tables) -> tuple[Run, Array | None]:
         """As for several parties; what whoever reads exact sums would refuse later is refused now."""
         config, points = super()._config(given, tables)
-        declared = config.settings.n_examples
-        if declared is not None and tables.total > DECLARED_ROOM * declared:
-            raise DataError(
-                f"n_examples is declared as {declared}, but the table has {tables.total} rows, more than twice as "
-                "many: declare their number, from which delta and noise follow, or leave it out."
-            )
+        require_declared(config.settings.n_examples, tables.total)
         return config, points
 
     def _given(self) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from sklearn.base import BaseEstimator
 from flwr_dpkmeans.data.points import column_labels, frame_columns, require_same_labels, validate_columns
 from flwr_dpkmeans.data.schema import Encoded
 from flwr_dpkmeans.errors import ConfigurationError, DataError, PrivacyWarning
+from flwr_dpkmeans.sums.draft import DECLARED_ROOM
 from flwr_dpkmeans.sums.round import Array
 
 CURATED = {"unit": "record", "trust": "curator", "masking": False, "max_retries": 0}
@@ -85,6 +86,16 @@ def require_rows(X: Any) -> None:
     """Refuse a table without rows, as scikit-learn's estimators do."""
     if n_rows_of(X) == 0:
         raise DataError("X has 0 rows, but at least 1 is needed to predict for: leave the call out, or give a row.")
+
+
+def require_declared(declared: object, n_rows: int) -> None:
+    """Refuse a declared number of rows that one table far exceeds, which a reader of exact sums would refuse later."""
+    if not isinstance(declared, int) or n_rows <= DECLARED_ROOM * declared:
+        return
+    raise DataError(
+        f"n_examples is declared as {declared}, but the table has {n_rows} rows, more than twice as many: declare "
+        "their number, from which delta and noise follow, or leave it out."
+    )
 
 
 def require_no_others(given: Mapping[str, Any]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
+from inspect import signature
 from typing import Any, Self
 
 import numpy as np
@@ -19,7 +20,16 @@ from flwr_dpkmeans.data.points import Bounds, doubtful_pairs, read_ranges
 from flwr_dpkmeans.data.row_labels import in_order_of, row_labels
 from flwr_dpkmeans.data.schema import schema_of
 from flwr_dpkmeans.errors import ConfigurationError, DataError, InputWarning
-from flwr_dpkmeans.fitted import CURATED, n_rows_of, name_columns, ordered, require_no_others, require_rows, tables_in
+from flwr_dpkmeans.fitted import (
+    CURATED,
+    n_rows_of,
+    name_columns,
+    ordered,
+    require_declared,
+    require_no_others,
+    require_rows,
+    tables_in,
+)
 from flwr_dpkmeans.fitted import warn as warn_caller
 from flwr_dpkmeans.flower.engines import Federated, Tables, federate_tables
 from flwr_dpkmeans.kmeans.lloyd import round_to_grid
@@ -52,6 +62,13 @@ class _NaiveBayesClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
     noise: str = "secure"
     random_state: run_options.Seed = None
     n_examples: int | str | None = None
+
+    def __new__(cls, *_: Any, **arguments: Any) -> Self:
+        """Say of an unknown argument which one is meant; all others are the fields."""
+        names = cls._get_param_names()
+        for name in arguments.keys() - set(names):
+            raise run_options.unknown_argument(name, arguments[name], names)
+        return object.__new__(cls)
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """The likeliest class of each row, (n_rows,), as `classes_` has it; local, costs no privacy."""
@@ -224,6 +241,7 @@ class DPNaiveBayes(_NaiveBayesClassifier):
         """Learn from the rows of a table, (n, n_features), and their classes, (n,)."""
         require_no_others(unknown)
         tables = Tables.alone(X, schema_of(self.bounds))
+        require_declared(self.n_examples, tables.total)
         self.schema_ = schema_of(self.bounds)
         self._learn(tables, _one_column(y), CURATED | {"engine": "direct"})
         self.privacy_ = replace(self.privacy_, n_clients=1)
@@ -302,6 +320,11 @@ class FederatedNaiveBayes(_NaiveBayesClassifier):
         labels = y if groups is None else _one_column(y)
         self._learn(tables, labels, {"trust": self.trust, "engine": self.engine})
         return self
+
+
+FederatedNaiveBayes.__signature__ = signature(FederatedNaiveBayes().__init__)  # type: ignore[misc]
+DPNaiveBayes.__signature__ = signature(DPNaiveBayes().__init__)  # type: ignore[misc]
+"""What editors show: the fields, not what `__new__` takes."""
 
 
 def _listed(categories: Any) -> Any:

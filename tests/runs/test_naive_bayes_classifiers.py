@@ -110,6 +110,16 @@ def test_labels_that_are_no_classes_are_refused(options: Any, labels: list[Any],
         model.fit(np.tile([[40.0, 3000.0]], (20, 1)), np.array(labels * 10, dtype=object if "a" in labels else None))
 
 
+def test_what_one_table_shows_to_be_wrong_is_refused_before_anything_is_spent() -> None:
+    rows, species, _ = penguins()
+    with pytest.raises(DataError, match="n_examples is declared as 100, but the table has 900 rows, more than twice"):
+        one_table(n_examples=100).fit(rows, species)
+    with pytest.raises(ConfigurationError, match="n_clases"):
+        one_table(n_clases=3)
+    with pytest.raises(ConfigurationError, match="trust"):
+        one_table(trust="central")
+
+
 @pytest.mark.parametrize("make", [one_table, of_parties])
 def test_cross_validation_a_search_and_a_pipeline_take_it(make: Any) -> None:
     rows, species, islands = penguins()
