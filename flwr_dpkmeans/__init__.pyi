@@ -13,7 +13,6 @@ from flwr_dpkmeans.algorithms.proxy_rounds import ProxyLloydOptions as ProxyLloy
 from flwr_dpkmeans.data.schema import Schema as Schema
 from flwr_dpkmeans.estimator import DPKMeans as DPKMeans
 from flwr_dpkmeans.estimator import FederatedKMeans as FederatedKMeans
-from flwr_dpkmeans.estimator import FederatedNaiveBayes as FederatedNaiveBayes
 from flwr_dpkmeans.flower.client_app import client_app as client_app
 from flwr_dpkmeans.flower.client_app import secure_aggregation_mod as secure_aggregation_mod
 from flwr_dpkmeans.flower.client_app import secure_sum_mod as secure_sum_mod
@@ -30,6 +29,8 @@ from flwr_dpkmeans.flower.strategy import ServerKMeansPlusPlus as ServerKMeansPl
 from flwr_dpkmeans.flower.strategy import ServerLloyd as ServerLloyd
 from flwr_dpkmeans.flower.strategy import SpherePacking as SpherePacking
 from flwr_dpkmeans.flower.strategy import SuLloyd as SuLloyd
+from flwr_dpkmeans.naive_bayes import DPNaiveBayes as DPNaiveBayes
+from flwr_dpkmeans.naive_bayes import FederatedNaiveBayes as FederatedNaiveBayes
 from flwr_dpkmeans.options import Auto as Auto
 from flwr_dpkmeans.options import ClientLevel as ClientLevel
 from flwr_dpkmeans.options import Cohort as Cohort

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import math
-import sys
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass, replace
-from functools import lru_cache
 from inspect import signature
 from pathlib import Path
 from threading import Timer
@@ -16,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from flwr_dpkmeans import options as run_options
@@ -24,14 +21,25 @@ from flwr_dpkmeans.algorithms import NOT_FEDERATED
 from flwr_dpkmeans.algorithms.cluster_profile import MISSING, read_profile
 from flwr_dpkmeans.algorithms.kmeans_task import DEFAULT_MAX_CLUSTERS, KMeansTask
 from flwr_dpkmeans.algorithms.measure import COST_CURVE
-from flwr_dpkmeans.algorithms.naive_bayes import Columns, NaiveBayes, NaiveBayesOptions
 from flwr_dpkmeans.algorithms.server_points import is_private, squared_unit
 from flwr_dpkmeans.data import points as data_points
-from flwr_dpkmeans.data.points import Bounds, column_labels, frame_columns, require_same_labels, validate_columns
-from flwr_dpkmeans.data.row_labels import in_order_of, row_labels
+from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.data.schema import Encoded, schema_of
-from flwr_dpkmeans.errors import ConfigurationError, DataError, InputWarning, PrivacyWarning
-from flwr_dpkmeans.flower.engines import ENGINES, Federated, InOnePlace, Tables, federate, fit_in_one_place
+from flwr_dpkmeans.errors import ConfigurationError, DataError, InputWarning
+from flwr_dpkmeans.fitted import (
+    CURATED,
+    lacks_names,
+    n_rows_of,
+    name_columns,
+    ordered,
+    require_declared,
+    require_no_others,
+    require_rows,
+    tables_in,
+    warn,
+)
+from flwr_dpkmeans.flower.engines import ENGINES, Federated, InOnePlace, Tables, fit_in_one_place
+from flwr_dpkmeans.kmeans.costs import sum_of_squares
 from flwr_dpkmeans.kmeans.lloyd import nearest_centroids, round_to_grid
 from flwr_dpkmeans.log import placed_logger
 from flwr_dpkmeans.options import Auto, ClientLevel, Cohort, Evaluation, ExactEvaluation, PrivateBounds, PrivateCount
@@ -39,7 +47,7 @@ from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.results.model import Model
 from flwr_dpkmeans.results.profile import as_frame
 from flwr_dpkmeans.results.writer import ClusterChoice, RunResult, metrics_of, result_files, write_folder
-from flwr_dpkmeans.sums.draft import DECLARED_ROOM, require_server_data, require_supported
+from flwr_dpkmeans.sums.draft import require_server_data, require_supported
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import Array, Labels
 from flwr_dpkmeans.sums.settings import Box, Options, Settings
@@ -53,8 +61,6 @@ if TYPE_CHECKING:
 logger = placed_logger("flwr_dpkmeans.estimator")
 
 _SECONDS_BEFORE_BAR = 2.0
-_CURATED = {"unit": "record", "trust": "curator", "masking": False, "max_retries": 0}
-"""Settings of a run over one table."""
 _OF_EVALUATIONS = ("evaluation", "evaluation_share", "n_classes", "evaluation_radius")
 
 
@@ -129,7 +135,7 @@ class _PrivateClustering(
         [-1, 1]^d and rounded to the grid of 2^-16, so that each feature weighs by its values over the width of its
         bounds. Returns labels, (n_examples,); -1 where a schema leaves the row out.
         """
-        _require_rows(X)
+        require_rows(X)
         points, encoded = self._in_box(X)
         labels = np.asarray(nearest_centroids(points, self.model_.scaled)[0], dtype=np.int64)
         return labels if encoded is None else encoded.spread(labels)
@@ -140,7 +146,7 @@ class _PrivateClustering(
         In the space of the clustering (see `predict`), not in the caller's units: the smallest one of a row is that to
         its label. Returns (n_examples, n_clusters); NaN where a schema leaves the row out.
         """
-        _require_rows(X)
+        require_rows(X)
         points, encoded = self._in_box(X)
         columns = [np.linalg.norm(points - center, axis=1) for center in self.model_.scaled]
         distances = np.asarray(np.stack(columns, axis=1))
@@ -149,19 +155,21 @@ class _PrivateClustering(
     def score(self, X: ArrayLike, y: object = None, sample_weight: None = None) -> float:
         """Minus the sum of squared distances to the nearest centroid, as in scikit-learn's KMeans; local.
 
-        Distances are those of `transform`, so this is minus the cost that the clustering minimises. `X` is a table, or
-        parties' tables as `fit` takes them in memory, which a search over parties gives. There are no weights.
+        In the caller's units, whatever the bounds are: rows outside them are not moved, and columns weigh as their
+        numbers do. With a schema, whose columns have units of their own, in the lengths that it states
+        (`Schema.lengths`: the ranges, or the units where ``scale`` is "none", over the weights), so that models of one
+        schema can be compared; rows that it leaves out are in no sum. `X` is a table, or parties' tables as `fit`
+        takes them in memory, which a search over parties gives. There are no weights.
         """
         if sample_weight is not None:
             raise ConfigurationError("sample_weight was given, but a score counts each row once: leave it out.")
-        parties: Any = list(X.values()) if isinstance(X, Mapping) else X
-        tables = parties if isinstance(parties, list | tuple) and parties and np.ndim(parties[0]) == 2 else [X]
+        check_is_fitted(self)
+        lengths = np.ones(self.n_features_in_) if self.schema_ is None else self.schema_.lengths
         cost, has_warned = 0.0, False
-        for table in tables:
-            points, _ = self._in_box(table, quiet=has_warned)
-            has_warned = has_warned or _lacks_names(self, table)
-            _, squared_distances = nearest_centroids(points, self.model_.scaled)
-            cost += float(squared_distances.sum())
+        for table in tables_in(X) or [X]:
+            rows, _ = ordered(self, table, quiet=has_warned)
+            has_warned = has_warned or lacks_names(self, table)
+            cost += sum_of_squares(rows / lengths, self.cluster_centers_ / lengths)
         return -cost
 
     @property
@@ -247,10 +255,10 @@ class _PrivateClustering(
         check_is_fitted(self)
         return self.model_.profile(X)
 
-    def _in_box(self, X: Any, *, quiet: bool = False) -> tuple[Array, Encoded | None]:
+    def _in_box(self, X: Any) -> tuple[Array, Encoded | None]:
         """Rows as the clustering saw them (clipped, scaled, on the grid), and what a schema made of the table."""
         check_is_fitted(self)
-        rows, encoded = _ordered(self, X, quiet=quiet)
+        rows, encoded = ordered(self, X)
         return round_to_grid(Bounds(*self.bounds_).scale(rows)), encoded
 
     def _given(self) -> dict[str, Any]:
@@ -330,7 +338,7 @@ class _PrivateClustering(
         self.cell_means_ = model.cell_means
         self.bounds_: Box = (model.bounds.lower, model.bounds.upper)
         self.n_features_in_ = int(model.scaled.shape[1])
-        _name_columns(self, model.feature_names)
+        name_columns(self, model.feature_names)
 
 
 class DPKMeans(_PrivateClustering):
@@ -346,6 +354,10 @@ class DPKMeans(_PrivateClustering):
 
     Notes
     -----
+    Columns reach `fit` as they are. A ``StandardScaler`` before it in a pipeline keeps exact means and spreads of the
+    rows, which no noise covers, and which travel with the pipeline: a schema's ``scale="standard"`` finds spreads
+    privately, within the same budget.
+
     Attributes are those of `FederatedKMeans`, and all of them may be published: what exact rows say against the result
     is a Python warning only.
 
@@ -365,11 +377,11 @@ class DPKMeans(_PrivateClustering):
 
     def fit(self, X: ArrayLike, y: ArrayLike | None = None, **unknown: Any) -> Self:
         """Cluster the rows of a table, (n, n_features); `y`, (n,), are labels for an evaluation."""
-        _require_no_others(unknown)
+        require_no_others(unknown)
         tables = Tables.alone(X, schema_of(self.bounds))
-        _warn(self._doubts(tables), InputWarning)
+        warn(self._doubts(tables), InputWarning)
         self._fit(tables, y)
-        _warn(self.privacy_.warnings)
+        warn(self.privacy_.warnings)
         # Whoever has the estimator, also as a pickle, may have all of it: nothing that exact rows say stays in it.
         told = replace(self.model_.privacy, n_clients=1)
         self._adopt(replace(self._result, report=told, model=replace(self.model_, privacy=told)))
@@ -378,18 +390,13 @@ class DPKMeans(_PrivateClustering):
     def _config(self, given: Mapping[str, Any], tables: Tables) -> tuple[Run, Array | None]:
         """As for several parties; what whoever reads exact sums would refuse later is refused now."""
         config, points = super()._config(given, tables)
-        declared = config.settings.n_examples
-        if declared is not None and tables.total > DECLARED_ROOM * declared:
-            raise DataError(
-                f"n_examples is declared as {declared}, but the table has {tables.total} rows, more than twice as "
-                "many: declare their number, from which delta and noise follow, or leave it out."
-            )
+        require_declared(config.settings.n_examples, tables.total)
         return config, points
 
     def _given(self) -> dict[str, Any]:
         """As the same run of several parties says it."""
         given = super()._given()
-        return given | ({"unit": "record"} if given["algorithm"] in tuple(NOT_FEDERATED) else _CURATED)
+        return given | ({"unit": "record"} if given["algorithm"] in tuple(NOT_FEDERATED) else CURATED)
 
     def _of_each(self, X: ArrayLike, method: Callable[[ArrayLike], Any], given: Mapping[str, Any]) -> Any:
         return method(X)
@@ -459,6 +466,9 @@ class FederatedKMeans(_PrivateClustering):
     A string is always the short form of an object, whose options are nested parameters: ``algorithm__alpha`` in
     `set_params` and in scikit-learn's searches. Objects are frozen, so estimators may share them.
 
+    Columns reach `fit` as they are: what a ``StandardScaler`` before it learns is exact, of all parties' rows, and
+    covered by no noise. A schema's ``scale="standard"`` finds spreads privately, within the same budget.
+
     Attributes
     ----------
     cluster_centers_ : ndarray, (n_clusters, n_features)
@@ -475,8 +485,8 @@ class FederatedKMeans(_PrivateClustering):
     privacy_ : PrivacyReport
         Cost, guarantee, every release; its `warnings` are Python's too, of `flwr_dpkmeans.errors.PrivacyWarning`.
     bounds_ : pair of tuples of float
-        The box that data were scaled by, and that `predict`, `transform` and `score` measure in: as declared, from
-        server data, or as private histograms found it.
+        The box that data were scaled by, and that `predict` and `transform` measure in: as declared, from server data,
+        or as private histograms found it.
     model_ : Model
         The clustering as a value that labels and describes rows; without what this program's rows say.
     schema_ : Schema or None
@@ -556,13 +566,13 @@ class FederatedKMeans(_PrivateClustering):
         ``pipe.fit(X, federatedkmeans__groups=g)``, or metadata routing, each party's rows are split, or by
         ``GroupKFold`` whole parties are left out; a list of tables is split by tables.
         """
-        _require_no_others(unknown)
+        require_no_others(unknown)
         schema, listed = schema_of(self.bounds), clients is None and n_clients is None
         made = None if listed else Tables.made(clients, n_clients, X, y, groups, schema)
         tables = made or Tables.of(X, groups=groups, schema=schema)
-        _warn(self._doubts(tables), InputWarning)
+        warn(self._doubts(tables), InputWarning)
         self._fit(tables, y)
-        _warn(self.privacy_.warnings)
+        warn(self.privacy_.warnings)
         return self
 
     def choose_k(self, X: Sequence[ArrayLike], max_clusters: int | None = None) -> ClusterChoice:
@@ -589,10 +599,10 @@ class FederatedKMeans(_PrivateClustering):
         if schema is not None:
             schema = given["bounds"] = schema.clustered  # nor a profile
         tables = Tables.of(X, schema=schema)
-        _warn(self._doubts(tables), InputWarning)
+        warn(self._doubts(tables), InputWarning)
         config, server_points = self._config(given, tables)
         found = ENGINES[self.engine](config, tables.parts, server_points)
-        _warn(found.privacy.warnings)
+        warn(found.privacy.warnings)
         curve = found.state.extras.get(COST_CURVE, np.zeros(0))
         # In scaled units where the features have bounds of different widths.
         costs = curve * (squared_unit(config.settings.bounds) or 1.0)
@@ -652,7 +662,7 @@ class FederatedKMeans(_PrivateClustering):
         if given.get("groups") is not None:
             return method(X)
         tables = X if isinstance(X, Mapping) else dict(enumerate(X))
-        answers = {name: method(table) for name, table in tables.items() if _n_rows(table)}
+        answers = {name: method(table) for name, table in tables.items() if n_rows_of(table)}
         # A party may have no rows, to which no method is applied; others have some, or there had been no fit.
         nothing = next(iter(answers.values()))[:0]
         answers = {name: answers.get(name, nothing) for name in tables}
@@ -669,66 +679,6 @@ def _history(report: PrivacyReport, movements: tuple[float, ...]) -> list[dict[s
     rounds = [entry for entry in metrics_of(report, None, movements)["rounds"] if not Plan.discovers(entry["round"])]
     costs = [math.inf if entry["epsilon"] is None else entry["epsilon"] for entry in rounds]
     return [{"movement": None} | entry | {"epsilon": cost} for entry, cost in zip(rounds, costs, strict=True)]
-
-
-def _name_columns(model: BaseEstimator, names: tuple[str, ...]) -> None:
-    """Set ``feature_names_in_``, which exists only where there are names."""
-    if names:
-        model.feature_names_in_ = np.array(names, dtype=object)
-    elif hasattr(model, "feature_names_in_"):
-        del model.feature_names_in_
-
-
-def _lacks_names(model: Any, X: Any) -> bool:
-    """Whether a table has names of columns and the fit had none, or the other way round."""
-    return bool(frame_columns(X)) != hasattr(model, "feature_names_in_")
-
-
-def _ordered(model: Any, X: Any, *, quiet: bool = False) -> tuple[Array, Encoded | None]:
-    """Rows with the fitted columns, a data frame's in order by name, and what the fit's schema made of the table."""
-    if model.schema_ is not None:
-        encoded = model.schema_.clustered.encode(X)
-        return encoded.points, encoded
-    fitted = tuple(getattr(model, "feature_names_in_", ()))
-    if _lacks_names(model, X) and not quiet:
-        # scikit-learn's own sentences.
-        has, was = ("does not have valid", "with") if fitted else ("has", "without")
-        told = f"X {has} feature names, but {type(model).__name__} was fitted {was} feature names"
-        warnings.warn(told, UserWarning, stacklevel=4)
-    if not fitted:
-        require_same_labels("X has the columns", column_labels(X), "the fit", model._columns)
-    points = validate_columns(X, fitted)
-    if points.shape[1] != model.n_features_in_:
-        raise DataError(
-            f"X has {points.shape[1]} features, but {type(model).__name__} is expecting {model.n_features_in_} features"
-            " as input: give those of the fit, in their order."
-        )
-    return points, None
-
-
-def _n_rows(X: Any) -> int:
-    """Rows of a table as its own kind counts them; 1 where that is not known."""
-    shape = getattr(X, "shape", None)
-    if shape:
-        return int(shape[0])
-    return len(X) if hasattr(X, "__len__") else 1
-
-
-def _require_rows(X: Any) -> None:
-    """Refuse a table without rows, as scikit-learn's estimators do."""
-    if _n_rows(X) == 0:
-        raise DataError("X has 0 rows, but at least 1 is needed to predict for: leave the call out, or give a row.")
-
-
-def _require_no_others(given: Mapping[str, Any]) -> None:
-    """Refuse what a fit does not take, and say why there are no weights; None is passed on by scikit-learn."""
-    if given.get("sample_weight") is not None:
-        raise ConfigurationError(
-            "sample_weight was given, but noise hides rows that count once each, and a weight would multiply how far "
-            "its row can move a sum: leave it out."
-        )
-    for name in given.keys() - {"sample_weight"}:
-        raise TypeError(f"fit() got an unexpected keyword argument {name!r}")
 
 
 @contextmanager
@@ -753,161 +703,3 @@ def _progress_bar() -> Iterator[Callable[[Step], None]]:
         timer.join()
         if bar.live.is_started:
             bar.stop()
-
-
-def _warn(sentences: Sequence[str], category: type[Warning] = PrivacyWarning) -> None:
-    """Warn once for each line with a `fit`, in a notebook each time a cell runs; or always, if Python was told so."""
-    if not sentences:
-        return
-    caller, shell = sys._getframe(2), sys.modules.get("IPython")
-    cell = getattr(shell.get_ipython(), "execution_count", 0) if shell else 0
-    rule = next((rule for rule in warnings.filters if issubclass(category, rule[2])), None)
-    say = warn_once.__wrapped__ if rule and rule[0] == "always" else warn_once
-    for sentence in dict.fromkeys(sentences):
-        place = caller.f_code.co_filename, caller.f_lineno, cell
-        say(sentence, place, category)  # type: ignore[arg-type]  # a class can be hashed
-
-
-@lru_cache(maxsize=1024)
-def warn_once(sentence: str, _place: tuple[str, int, int], category: type[Warning] = PrivacyWarning) -> None:
-    """Warn the caller of `fit` once at a place: scikit-learn empties Python's own memory of that in each fit."""
-    warnings.warn(sentence, category, stacklevel=4)
-
-
-@dataclass(eq=False, repr=False)
-class FederatedNaiveBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """Differentially private naive Bayes over several parties' labelled rows.
-
-    Numbers are Gaussian in each class; columns of categories have a table. One masked and noised sum is all that is
-    released: rows, sums and squares by class, and rows by class and category.
-
-    Parameters
-    ----------
-    n_classes : int
-        Public number of classes; labels are 0 to one less.
-    epsilon, delta : float
-        Total of the run; None: delta is 1/(N ln N).
-    bounds : pair
-        Public bounds of the columns; pairs are not looked at for those of categories.
-    categories : sequence of int, optional
-        For each column how many categories it has, coded 0, 1, ...; 0 for numbers. None: numbers only.
-    smoothing : float
-        Laplace smoothing: rows added to each class and category.
-    trust, noise : str
-        As in `FederatedKMeans`.
-    random_state : int, RandomState or Generator, optional
-        Seed of seeded noise; secure noise is drawn anew whatever it is.
-    engine : str
-        ``"inprocess"`` or ``"direct"``.
-    n_examples : int or "private", optional
-        Public number of rows; None: the total of the parts, or a private count where a schema drops rows.
-
-    Attributes
-    ----------
-    classes_ : ndarray of int, (n_classes,)
-    class_prior_ : ndarray, (n_classes,)
-    theta_, var_ : ndarray, (n_classes, n_numbers)
-        Means and variances of the columns of numbers, in the caller's units; None without such columns.
-    chances_ : ndarray, (n_classes, n_categories in all), or None
-        Of the columns of categories, one after the other.
-    privacy_ : PrivacyReport
-    n_features_in_ : int
-
-    Examples
-    --------
-    >>> generator = np.random.default_rng(0)
-    >>> labels = [generator.integers(0, 2, 500) for _ in range(3)]
-    >>> parts = [generator.normal(2.0 * own[:, None] - 1.0, 0.5, (500, 2)) for own in labels]
-    >>> model = FederatedNaiveBayes(2, epsilon=8.0, bounds=(-4, 4)).fit(parts, labels)
-    >>> model.score(parts[0], labels[0]) > 0.9, model.privacy_.is_private
-    (True, True)
-    """
-
-    n_classes: int = 2
-    _: KW_ONLY
-    epsilon: float = 1.0
-    delta: float | None = None
-    bounds: Any = None
-    categories: Sequence[int] | None = None
-    smoothing: float = 1.0
-    trust: str | None = None
-    noise: str = "secure"
-    random_state: run_options.Seed = None
-    engine: str = "inprocess"
-    n_examples: int | str | None = None
-
-    def fit(self, X: Sequence[ArrayLike], y: Sequence[ArrayLike], **unknown: Any) -> FederatedNaiveBayes:
-        """Learn from the parties' rows, (n_i, n_features), and their labels, (n_i,), from 0 to ``n_classes - 1``."""
-        _require_no_others(unknown)
-        coded: Any = None if self.categories is None else list(self.categories)
-        options = NaiveBayesOptions(self.n_classes, coded, self.smoothing)
-        if y is None:
-            raise DataError("y is None, but naive Bayes learns from labels: pass one array for each party.")
-        own = ("engine", "n_examples", "epsilon", "delta", "trust", "noise", "random_state")
-        run: dict[str, Any] = {name: getattr(self, name) for name in own}
-        self.schema_ = schema_of(self.bounds)
-        if coded:
-            X = list(X) if isinstance(X, Iterator) else X
-            tables = Tables.of(X, "parts").parts
-            for table in tables if tables[0].shape[1] == len(coded) else ():
-                Columns(tuple(coded)).require_codes(table)
-        bounds = self._bounds(options)
-        doubt = data_points.doubtful_pairs(self.bounds)
-        if doubt and bounds is not self.bounds:
-            _warn([doubt], InputWarning)  # of others `federate` says so
-        found = federate(NaiveBayes(options=options), X, bounds=bounds, labels=y, **run)
-        arrays = found.result.arrays
-        self._found, self.privacy_, self.classes_ = found, found.privacy, np.arange(options.classes)
-        self.class_prior_ = arrays["class_prior"]
-        self.theta_, self.var_, self.chances_ = (arrays.get(name) for name in ("theta", "var", "chances"))
-        self.n_features_in_ = found.plan.n_features
-        self._columns = found.labels
-        _name_columns(self, found.columns)
-        return self
-
-    def predict(self, X: ArrayLike) -> NDArray[np.int64]:
-        """The likeliest class of each row; local, costs no privacy."""
-        return np.asarray(np.argmax(self._log_joint(X), axis=1), dtype=np.int64)
-
-    def score(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
-        """Share of a table's rows whose class is `y`, (n_rows,), with weights, (n_rows,), if there are some; local."""
-        index = row_labels(X)
-        classes = in_order_of(index, y, "y")
-        weights = in_order_of(index, sample_weight, "sample_weight")
-        return float(super().score(X, classes, weights))
-
-    def predict_log_proba(self, X: ArrayLike) -> Array:
-        """Logarithm of `predict_proba`."""
-        joint = self._log_joint(X)
-        joint -= joint.max(axis=1, keepdims=True)
-        return np.asarray(joint - np.log(np.exp(joint).sum(axis=1, keepdims=True)))
-
-    def predict_proba(self, X: ArrayLike) -> Array:
-        """Probability of each class, (n_rows, n_classes); local, costs no privacy."""
-        return np.asarray(np.exp(self.predict_log_proba(X)))
-
-    def _log_joint(self, X: ArrayLike) -> Array:
-        """Each class's weight for each row, in the box of the bounds, where rows beyond them are clipped."""
-        check_is_fitted(self, "classes_")
-        _require_rows(X)
-        points, encoded = _ordered(self, X)
-        if encoded is not None and (n_left := encoded.n_rows - len(points)):
-            raise DataError(f"{n_left} of {encoded.n_rows} rows lack what the schema needs: fill it in, or drop them.")
-        task = self._found.plan.task
-        assert isinstance(task, NaiveBayes)
-        task.columns(points.shape[1]).require_codes(points)
-        bounds = Bounds(*self._found.plan.bounds).for_features(points.shape[1])
-        return task.log_joint(self._found.state, round_to_grid(bounds.scale(points)))
-
-    def _bounds(self, options: NaiveBayesOptions) -> Any:
-        """Bounds as given, with those that follow from the categories."""
-        categories = options.categories or ()
-        lacking = self.bounds is None and not all(categories)
-        if not any(categories) or lacking or not isinstance(self.bounds, tuple | list | np.ndarray | None):
-            return self.bounds
-        n = np.asarray(categories)
-        given = data_points.read_ranges((0.0, 1.0) if self.bounds is None else self.bounds)
-        ranges = Bounds(given.lower, given.upper).for_features(len(n))
-        lower = np.where(n > 0, 0.0, ranges.lower)
-        upper = np.where(n > 0, n - 1.0, ranges.upper)
-        return Bounds(tuple(lower.tolist()), tuple(upper.tolist()))

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from flwr_dpkmeans.algorithms import noise_errors
 from flwr_dpkmeans.algorithms.noise_budget import PlannedSum, ReleasePart, private_sums, root_at_least
 from flwr_dpkmeans.algorithms.server_points import plan_bounds
 from flwr_dpkmeans.data.points import Bounds, frame_columns, validate_columns
@@ -179,11 +180,19 @@ class Moments(OneRound):
         return (*found, told("blurred", what=f"deviation of {column_names(columns, names)}")) if columns else found
 
     def result(self, plan: Plan, state: State) -> Result:
-        """``mean`` and ``deviation`` of every column, (n_features,), in the units of the data, and ``rows``."""
+        """``mean`` and ``deviation`` of every column, (n_features,), in the units of the data, and ``rows``; errors."""
         bounds = plan_bounds(plan, state["means"].shape[1])
         widths = (np.array(bounds.upper) - np.array(bounds.lower)) / 2.0
         (mean,) = bounds.unscale(state["means"])
-        return Result({"mean": mean, "deviation": state[DEVIATIONS][0] * widths, "rows": state["rows"]})
+        deviations, rows, noise = state[DEVIATIONS], state["rows"], noise_errors.noise_of(plan)
+        spread = noise_errors.of_variances(state["means"], np.square(deviations), rows, noise)
+        errors = {
+            "mean": noise_errors.of_means(state["means"], rows, noise)[0] * widths,
+            "deviation": noise_errors.of_roots(deviations, spread)[0] * widths,
+            "rows": noise_errors.constant(rows, noise["group_counts"]),
+        }
+        arrays = {"mean": mean, "deviation": deviations[0] * widths, "rows": rows}
+        return Result(arrays, errors, {"mean": ("column",), "deviation": ("column",)})
 
 
 @dataclass(frozen=True)
@@ -228,7 +237,9 @@ class Histograms(OneRound):
         """``counts``, (n_features, bins), and ``edges``, (n_features, bins + 1), in the units of the data."""
         d, n = state["bins"].shape
         bounds = plan_bounds(plan, d)
-        return Result({"counts": state["bins"], "edges": np.linspace(bounds.lower, bounds.upper, n + 1, axis=1)})
+        arrays = {"counts": state["bins"], "edges": np.linspace(bounds.lower, bounds.upper, n + 1, axis=1)}
+        errors = {"counts": noise_errors.constant(state["bins"], noise_errors.noise_of(plan)["bins"])}
+        return Result(arrays, errors, {"counts": ("column", "bin")})
 
 
 def _as_centers(value: object) -> object:
@@ -295,6 +306,17 @@ class Radii(OneRound):
         sums = np.square(state["radii"] / self.options.reach) * np.maximum(state["rows"], 1.0)
         found = np.flatnonzero(sums <= _CLEAR * plan.released_std(plan.rounds[0], plan.rounds[0].blocks[1])).tolist()
         return (told("blurred", what=f"radius of cluster {listed(map(str, found))}"),) if found else ()
+
+    def result(self, plan: Plan, state: State) -> Result:
+        """``radii`` in the box, (n_clusters,), and ``rows``, with their errors."""
+        reach, noise = self.options.reach, noise_errors.noise_of(plan)
+        shares = np.square(state["radii"] / reach)
+        spreads = noise_errors.of_spreads(shares, state["rows"], noise)
+        errors = {
+            "radii": reach * noise_errors.of_roots(np.sqrt(shares), spreads),
+            "rows": noise_errors.constant(state["rows"], noise["group_counts"]),
+        }
+        return Result(dict(state.arrays), errors, {"radii": ("cluster",), "rows": ("cluster",)})
 
     def scaled_centers(self, box: Box, width: int) -> Array:
         """The centers in the box, on the grid."""

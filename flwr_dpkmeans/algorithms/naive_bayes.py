@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from flwr_dpkmeans.algorithms import moments
+from flwr_dpkmeans.algorithms import moments, noise_errors
 from flwr_dpkmeans.algorithms.noise_budget import PlannedSum, ReleasePart, root_at_least
 from flwr_dpkmeans.algorithms.server_points import plan_bounds
 from flwr_dpkmeans.errors import ConfigurationError, DataError
@@ -155,20 +155,36 @@ class NaiveBayes(moments.OneRound):
     def result(self, plan: Plan, state: State) -> Result:
         """The model in the units of the data: ``class_prior``, ``theta`` and ``var`` of numbers, ``chances`` of cells.
 
-        Named as in scikit-learn's GaussianNB where that has them; columns of categories are left out of ``theta``.
+        Named as in scikit-learn's GaussianNB where that has them; columns of categories are left out of ``theta``. With
+        errors of noise, of ``var`` at most.
         """
         columns = self.columns(plan.n_features or 0)
-        bounds = plan_bounds(plan, plan.n_features or 0)
-        found = {"class_prior": self._priors(state)}
+        noise, rows, smoothing = noise_errors.noise_of(plan), state["rows"], self.options.smoothing
+        priors = self._priors(state)
+        total = float(np.maximum(rows, 0.0).sum()) + smoothing * len(rows)
+        found: dict[str, Array] = {"class_prior": priors}
+        axes: dict[str, tuple[str, ...]] = {"class_prior": ("class",)}
+        errors = {"class_prior": noise_errors.of_shares(priors, total, noise["group_counts"])}
         if columns.numbers:
+            bounds = plan_bounds(plan, plan.n_features or 0)
             lower, upper = (np.array(side)[columns.numbers] for side in (bounds.lower, bounds.upper))
             halves = (upper - lower) / 2.0
-            found["theta"] = lower + (state["means"] + 1.0) * halves
-            found["var"] = np.square(state[moments.DEVIATIONS] * halves)
+            means, variances = state["means"], np.square(state[moments.DEVIATIONS])
+            found["theta"] = lower + (means + 1.0) * halves
+            found["var"] = variances * np.square(halves)
+            errors["theta"] = noise_errors.of_means(means, rows, noise) * halves
+            # Beside noise, what the error of the mean itself has added.
+            added = np.square(noise["group_sums"] / np.maximum(rows, 1.0))[:, None]
+            errors["var"] = (noise_errors.of_variances(means, variances, rows, noise) + added) * np.square(halves)
+            axes |= dict.fromkeys(("theta", "var"), ("class", "number"))
         if columns.coded:
-            chances = columns.chances(state[CELLS], self.options.smoothing)
-            found["chances"] = np.concatenate([own for _, own in chances], axis=1)
-        return Result(found)
+            chances = [own for _, own in columns.chances(state[CELLS], smoothing)]
+            totals = [own.sum(axis=1, keepdims=True) for own in columns.smoothed(state[CELLS], smoothing)]
+            spreads = [noise_errors.of_shares(*pair, noise[CELLS]) for pair in zip(chances, totals, strict=True)]
+            found["chances"] = np.concatenate(chances, axis=1)
+            errors["chances"] = np.concatenate(spreads, axis=1)
+            axes["chances"] = ("class", "category")
+        return Result(found, errors, axes)
 
     def cautions(self, plan: Plan) -> tuple[str, ...]:
         return moments.noise_caution(plan, self.options.classes, "classes", _MOST_NOISE)
@@ -223,6 +239,12 @@ class Columns:
         """Categories of all columns."""
         return sum(self.categories)
 
+    def names(self, columns: Sequence[str]) -> dict[str, list[str]]:
+        """What is printed beside a column of numbers and a category, by the columns' names."""
+        called = [columns[index] if columns else f"column {index}" for index in range(len(self.categories))]
+        categories = [f"{called[index]} = {code}" for index in self.coded for code in range(self.categories[index])]
+        return {"number": [called[index] for index in self.numbers], "category": categories}
+
     def require_codes(self, points: Array) -> None:
         """Refuse rows, (n, n_features) in the units of the data, with a category that there is not."""
         for place in self.coded:
@@ -233,12 +255,15 @@ class Columns:
 
     def chances(self, cells: Array, smoothing: float) -> list[tuple[int, Array]]:
         """For each column of categories its place and the chance of each category by class, smoothed."""
-        found, first = [], 0
-        for place in self.coded:
-            own = cells[:, first : first + self.categories[place]] + smoothing
-            found.append((place, own / own.sum(axis=1, keepdims=True)))
-            first += self.categories[place]
-        return found
+        tables = self.smoothed(cells, smoothing)
+        shares = [table / table.sum(axis=1, keepdims=True) for table in tables]
+        return list(zip(self.coded, shares, strict=True))
+
+    def smoothed(self, cells: Array, smoothing: float) -> list[Array]:
+        """For each column of categories the rows of each category by class, smoothed."""
+        widths = [self.categories[column] for column in self.coded]
+        ends = np.cumsum(widths)[:-1]
+        return [table + smoothing for table in np.split(cells, ends, axis=1)]
 
 
 def pulled_together(variances: Array, counts: Array, noise: Array) -> tuple[Array, Array]:

@@ -79,6 +79,22 @@ class Stated(BaseModel):
             what = f"the schema's column {stated['name']!r}: " if "name" in stated else ""
             raise ConfigurationError(what + finding(error, type(self).model_fields)) from None
 
+    def __getstate__(self) -> dict[Any, Any]:
+        """What a file of any format keeps: what is stated, and nothing that follows from it."""
+        state = super().__getstate__()
+        names = type(self).model_fields
+        values = {name: value for name, value in state["__dict__"].items() if name in names}
+        return state | {"__dict__": values}
+
+    def __setstate__(self, state: dict[Any, Any]) -> None:
+        """Restore what was stored, checked as when it was stated.
+
+        Some formats, such as skops, give the member of an enumeration back as its text.
+        """
+        names = state["__pydantic_fields_set__"]
+        stated = {name: state["__dict__"][name] for name in names}
+        super().__setstate__(type(self)(**stated).__getstate__())
+
 
 class Cells(NamedTuple):
     """The cells of a column as it reads them."""

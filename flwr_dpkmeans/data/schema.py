@@ -312,6 +312,15 @@ class Schema(Stated):
         return 1.0
 
     @property
+    def lengths(self) -> NDArray[np.float64]:
+        """What is one unit of distance in each of the points' columns, (n_features,), without a look at any row.
+
+        With ``scale="standard"``, whose units a run works out with noise, those of ``scale="bounds"``.
+        """
+        lengths = [[self._unit(one) / one.weight] * len(one.features) for one in self.clustered.columns]
+        return np.concatenate(lengths)
+
+    @property
     def standard_columns(self) -> tuple[tuple[int, float], ...]:
         """Where private deviations are the units: how many features each column has, and its weight."""
         standard = self.scale == Scale.STANDARD

@@ -28,8 +28,10 @@ from flwr.supercore.task_identity import TaskIdentity
 from numpy.typing import ArrayLike, NDArray
 
 from flwr_dpkmeans.algorithms.measure import EvaluationResult, read_evaluation
+from flwr_dpkmeans.algorithms.naive_bayes import NaiveBayes
 from flwr_dpkmeans.algorithms.server_points import PRIVATE, in_box, is_private, plan_bounds, resolve_bounds
 from flwr_dpkmeans.data import points as data_points
+from flwr_dpkmeans.data.classes import codes_of, named_classes
 from flwr_dpkmeans.data.doubts import doubts_of_frames, doubts_of_rows
 from flwr_dpkmeans.data.points import Bounds, column_labels, frame_columns, require_same_labels, validate_points
 from flwr_dpkmeans.data.row_labels import in_order_of, row_labels
@@ -45,6 +47,7 @@ from flwr_dpkmeans.node.ledger import MemoryLedger
 from flwr_dpkmeans.node.policy import IN_SIMULATION
 from flwr_dpkmeans.options import PrivateBounds, build_run
 from flwr_dpkmeans.privacy.report import PrivacyReport, Provenance, told, utc_now
+from flwr_dpkmeans.results.values import Values
 from flwr_dpkmeans.sums.local import FIRST_NODE_ID, run_direct
 from flwr_dpkmeans.sums.plan import MAX_CLIENTS, Plan, planned_schema
 from flwr_dpkmeans.sums.round import Array, Labels, State
@@ -93,11 +96,34 @@ class Federated:
     """Metrics of a clustering, if the run had an evaluation."""
     labels: tuple[object, ...] = ()
     """Of the columns of frames, also where these are no names."""
+    classes: tuple[Any, ...] = ()
+    """Names of classes, in the order of what was released of them; empty where they are numbers from 0 on."""
 
     @property
     def result(self) -> Result:
         """What the task makes of the last state."""
         return self.plan.task.result(self.plan, self.state)
+
+    @property
+    def errors(self) -> Mapping[str, Array]:
+        """Of some arrays, how far noise may have moved each entry: half of a 95% interval, in the entry's unit."""
+        return self.result.errors
+
+    @property
+    def values(self) -> Values:
+        """All numbers with the names of columns and classes, and with their errors, to be printed or as a frame."""
+        task, result = self.plan.task, self.result
+        title = f"{task.name} of {self.plan.n_clients} parties, epsilon {self.privacy.epsilon:.4g}"
+        names = {"column": list(self.columns), "class": list(map(str, self.classes))}
+        if isinstance(task, NaiveBayes):
+            names |= task.columns(self.plan.n_features or 0).names(self.columns)
+        return Values.of(title, result.arrays, result.errors, result.axes, names)
+
+    def __str__(self) -> str:
+        return str(self.values)
+
+    def _repr_html_(self) -> str:
+        return self.values._repr_html_()
 
     def __getitem__(self, name: str) -> Array:
         return self.result[name]
@@ -414,9 +440,13 @@ class Tables:
                 "orders: give a bounds file that names the columns, or put the columns in one order."
             )
 
-    def labels(self, y: Any, n_classes: int, option: str = "n_classes") -> list[Labels]:
-        """Labels of all rows, one array for each party; `option` is what says how many classes there are."""
+    def labels(self, y: Any, n_classes: int, option: str = "n_classes", names: Sequence[Any] = ()) -> list[Labels]:
+        """Labels of all rows, one array for each party; `option` is what says how many classes there are.
+
+        Numbers from 0 on, of what `y` has as numbers, or else of the classes' `names`.
+        """
         check = partial(data_points.validate_labels, n_classes=n_classes, option=option)
+        check = partial(codes_of, names=names) if names else check
         if self.rows:
             whole = check(in_order_of(self.indexes[0], y, "y"), self.total)
             whole = whole[self.encoded[0].rows] if self.encoded else whole
@@ -525,8 +555,8 @@ def federate(
         One table for each party, at least two; data frames' columns are put in the first one's order.
     bounds : pair
         Public bounds of the columns; values outside are clipped.
-    labels : sequence of array-like of int, (n_i,), optional
-        Classes from 0 on, for a task that looks at labels.
+    labels : sequence of array-like of int or str, (n_i,), optional
+        Classes from 0 on, for a task that looks at labels; or their names, all of which occur: they are public then.
     engine : str
         ``"inprocess"``: Flower's messages in this process; ``"direct"``: the same rounds without messages.
     n_examples : int or "private", optional
@@ -548,8 +578,26 @@ def federate(
     >>> found["mean"].round(), found.privacy.epsilon <= 8.0
     (array([3.]), True)
     """
+    tables = Tables.of(parts, "parts", schema=schema_of(bounds))
+    return federate_tables(task, tables, bounds, labels, engine=engine, n_examples=n_examples, **options)
+
+
+def federate_tables(
+    task: str | Task,
+    tables: Tables,
+    bounds: Any,
+    labels: Any = None,
+    *,
+    class_names: Sequence[Any] | None = None,
+    engine: str = "inprocess",
+    n_examples: int | str | None = None,
+    **options: Any,
+) -> Federated:
+    """Compute a private statistic over tables that are read, see `federate`.
+
+    `class_names` are public, in the order of the classes; None: labels are numbers from 0 on, or texts.
+    """
     play, schema = ENGINES.find(engine), schema_of(bounds)
-    tables = Tables.of(parts, "parts", schema=schema)
     standard = schema is not None and bool(schema.standard_columns)
     if bounds is None or isinstance(bounds, PrivateBounds) or is_private(bounds) or standard:
         what = "no bounds were given" if bounds is None else "bounds, or the schema's scale, are private"
@@ -570,11 +618,13 @@ def federate(
     up = next(n for n in itertools.count(1) if not sys._getframe(n).f_globals["__name__"].startswith("flwr_dpkmeans"))
     for sentence in (*filter(None, [data_points.doubtful_pairs(bounds)]), *tables.doubts()):
         warnings.warn(sentence, InputWarning, stacklevel=up)
-    found = play(run, tables.parts, None, None if labels is None else tables.labels(labels, n_classes, option))
+    names = named_classes(labels, n_classes) if class_names is None else list(class_names)
+    coded = None if labels is None else tables.labels(labels, n_classes, option, names)
+    found = play(run, tables.parts, None, coded)
     local = tables.local_cautions(run, found.plan.delta, found.plan.bounds, found.plan.n_features or 0)
     for sentence in dict.fromkeys(found.privacy.warnings + local):
         warnings.warn(sentence, PrivacyWarning, stacklevel=up)
-    return replace(found, labels=tables.columns)
+    return replace(found, labels=tables.columns, classes=tuple(names))
 
 
 def _options_of(task: str | Task) -> dict[str, Any]:

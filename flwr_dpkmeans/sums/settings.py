@@ -177,6 +177,18 @@ class Options:
             if type(value) is not type(given) or value != given:
                 object.__setattr__(self, name, value)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """What a file of any format keeps: plain values, the text of an enumeration's member."""
+        values = self.get_params()
+        members = {name: value.value for name, value in values.items() if isinstance(value, Enum)}
+        return values | members
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Restore what was stored, read and checked as when it was stated."""
+        for name, value in state.items():
+            object.__setattr__(self, name, value)
+        self.__post_init__()
+
     @classmethod
     def defaults(cls) -> dict[str, Any]:
         """Every option that may be left out, with its default."""

@@ -320,7 +320,7 @@ def _ending(plan: Plan, attempts: Sequence[tuple[int, int]]) -> tuple[str, ...]:
 @lru_cache(maxsize=16)
 def _assumptions(plan: Plan, identities: str) -> tuple[str, ...]:
     settings, counted, by_client = plan.settings, plan.count is not None, plan.settings.unit is PrivacyUnit.CLIENT
-    sentences = [_bounds_sentence(settings)]
+    sentences = [_bounds_sentence(settings), told("as_they_are")]
     if not plan.model.alone:
         matched = "unnamed" if not plan.columns_digest else "by_position" if plan.by_position else "by_name"
         sentences.append(told(matched, unnamed=told("and_unnamed") if settings.allow_unnamed else ""))

@@ -253,6 +253,10 @@ class Result:
 
     arrays: Mapping[str, Array] = field(repr=False)
     """In the units of the data where `Task.result` brings them there (`algorithms.server_points.plan_bounds`)."""
+    errors: Mapping[str, Array] = field(default_factory=dict, repr=False)
+    """Of some arrays, how far noise may have moved each entry: half of a 95% interval, in the entry's unit."""
+    axes: Mapping[str, tuple[str, ...]] = field(default_factory=dict, repr=False)
+    """Of some arrays, what each axis counts: "column", "number" (a column of numbers), "class", "category" or "bin"."""
 
     def __getitem__(self, name: str) -> Array:
         return self.arrays[name]

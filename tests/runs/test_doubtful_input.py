@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from flwr_dpkmeans import DPKMeans, FederatedKMeans, FederatedNaiveBayes, PrivateBounds, Schema, federate
 from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.errors import ConfigurationError, InputWarning
-from flwr_dpkmeans.estimator import warn_once
+from flwr_dpkmeans.fitted import warn_once
 
 SEEDED: dict[str, Any] = {"noise": "seeded", "random_state": 1, "epsilon": 20.0}
 

@@ -18,7 +18,7 @@ from sklearn.utils.estimator_checks import check_estimator
 
 from flwr_dpkmeans import Cohort, DPKMeans, Evaluation, FederatedKMeans
 from flwr_dpkmeans.errors import ConfigurationError, DataError, PlanError, PrivacyWarning, RefusalError
-from flwr_dpkmeans.estimator import warn_once
+from flwr_dpkmeans.fitted import warn_once
 from flwr_dpkmeans.node.guard import NodeGuard, NodeSettings
 from flwr_dpkmeans.node.ledger import MemoryLedger
 from flwr_dpkmeans.node.policy import IN_SIMULATION
@@ -173,13 +173,6 @@ def test_a_model_is_as_large_for_many_rows_as_for_few(tmp_path: Path) -> None:
     loaded = joblib.load(tmp_path / "model.joblib")
     np.testing.assert_array_equal(loaded.predict(table()), many.predict(table()))
     assert (loaded.privacy_, loaded.get_params()) == (many.privacy_, many.get_params())
-
-
-def test_skops_stores_it() -> None:
-    skops = pytest.importorskip("skops.io")
-    stored = skops.dumps(fitted := model().fit(table()))
-    own = [name for name in skops.get_untrusted_types(data=stored) if name.startswith("flwr_dpkmeans.")]
-    np.testing.assert_array_equal(skops.loads(stored, trusted=own).predict(table()), fitted.predict(table()))
 
 
 # -- scikit-learn's own checks ------------------------------------------------------------------------------------

@@ -1,0 +1,122 @@
+"""Values of a private statistic as people read them: with the names of columns and classes, and the noise's error."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flwr_dpkmeans.results.page import number_text
+
+Array = NDArray[np.float64]
+_MOST_LINES = 60
+_TWO_DIGITS = 99.5
+"""Below it two digits of an error say enough, without an exponent."""
+_NOTE = "+-: half of a 95% interval, of the noise alone"
+
+
+@dataclass(frozen=True)
+class Value:
+    """One number."""
+
+    array: str
+    """Which array it is of."""
+    labels: tuple[str, ...]
+    """Which class, column, bin and so on."""
+    value: float
+    error: float | None
+    """Half-width of a 95% interval; None where it is not a released number."""
+
+    @property
+    def text(self) -> str:
+        """The number with its error."""
+        shown = number_text(self.value)
+        if self.error is None:
+            return shown
+        digits = 2 if self.error < _TWO_DIGITS else 3
+        return f"{shown} +- {number_text(self.error, digits)}"
+
+
+@dataclass(frozen=True)
+class Values:
+    """All numbers of a statistic, below a title."""
+
+    title: str
+    values: tuple[Value, ...]
+
+    @classmethod
+    def of(
+        cls,
+        title: str,
+        arrays: Mapping[str, Array],
+        errors: Mapping[str, Array],
+        axes: Mapping[str, Sequence[str]],
+        names: Mapping[str, Sequence[str]],
+    ) -> Values:
+        """Name each entry of the arrays by `names` of its `axes`; an axis without names has numbers.
+
+        Entries of the axis "bin" are named by the edges that stand beside them, which are no lines of their own.
+        """
+        edges = arrays.get("edges") if any("bin" in one for one in axes.values()) else None
+        values = list[Value]()
+        for array, entries in arrays.items():
+            if array == "edges" and edges is not None:
+                continue
+            for index in np.ndindex(*entries.shape):
+                labels = _labels(axes.get(array, ()), index, names, edges)
+                error = float(errors[array][index]) if array in errors else None
+                values.append(Value(array, labels, float(entries[index]), error))
+        return cls(title, tuple(values))
+
+    def frame(self) -> Any:
+        """A pandas.DataFrame with ``array``, ``of``, ``value`` and ``error``."""
+        import pandas as pd
+
+        rows = [(one.array, ", ".join(one.labels), one.value, one.error) for one in self.values]
+        return pd.DataFrame(rows, columns=["array", "of", "value", "error"])
+
+    def __str__(self) -> str:
+        cells = self._cells()
+        widths = [max(map(len, column), default=0) for column in zip(*cells, strict=True)]
+        lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in cells]
+        return "\n".join([self.title, *lines, *self._notes()])
+
+    def _repr_html_(self) -> str:
+        rows = ["".join(f"<td>{html.escape(cell)}</td>" for cell in row) for row in self._cells()]
+        table = "".join(f"<tr>{row}</tr>" for row in rows)
+        notes = "".join(f"<p>{html.escape(line)}</p>" for line in self._notes())
+        return f"<p>{html.escape(self.title)}</p><table>{table}</table>{notes}"
+
+    def _cells(self) -> list[tuple[str, str, str]]:
+        return [(one.array, ", ".join(one.labels), one.text) for one in self.values[:_MOST_LINES]]
+
+    def _notes(self) -> list[str]:
+        """What is left out, and what an error is, where there is one."""
+        n_more = len(self.values) - _MOST_LINES
+        notes = [f"... and {n_more} more: see frame()"] if n_more > 0 else []
+        has_errors = any(one.error is not None for one in self.values)
+        return [*notes, f"({_NOTE})"] if has_errors else notes
+
+
+def _labels(
+    axes: Sequence[str], index: tuple[int, ...], names: Mapping[str, Sequence[str]], edges: Array | None
+) -> tuple[str, ...]:
+    """What each number of an index stands for."""
+    labels = list[str]()
+    for number, position in enumerate(index):
+        axis = axes[number] if number < len(axes) else ""
+        known = names.get(axis, ())
+        if axis == "bin" and edges is not None:
+            low, high = edges[index[0], position : position + 2].tolist()
+            labels.append(f"{number_text(low)} to {number_text(high)}")
+        elif position < len(known):
+            labels.append(known[position])
+        elif axis:
+            labels.append(f"{axis} {position}")
+        elif len(index) > 1 or position:
+            labels.append(str(position))
+    return tuple(labels)

@@ -1,0 +1,42 @@
+"""scikit-learn's own checks on all four estimators, federated ones behind an adapter that deals rows out."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import pytest
+import sklearn.utils
+from sklearn.utils.estimator_checks import parametrize_with_checks
+from support.split_rows import SplitKMeans, SplitNaiveBayes
+
+from flwr_dpkmeans import DPKMeans, DPNaiveBayes
+
+SEEDED: dict[str, Any] = {"noise": "seeded", "random_state": 0, "epsilon": 1e4, "delta": 1e-4}
+ESTIMATORS = [
+    DPKMeans(2, bounds=(-10, 10), **SEEDED),
+    SplitKMeans(n_clusters=2, bounds=(-10, 10), engine="direct", **SEEDED),
+    DPNaiveBayes(bounds=(-10, 10), **SEEDED),
+    SplitNaiveBayes(bounds=(-10, 10), engine="direct", **SEEDED),
+]
+EXPECTED = {"check_dtype_object": "wants Python's TypeError for a dict in a cell; ours names the column"}
+OF_CLUSTERINGS = {"check_clustering": "reads labels_, exact labels of private rows, which would travel with the model"}
+OF_PARTIES = {"check_fit2d_1sample": "one row is one party's, but masks take two: the sentence says so"}
+
+
+def expected(estimator: Any) -> dict[str, str]:
+    """Checks that cannot pass, by name, with the reason."""
+    reasons = dict(EXPECTED)
+    if hasattr(estimator, "n_clusters"):
+        reasons |= OF_CLUSTERINGS
+    if hasattr(estimator, "trust"):
+        reasons |= OF_PARTIES
+    return reasons
+
+
+@pytest.mark.skipif(not hasattr(sklearn.utils, "get_tags"), reason="older versions cannot leave checks out by name")
+@parametrize_with_checks(ESTIMATORS, expected_failed_checks=expected)
+def test_the_check_passes(estimator: Any, check: Any) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        check(estimator)
