@@ -82,7 +82,7 @@ def report_result(strategy: PrivateKMeans, result: KMeansResult, folder: Path, r
     first_only, schema = run_config.get("output-files") == OutputFiles.FIRST, schema_of(run_config.get("bounds"))
     report = result.privacy or strategy.run.report
     server, plan, clusters = folder / "server", strategy.run.plan, strategy.run.clusters
-    found = None
+    clustering = None
     if clusters is None:
         _logged(report)
         paths = write_report(server, report)
@@ -92,14 +92,14 @@ def report_result(strategy: PrivateKMeans, result: KMeansResult, folder: Path, r
         names = plan.config.feature_names
         paths = write_result(server, plan, clusters, report, names, schema, show=_logged, evaluation=result.evaluation)
         if "centroids" in clusters.arrays:
-            found = run_result(plan, clusters, report, names, schema)
-            report = found.report
+            clustering = run_result(plan, clusters, report, names, schema)
+            report = clustering.report
     pages = {node: folder / f"client-{node}" / PAGE_FILE for node in result.node_ids}
     shown = {node: page.is_file() and page.absolute() for node, page in pages.items()}
     shown = {node: page for node, page in shown.items() if page or not first_only}
     say("log_files.j2", paths=paths, pages=shown, confirmed=result.confirmed)
-    if found is not None:
-        _logged("\n".join(headline(report, found)))
+    if clustering is not None:
+        _logged("\n".join(headline(report, clustering)))
     elif clusters is None:
         first = next((page for page in shown.values() if page), None)
         say("log_unseen.j2", page=first)

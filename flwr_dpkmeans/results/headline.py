@@ -104,5 +104,5 @@ def _close_clusters(result: RunResult, faint: tuple[int, ...]) -> list[int]:
     np.fill_diagonal(apart, np.inf)
     nearest = apart.argmin(axis=1)
     least = APART * np.hypot(noise, noise[nearest])
-    found: list[int] = clear[apart.min(axis=1) < least].tolist()
-    return found
+    close: list[int] = clear[apart.min(axis=1) < least].tolist()
+    return close

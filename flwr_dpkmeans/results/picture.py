@@ -190,7 +190,7 @@ def _draw_columns(figure: Any, result: RunResult) -> None:
     cut = [f"{len(columns)} of {len(own)} columns"] * (len(columns) < len(own))
     cut += [f"{len(labels)} of {len(model.counts)} clusters"] * (len(labels) < len(model.counts))
     told = f" ({', '.join(cut)})" if cut else ""
-    axis.set_title(f"Centroids{told}\nby column: red high, blue low, pale noise", fontsize=_SMALL)
+    axis.set_title(f"Centroids{told}\nby column: red high, blue low, faint may be noise", fontsize=_SMALL)
 
 
 def column_shades(model: Model, radius: float | NDArray[np.float64] | None = None) -> NDArray[np.float64]:

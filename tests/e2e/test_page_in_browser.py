@@ -103,7 +103,7 @@ def test_nothing_is_cut_off_or_overlaps_and_wide_tables_scroll(folder: Path, wid
     assert (found["overlaps"], found["overflowing"]) == (0, 0)
     assert found["scrolls"]
     assert found["scrolling"] > 0 or width > 400
-    assert found["pictures"] == [1210]
+    assert found["pictures"] == [640]
     assert (found["paper"] == "rgb(255, 255, 255)") is not dark
 
 

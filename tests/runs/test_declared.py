@@ -1,4 +1,4 @@
-"""What is declared of the rows is held against what the run released, and only then said to be wrong."""
+"""What is declared of the rows is held against what the run released, and only then warned to be wrong."""
 
 from __future__ import annotations
 
@@ -59,11 +59,11 @@ def against(case: Case, parts: list[NDArray[np.float64]], **declared: Any) -> st
         "noise": "seeded",
         "random_state": 1,
     }
-    known = own_options(settings, algorithm, clusterings()) | declared
+    options = own_options(settings, algorithm, clusterings()) | declared
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        km = flat_estimator(**known).fit(parts)
-    return " ".join(said for said in km.privacy_.warnings if not said.startswith(LOCAL))
+        km = flat_estimator(**options).fit(parts)
+    return " ".join(sentence for sentence in km.privacy_.warnings if not sentence.startswith(LOCAL))
 
 
 @pytest.mark.parametrize("case", BY_RECORD, ids="-".join)
@@ -73,34 +73,34 @@ def test_a_true_number_of_rows_is_never_doubted(case: Case) -> None:
 
 @pytest.mark.parametrize("case", OF_ALL_ROWS, ids="-".join)
 def test_too_large_a_number_of_rows_is_told_from_the_counts(case: Case) -> None:
-    said = against(case, tables(), n_examples=10 * N_ROWS)
-    assert "n_examples is declared as 60,000, but the counts that the run released add up to about" in said
-    assert "The guarantee holds" in said
+    warned = against(case, tables(), n_examples=10 * N_ROWS)
+    assert "n_examples is declared as 60,000, but the counts that the run released add up to about" in warned
+    assert "The guarantee holds" in warned
 
 
 @pytest.mark.parametrize("case", OF_ALL_ROWS, ids="-".join)
 def test_too_small_a_number_of_rows_is_told_from_the_counts(case: Case) -> None:
     # From twice as many on, whoever reads the sums refuses them.
-    said = against(case, tables(), n_examples=N_ROWS * 3 // 5)
-    assert "n_examples is declared as 3,600, but the counts that the run released add up to about" in said
+    warned = against(case, tables(), n_examples=N_ROWS * 3 // 5)
+    assert "n_examples is declared as 3,600, but the counts that the run released add up to about" in warned
 
 
 def test_a_delta_that_is_too_large_for_the_rows_is_named() -> None:
     case = ("proxy_lloyd", "oblivious", "record", "gaussian")
     for delta, is_large in ((1e-6, False), (1.0 / (0.7 * N_ROWS), True)):
-        said = against(case, tables(), n_examples=N_ROWS * 3 // 5, delta=delta)
-        assert ("which is not below 1/N for so many" in said) == is_large
+        warned = against(case, tables(), n_examples=N_ROWS * 3 // 5, delta=delta)
+        assert ("which is not below 1/N for so many" in warned) == is_large
 
 
 @pytest.mark.parametrize("case", BY_CLIENT, ids="-".join)
 @pytest.mark.parametrize(("declared", "is_doubted"), [(200, False), (2000, True), (60, True)])
 def test_rows_of_a_client_are_held_against_the_counts(case: Case, declared: int, is_doubted: bool) -> None:
     parts = tables(200 * N_CLIENTS, N_CLIENTS)
-    said = against(case, parts, examples_per_client=declared, epsilon=100.0, max_iter=2)
+    warned = against(case, parts, examples_per_client=declared, epsilon=100.0, max_iter=2)
     sentence = f"examples_per_client is {declared:,}, but by the counts that the run released a client has about"
     # Where a sum of rows or the server's points set the clip bound, rows that are too many are cut off before.
     hides = declared < 200 and (case[0] in SERVER_DATA or case[3] == "paper")
-    assert (sentence in said) == (is_doubted and not hides)
+    assert (sentence in warned) == (is_doubted and not hides)
 
 
 def test_other_methods_hold_their_counts_against_what_is_declared() -> None:
@@ -108,10 +108,10 @@ def test_other_methods_hold_their_counts_against_what_is_declared() -> None:
         labels = [np.arange(len(part)) % 2 for part in tables()]
         y = labels if task == "naive_bayes" else None
         for declared, is_doubted in ((N_ROWS, False), (10 * N_ROWS, task != "naive_bayes"), (3_600, True)):
-            own: dict[str, Any] = {"n_examples": declared, "engine": "direct", "labels": y}
-            run = federate(task, tables(), bounds=(-1.0, 2.0), epsilon=3.0, **own)
-            said = " ".join(run.privacy.warnings)
-            assert ("n_examples is declared" in said) == is_doubted, (task, declared)
+            options: dict[str, Any] = {"n_examples": declared, "engine": "direct", "labels": y}
+            run = federate(task, tables(), bounds=(-1.0, 2.0), epsilon=3.0, **options)
+            warned = " ".join(run.privacy.warnings)
+            assert ("n_examples is declared" in warned) == is_doubted, (task, declared)
 
 
 def test_whoever_holds_all_rows_hears_of_fewer_than_declared() -> None:
@@ -120,8 +120,8 @@ def test_whoever_holds_all_rows_hears_of_fewer_than_declared() -> None:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             DPKMeans(2, epsilon=0.1, bounds=(-1.0, 2.0), n_examples=declared).fit(rows)
-        said = [str(one.message) for one in caught]
-        assert any("fewer rows" in one and one.startswith(LOCAL) for one in said) == is_told
+        warned = [str(one.message) for one in caught]
+        assert any("fewer rows" in one and one.startswith(LOCAL) for one in warned) == is_told
 
 
 def bounds_doubts(rows: NDArray[np.float64], bounds: Any, n_clusters: int = 3) -> str:
@@ -129,7 +129,7 @@ def bounds_doubts(rows: NDArray[np.float64], bounds: Any, n_clusters: int = 3) -
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model = DPKMeans(n_clusters, epsilon=5.0, bounds=bounds, noise="seeded", random_state=0).fit(rows)
-    return " ".join(said for said in model.privacy_.warnings if "eleased centre" in said)
+    return " ".join(sentence for sentence in model.privacy_.warnings if "eleased centre" in sentence)
 
 
 def test_bounds_that_cut_a_cluster_are_named() -> None:
@@ -139,10 +139,10 @@ def test_bounds_that_cut_a_cluster_are_named() -> None:
     narrow = sound | {"age": (0.0, 60.0)}
     frame = pd.DataFrame(rows, columns=["age", "kg"])
     assert bounds_doubts(frame, sound) == ""
-    said = bounds_doubts(frame, narrow)
-    assert "'age'" in said
-    assert "kg" not in said
-    assert "are clipped" in said
+    warned = bounds_doubts(frame, narrow)
+    assert "'age'" in warned
+    assert "kg" not in warned
+    assert "are clipped" in warned
 
 
 def test_bounds_that_are_far_wider_than_all_centres_are_named() -> None:
@@ -188,7 +188,7 @@ def test_in_an_app_of_ones_own_the_clients_reports_say_it(tmp_path: Path) -> Non
     strategy = ProxyLloyd(n_clusters=10, n_features=4, epsilon=2.0, n_examples=50_000, bounds=(0.0, 16.0))
     with grid.running():
         result = strategy.start(grid)
-    told = "n_examples is declared as 50,000, but the counts that the run released add up to about"
-    assert told not in str(result.privacy)
+    sentence = "n_examples is declared as 50,000, but the counts that the run released add up to about"
+    assert sentence not in str(result.privacy)
     for index in range(3):
-        assert told in (tmp_path / f"client-{index}" / "report.html").read_text()
+        assert sentence in (tmp_path / f"client-{index}" / "report.html").read_text()
