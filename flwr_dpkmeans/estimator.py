@@ -22,7 +22,7 @@ from sklearn.utils.validation import check_is_fitted
 from flwr_dpkmeans import options as run_options
 from flwr_dpkmeans.algorithms import NOT_FEDERATED
 from flwr_dpkmeans.algorithms.cluster_profile import read_profile
-from flwr_dpkmeans.algorithms.kmeans_task import DEFAULT_MAX_CLUSTERS, KMeansTask
+from flwr_dpkmeans.algorithms.kmeans_task import CENTRE_DEVIATION, DEFAULT_MAX_CLUSTERS, KMeansTask
 from flwr_dpkmeans.algorithms.measure import COST_CURVE
 from flwr_dpkmeans.algorithms.naive_bayes import Columns, NaiveBayes, NaiveBayesOptions
 from flwr_dpkmeans.algorithms.server_points import is_private, squared_unit
@@ -295,9 +295,10 @@ class _PrivateClustering(
         figures = read_profile(run.plan, state, schema) if run and schema else ()
         # Not centroids in the caller's units: scaling clips, and without post-processing some lie outside the box.
         known = state.centroids, state.counts, Bounds(*box), report, tables.names, schema, figures
+        deviations = state.extras.get(CENTRE_DEVIATION)
         self.evaluation_ = run and run.evaluation
         told = replace(report, warnings=report.warnings + local)
-        self._adopt(RunResult.of(Model(*known), told, state, evaluation=self.evaluation_))
+        self._adopt(RunResult.of(Model(*known, deviations), told, state, evaluation=self.evaluation_))
         self.cost_curve_: Array | None = state.extras.get(COST_CURVE)
         self.n_iter_, self._columns = len(state.movements), tables.columns
         self.history_ = _history(report, state.movements) if run else []
@@ -307,6 +308,7 @@ class _PrivateClustering(
         self._result, self.privacy_, self.model_ = result, result.report, result.model
         self.schema_ = (model := result.model).schema
         self.cluster_centers_, self.cluster_counts_ = model.centroids, model.counts
+        self.cluster_centers_error_ = model.cluster_centers_error
         self.bounds_: Box = (model.bounds.lower, model.bounds.upper)
         self.n_features_in_ = int(model.scaled.shape[1])
         _name_columns(self, model.feature_names)
@@ -438,6 +440,10 @@ class FederatedKMeans(_PrivateClustering):
     ----------
     cluster_centers_ : ndarray, (n_clusters, n_features)
         In the caller's units.
+    cluster_centers_error_ : ndarray, (n_clusters, n_features)
+        Half-widths of 95% intervals around them, for the exact mean of that column over the rows that `predict` labels
+        with that cluster: what noise, cut rows and moved labels leave unsure. Infinity where nothing is known, as at
+        client level; never NaN.
     cluster_counts_ : ndarray, (n_clusters,)
         Noisy counts of the last release; at client level what each client adds, which the page and ``model_`` name: 1
         where it has rows in the cluster (FedDP-KMeans), its rows (with Lloyd steps), or their share (ProxyLloyd).

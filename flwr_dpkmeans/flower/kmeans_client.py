@@ -14,6 +14,7 @@ from flwr.client import NumPyClient
 from numpy.typing import ArrayLike
 
 from flwr_dpkmeans.algorithms.cluster_profile import read_profile
+from flwr_dpkmeans.algorithms.kmeans_task import CENTRE_DEVIATION, centre_half_widths
 from flwr_dpkmeans.algorithms.measure import COST_CURVE, EvaluationResult, read_evaluation
 from flwr_dpkmeans.algorithms.server_points import in_box, in_callers_units, plan_bounds
 from flwr_dpkmeans.data.bundled import as_classes
@@ -80,6 +81,7 @@ class KMeansClient(NumPyClient):
 
     # After a run:
     cluster_centers_: Array | None = None
+    cluster_centers_error_: Array | None = None
     """(n_clusters, n_features), in the caller's units."""
     counts_: Array | None = None
     """(n_clusters,): noisy counts of the last release; `flwr_dpkmeans.privacy.report.counted` says of what."""
@@ -192,6 +194,7 @@ class KMeansClient(NumPyClient):
         report = replace(report, warnings=report.warnings + self.local_warnings_)
         if "centroids" in state.arrays:
             self.cluster_centers_ = in_callers_units(plan, state.centroids)
+            self.cluster_centers_error_ = centre_half_widths(plan, state)
             self.counts_, self.cost_curve_ = state.counts, state.extras.get(COST_CURVE)
             measured, n_asked = plan.settings.evaluation is not Evaluation.NONE, config.get("n_clients", plan.n_clients)
             self.evaluation_ = read_evaluation(plan, state, int(n_asked)) if measured else None
@@ -297,7 +300,9 @@ def write_result(
         show(str(report))
         return write_report(folder, report, plan.task.result(plan, state).arrays)
     figures = read_profile(plan, state, schema)
-    model = Model(state.centroids, state.counts, Bounds(*plan.bounds), report, names, schema, figures)
+    deviations = state.extras.get(CENTRE_DEVIATION)
+    bounds = Bounds(*plan.bounds)
+    model = Model(state.centroids, state.counts, bounds, report, names, schema, figures, deviations)
     result = RunResult.of(model, report, state, profile=profile(model), **known)
     for sentence in result.report.warnings[len(report.warnings) :]:
         logger.warning("%s", sentence)
