@@ -25,6 +25,7 @@ from flwr_dpkmeans.algorithms.proxy_plan import (
     CENTRE,
     CLIP,
     DISTANCES,
+    EXCESS,
     EXTENT,
     PROXIES,
     PROXY_RADIUS,
@@ -52,6 +53,7 @@ from flwr_dpkmeans.kmeans.residuals import (
     step_deviations,
     unit_residuals,
 )
+from flwr_dpkmeans.kmeans.tails import beyond_radius, excess_sums, shell_lengths
 from flwr_dpkmeans.privacy.release import PrivacyUnit, ReleasedSum
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import Algorithm, Array, PrivateSum, State
@@ -510,7 +512,13 @@ def _started(setting: Setting, state: State, centers: Array) -> State:
 
 def refinement_round(setting: Setting, index: int) -> PlannedSum:
     """Lloyd step on clipped residuals; the first one assigns rows in the proxies' space, where these were clustered."""
-    parts = setting.parts("refinement", setting.plan.refinement_shares[index - 1])
+    share = setting.plan.refinement_shares[index - 1]
+    # Nothing follows the last one, so what it cuts would stay cut.
+    has_excess = setting.plan.n_shells > 0 and index == len(setting.plan.refinement_shares)
+    of_excess = setting.options.excess_share * share if has_excess else 0.0
+    parts = setting.parts("refinement", share - of_excess)
+    if has_excess:
+        parts += setting.parts("excess", of_excess)
     options, k, d = setting.options, setting.n_clusters, setting.n_features
     projects, owns = index == 1 and setting.plan.n_passes > 0 and setting.in_subspace, setting.n_radii > 1
 
@@ -519,12 +527,16 @@ def refinement_round(setting: Setting, index: int) -> PlannedSum:
         centers = state[PROJECTED_CENTERS] if projects else state.centroids
         labels = nearest_projected(in_proxy_space(rows, state) if projects else rows, None, centers)
         found = residual_sums(rows, labels, state.centroids, state[RADIUS], k, drop=not options.clips)
-        return [found.sums, found.counts, found.squares if owns else found.squares.sum(keepdims=True)]
+        arrays = [found.sums, found.counts, found.squares if owns else found.squares.sum(keepdims=True)]
+        if has_excess:
+            radii, lengths = _shells(setting, state)
+            arrays.append(excess_sums(rows, labels, state.centroids, radii, lengths, k))
+        return arrays
 
     def advance(state: State, released: ReleasedSum) -> State:
         used, n = len(state.centroids), setting.public.n_units
         radii = state[RADIUS][:used]
-        sums_noise, counts_noise, squares_noise = (setting.noise(block) for block in released.blocks)
+        sums_noise, counts_noise, squares_noise = (setting.noise(block) for block in released.blocks[:3])
         counts = released["counts"][:used]
         # A client's shares of rows are clipped, and some clients may be silent: then counts add up to less.
         all_are_in = abs(n - math.fsum(counts)) <= options.heard * counts_noise * math.sqrt(used)
@@ -541,7 +553,11 @@ def refinement_round(setting: Setting, index: int) -> PlannedSum:
         }
         steps = shrunk_steps(sums, likelier, radius=radii, **prior)
         of_steps = step_deviations(sums, likelier, **prior)
+        likely_rows = likely_counts(likelier, noise_left, total)
         cut = centre_errors.unheard_cut(np.resize(radii, used), d)
+        if has_excess:
+            more, cut = _cut_off(setting, state, released, likely_rows)
+            steps = steps + more
         moved = moved_by_rows = round_to_grid(truncate(state.centroids + steps))
         squares, explained = released["residual_squares"][:used], np.square(steps).sum(axis=1)
         if owns:
@@ -585,6 +601,20 @@ def refinement_round(setting: Setting, index: int) -> PlannedSum:
 
     reads = (RADIUS, CENTRE, AXES, PROJECTED_CENTERS) if projects else (RADIUS,)
     return parts, PrivateSum(f"refinement-{index}", (), statistic, advance, None, reads, setting.admitting(reads))
+
+
+def _shells(setting: Setting, state: State) -> tuple[Array, Array]:
+    """Radius, (k,), and lengths of shells, (k, n_shells), of the clusters that there are."""
+    radii = np.resize(state[RADIUS], len(state.centroids))
+    return radii, shell_lengths(radii, setting.plan.n_shells, setting.farthest)
+
+
+def _cut_off(setting: Setting, state: State, released: ReleasedSum, counts: Array) -> tuple[Array, Array]:
+    """What the pulled residuals lack, (k, d), and its deviation."""
+    block = next(block for block in released.blocks if block.name == EXCESS)
+    _, lengths = _shells(setting, state)
+    sums = released[EXCESS][: len(lengths)].reshape(*lengths.shape, setting.n_features)
+    return beyond_radius(sums, lengths, counts, setting.noise(block))
 
 
 def _centre_deviations(before: Array, after: Array, of_steps: Array, mean_squares: Array, cut: Array) -> Array:
