@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from flwr_dpkmeans.data.schema import Kind, iso_date
 from flwr_dpkmeans.privacy.report import CLOSING_ROUNDS, PrivacyReport, faint_clusters
+from flwr_dpkmeans.results.sureness import unsure_columns, with_errors
 from flwr_dpkmeans.sums.plan import Plan
 
 if TYPE_CHECKING:
@@ -131,12 +132,16 @@ def _draw_columns(figure: Any, result: RunResult) -> None:
     axis = left.subplots()
     differences = (model.scaled - model.scaled.mean(axis=0))[clusters, columns]
     most = float(np.abs(differences).max()) or 1.0
-    axis.imshow(differences, cmap="RdBu_r", vmin=-most, vmax=most, aspect="auto")
-    shown = model.shown() if differences.size <= _MOST_CELLS else []
+    unsure = np.isin(columns, unsure_columns(model))
+    # A column that tells no clusters apart is left grey.
+    axis.imshow(np.where(unsure, 0.0, differences), cmap="RdBu_r", vmin=-most, vmax=most, aspect="auto")
+    shown = with_errors(model) if differences.size <= _MOST_CELLS else []
     turned = 90 if len(columns) > _MOST_SHOWN / 2 else 0
     for (j, place), difference in np.ndenumerate(differences) if shown else ():
         colour = "white" if abs(difference) > 0.6 * most else "black"
-        axis.text(place, j, shown[columns[place]][j], ha="center", va="center", size=7, color=colour, rotation=turned)
+        colour = _GREY if unsure[place] else colour
+        text = shown[columns[place]][j].replace(" ±", "\n±")
+        axis.text(place, j, text, ha="center", va="center", size=7, color=colour, rotation=turned)
     own = model.names
     half = _LONGEST_NAME // 2 - 1
     names = [own[i] if len(own[i]) <= _LONGEST_NAME else f"{own[i][: half - 1]}...{own[i][-half:]}" for i in columns]

@@ -26,6 +26,7 @@ from flwr_dpkmeans.node.ledger import sync_folder
 from flwr_dpkmeans.privacy.report import CLOSING_ROUNDS, PrivacyReport, told
 from flwr_dpkmeans.results.page import HTML, MARKDOWN, page, registry_record
 from flwr_dpkmeans.results.profile import as_frame
+from flwr_dpkmeans.results.sureness import untold
 
 if TYPE_CHECKING:
     from flwr_dpkmeans.results.model import Model
@@ -68,7 +69,8 @@ class RunResult:
         curve, found = state.extras.get(COST_CURVE), state.extras.get(RADIUS)
         radius = None if found is None else found[: len(model.scaled)]
         alone = (told("one_cluster"),) if curve is not None and len(model.scaled) == 1 else ()
-        report = replace(report, warnings=report.warnings + model.drowned(radius) + alone)
+        doubts = model.drowned(radius) or untold(model)
+        report = replace(report, warnings=report.warnings + doubts + alone)
         known |= {"scaled_costs": curve, "radius": radius}
         return cls(replace(model, privacy=report), report, state.movements, **known)
 
@@ -104,6 +106,7 @@ def result_files(result: RunResult) -> dict[str, bytes]:
     report, costs, model = result.report, result.costs, result.model
     arrays: dict[str, Any] = {
         "centroids": model.centroids,
+        "cluster_centers_error": model.cluster_centers_error,
         "counts": model.counts,
         "feature_names": np.asarray(model.feature_names, dtype=np.str_),
         "scaled": model.scaled,

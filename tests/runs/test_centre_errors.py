@@ -7,10 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
+from matplotlib.text import Text
 from numpy.typing import NDArray
 
 from flwr_dpkmeans import ClientLevel, DPKMeans, FederatedKMeans
+from flwr_dpkmeans.errors import PrivacyWarning
+from flwr_dpkmeans.results import picture
 from flwr_dpkmeans.results.model import Model
 
 Array = NDArray[np.float64]
@@ -146,3 +150,47 @@ def test_the_tail_that_the_last_round_clips_is_in_the_default_centres() -> None:
     (line,) = [line for line in model.privacy_.releases if line.array == "excess_sums"]
     assert (line.sensitivity, line.round_name) == (1.0, "refinement-5")
     assert "S34" in line.theorem
+
+
+WIDE = {"age": (0, 1e6), "kg": (30, 180)}
+
+
+def wide_fit() -> DPKMeans:
+    """Ages within bounds of a million years, which hide all differences between them."""
+    rows = pd.DataFrame(table(), columns=["age", "kg"])
+    options: dict[str, Any] = {"epsilon": 1.0, "noise": "seeded", "random_state": 0}
+    return DPKMeans(3, bounds=WIDE, **options).fit(rows)
+
+
+def test_a_column_that_tells_no_clusters_apart_is_named() -> None:
+    with pytest.warns(PrivacyWarning, match="In column 'age' the centres differ by no more than their errors"):
+        model = wide_fit()
+    (named,) = [line for line in str(model.model_).splitlines() if line.startswith("| age (not told apart)")]
+    assert named.count("±") == 3
+    (other,) = [line for line in str(model.model_).splitlines() if line.startswith("| kg ")]
+    assert other.count("±") == 3
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_page_greys_such_a_column_and_says_what_the_signs_mean(tmp_path: Path) -> None:
+    model = wide_fit()
+    model.write(tmp_path / "run")
+    html = (tmp_path / "run" / "report.html").read_text()
+    row = html.split("age (not told apart)", 1)[1].split("</tr>", 1)[0]
+    assert row.count('class="shade4"') == 3
+    assert "± is half of a 95% interval, of sizes the deviation of their noise" in html
+    with np.load(tmp_path / "run" / "centroids.npz") as archive:
+        assert np.array_equal(archive["cluster_centers_error"], model.cluster_centers_error_)
+
+
+@pytest.mark.drawn
+@pytest.mark.filterwarnings("ignore")
+def test_the_picture_has_each_error_below_its_value(monkeypatch: pytest.MonkeyPatch) -> None:
+    figures: list[Any] = []
+    monkeypatch.setattr(picture, "png_of", lambda figure: figures.append(figure) or b"")
+    rows = np.column_stack([table(), table()[:, 0]])
+    options: dict[str, Any] = {"epsilon": 5.0, "noise": "seeded", "random_state": 0}
+    model = DPKMeans(3, bounds=((0.0, 30.0, 0.0), (100.0, 180.0, 100.0)), **options).fit(rows)
+    picture.draw_summary(model._result)
+    texts = [text.get_text() for text in figures[-1].findobj(Text)]
+    assert sum("\n± " in text for text in texts) == 9
