@@ -19,7 +19,7 @@ from sklearn.utils.validation import check_is_fitted
 from flwr_dpkmeans import options as run_options
 from flwr_dpkmeans.algorithms import NOT_FEDERATED
 from flwr_dpkmeans.algorithms.cluster_profile import MISSING, read_profile
-from flwr_dpkmeans.algorithms.kmeans_task import DEFAULT_MAX_CLUSTERS, KMeansTask
+from flwr_dpkmeans.algorithms.kmeans_task import CENTRE_DEVIATION, DEFAULT_MAX_CLUSTERS, KMeansTask
 from flwr_dpkmeans.algorithms.measure import COST_CURVE
 from flwr_dpkmeans.algorithms.server_points import is_private, squared_unit
 from flwr_dpkmeans.data import points as data_points
@@ -323,9 +323,10 @@ class _PrivateClustering(
         figures = read_profile(run.plan, state, schema) if run and schema else ()
         # Not centroids in the caller's units: scaling clips, and without post-processing some lie outside the box.
         known = state.centroids, state.counts, Bounds(*box), report, tables.names, schema, figures
+        deviations = state.extras.get(CENTRE_DEVIATION)
         self.evaluation_ = run and run.evaluation
         told = replace(report, warnings=report.warnings + local)
-        self._adopt(RunResult.of(Model(*known), told, state, evaluation=self.evaluation_))
+        self._adopt(RunResult.of(Model(*known, deviations), told, state, evaluation=self.evaluation_))
         self.cost_curve_: Array | None = state.extras.get(COST_CURVE)
         self.n_iter_, self._columns = len(state.movements), tables.columns
         self.history_ = _history(report, state.movements) if run else []
@@ -336,6 +337,7 @@ class _PrivateClustering(
         self.schema_ = (model := result.model).schema
         self.cluster_centers_, self.cluster_counts_ = model.centroids, model.counts
         self.cell_means_ = model.cell_means
+        self.cluster_centers_error_ = model.cluster_centers_error
         self.bounds_: Box = (model.bounds.lower, model.bounds.upper)
         self.n_features_in_ = int(model.scaled.shape[1])
         name_columns(self, model.feature_names)
@@ -477,6 +479,10 @@ class FederatedKMeans(_PrivateClustering):
         The same as means of the cells that are there, for people; NaN where it is not clear that there are any.
     missing_shares_ : pandas.DataFrame or None
         With noise, which share of each cluster's cells is missing, where a schema leaves gaps in; None elsewhere.
+    cluster_centers_error_ : ndarray, (n_clusters, n_features)
+        Half-widths of 95% intervals around them, for the exact mean of that column over the rows that `predict` labels
+        with that cluster: what noise, cut rows and moved labels leave unsure. Infinity where nothing is known, as at
+        client level; never NaN.
     cluster_counts_ : ndarray, (n_clusters,)
         Noisy counts of the last release; at client level what each client adds, which the page and ``model_`` name: 1
         where it has rows in the cluster (FedDP-KMeans), its rows (with Lloyd steps), or their share (ProxyLloyd).

@@ -25,7 +25,7 @@ from flwr_dpkmeans.algorithms.measure import COST_CURVE
 from flwr_dpkmeans.algorithms.noise_budget import SCHEDULES, TOLERANCE, NoiseSchedule
 from flwr_dpkmeans.algorithms.server_points import facts_without_server
 from flwr_dpkmeans.errors import ConfigurationError, PlanError
-from flwr_dpkmeans.kmeans import projected, public_points
+from flwr_dpkmeans.kmeans import centre_errors, projected, public_points
 from flwr_dpkmeans.kmeans.lloyd import LabelArray, clip_rows, clip_vector, in_blocks, round_to_grid, truncate
 from flwr_dpkmeans.kmeans.projected import clipped_together, nearest_projected, sums_and_counts
 from flwr_dpkmeans.kmeans.public_points import PackingMethod, cost_curve, elbow, sphere_packing, weighted_kmeans
@@ -483,7 +483,8 @@ def centers_round(known: Known, facts: ServerFacts, sums_share: float, counts_sh
 
     def advance(state: State, released: ReleasedSum) -> State:
         centroids, counts = _new_centroids(state, released, facts, known.noise_factor)
-        return state.changed(centroids=centroids, counts=counts)
+        after = state.changed(centroids=centroids, counts=counts)
+        return _with_deviations(known, facts, state, after, released)
 
     def admits(state: State) -> bool:
         return _fits(state, PROJECTED_CENTERS, known, known.config.n_clusters)
@@ -504,7 +505,9 @@ def lloyd_rounds(known: Known, facts: ServerFacts, total: float, n_rounds: int) 
         return nearest_projected(rows, None, feddp_appendix.moved_centroids(state.centroids - centre, state, facts))
 
     def advance(state: State, released: ReleasedSum) -> State:
-        return kmeans_task.stepped(state, *_new_centroids(state, released, facts, known.noise_factor))
+        centroids, counts = _new_centroids(state, released, facts, known.noise_factor)
+        after = kmeans_task.stepped(state, centroids, counts)
+        return _with_deviations(known, facts, state, after, released)
 
     def one_round(index: int, part: float) -> noise_budget.PlannedSum:
         shares = noise_budget.shared(budget_shares(known)[2:], part * total / n_rounds, known.options.noise_kind)
@@ -573,6 +576,21 @@ def _new_centroids(state: State, released: ReleasedSum, facts: ServerFacts, nois
     inside = feddp_appendix.moved_back(clip_rows(round_to_grid(means), facts.data_radius), state)
     centroids = np.where(found[:, None], truncate(inside + np.asarray(facts.centre)), state.centroids)
     return round_to_grid(centroids), counts
+
+
+def _with_deviations(known: Known, facts: ServerFacts, before: State, after: State, released: ReleasedSum) -> State:
+    """Add how far the new centres may be from the means of the rows that they label, for rows within the data radius.
+
+    A client's own means are clipped, and what that cuts is not released: nothing is said at client level.
+    """
+    if known.settings.unit is PrivacyUnit.CLIENT:
+        return after
+    sums_noise, counts_noise = map(known.released_std, released.blocks)
+    offsets = after.centroids - np.asarray(facts.centre)
+    quotients = centre_errors.quotient_deviations(offsets, after.counts, sums_noise, counts_noise)
+    moved = centre_errors.moved_labels(before.centroids, after.centroids)
+    deviations = centre_errors.on_grid(quotients, moved)
+    return after.changed(**{kmeans_task.CENTRE_DEVIATION: deviations})
 
 
 def _fits(state: State, name: str, known: Known, most_rows: int) -> bool:

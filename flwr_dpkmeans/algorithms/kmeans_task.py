@@ -18,10 +18,11 @@ import numpy as np
 from flwr_dpkmeans.algorithms import cluster_profile, measure
 from flwr_dpkmeans.algorithms.moments import moment_parts
 from flwr_dpkmeans.algorithms.noise_budget import NoiseFamily, divided
-from flwr_dpkmeans.algorithms.server_points import in_callers_units
+from flwr_dpkmeans.algorithms.server_points import in_callers_units, plan_bounds
 from flwr_dpkmeans.algorithms.standard_scale import moments_of, standard_box
 from flwr_dpkmeans.errors import ConfigurationError, PlanError, ProtocolError, column_names
 from flwr_dpkmeans.kmeans import ranges
+from flwr_dpkmeans.kmeans.centre_errors import WIDEST, half_widths
 from flwr_dpkmeans.kmeans.lloyd import is_on_grid, sum_over_blocks
 from flwr_dpkmeans.privacy.release import Block, NoiseShape, Norm, PrivacyUnit, ReleasedSum, Sensitivity
 from flwr_dpkmeans.privacy.report import CLOSING_ROUNDS, counts_rows, told
@@ -35,6 +36,8 @@ from flwr_dpkmeans.sums.trust import TrustModel, trust_model
 SERVER_POINTS = "server_points"
 PROJECTED_POINTS, PROJECTED_CENTERS = "projected_points", "projected_centers"
 SEED = "seed"
+CENTRE_DEVIATION = "centre_deviation"
+"""Standard deviation of each coordinate of each centre from the exact mean of the rows that it labels, (k, d)."""
 
 _STRETCH = 1.01  # largest length of a projection's column: 1, and room for rounding
 _LARGEST_COUNT = 2.0**47
@@ -74,6 +77,12 @@ def has_exact_centroids(state: State) -> bool:
     """Whether the centroids are on the grid, in the box, and the counts small enough for it."""
     inside = np.abs(state.centroids).max(initial=0.0) <= 1.0 and np.abs(state.counts).max(initial=0.0) <= _LARGEST_COUNT
     return bool(inside) and is_on_grid(state.centroids)
+
+
+def is_deviation(array: Array, shape: tuple[int, ...]) -> bool:
+    """Whether an array can be centres' standard deviations: on the grid, from above 0 to the width of the box."""
+    fits = array.shape == shape and is_on_grid(array)
+    return fits and float(array.min()) > 0.0 and float(array.max()) <= WIDEST
 
 
 def is_projection(array: Array) -> bool:
@@ -212,13 +221,23 @@ class KMeansTask(Task):
     profile_round = staticmethod(cluster_profile.profile_round)
 
     def result_arrays(self, config: Run) -> tuple[str, ...]:
-        return (*measure.result_extras(config), *self._profile_shapes(config))
+        return (CENTRE_DEVIATION, *measure.result_extras(config), *self._profile_shapes(config))
 
     def result(self, plan: Plan, state: State) -> Result:
         """``centroids`` in the units of the data, ``scaled`` in the box, noisy ``counts``, and what a run asked for."""
         beside = {name: state.arrays[name] for name in self.result_arrays(plan.config) if name in state.arrays}
+        beside.pop(CENTRE_DEVIATION, None)
         scaled = state.centroids
-        return Result({"centroids": in_callers_units(plan, scaled), "scaled": scaled, "counts": state.counts, **beside})
+        centroids = in_callers_units(plan, scaled)
+        return Result(
+            {
+                "centroids": centroids,
+                "cluster_centers_error": centre_half_widths(plan, state),
+                "scaled": scaled,
+                "counts": state.counts,
+                **beside,
+            }
+        )
 
     def _profile_shapes(self, config: Run) -> Mapping[str, tuple[int, ...]]:
         return cluster_profile.profile_shapes(config) if config.settings.n_beside else {}
@@ -403,7 +422,9 @@ class KMeansTask(Task):
             return fits and super().admits(plan, step, state)
         # The result comes with the cost curve where the run chose the number of clusters.
         known, extras = set(self.result_arrays(plan.config)), state.extras
-        fits = fits and known - {measure.COST_CURVE} <= set(extras) <= known
+        fits = fits and known - {measure.COST_CURVE, CENTRE_DEVIATION} <= set(extras) <= known
+        deviation = extras.get(CENTRE_DEVIATION)
+        fits = fits and (deviation is None or is_deviation(deviation, state.centroids.shape))
         curve = extras.get(measure.COST_CURVE)
         fits = fits and (curve is None or (curve.shape == (self.n_clusters,) and is_on_grid(curve)))
         shapes = self._profile_shapes(plan.config).items()
@@ -445,6 +466,13 @@ class KMeansTask(Task):
         if curve is None or curve.any():
             return blurred
         return *blurred, told("no_elbow")
+
+
+def centre_half_widths(plan: Plan, state: State) -> Array:
+    """Half-widths of the centres' 95% intervals, (k, d), in the units of the data; infinity where nothing is known."""
+    bounds = plan_bounds(plan, state.centroids.shape[1])
+    deviations = state.arrays.get(CENTRE_DEVIATION)
+    return half_widths(deviations, (bounds.lower, bounds.upper), state.centroids.shape)
 
 
 def counts_std(plan: Plan) -> tuple[float, bool]:

@@ -13,10 +13,10 @@ from enum import Enum
 
 import numpy as np
 
-from flwr_dpkmeans.algorithms.kmeans_task import MAX_ITERATIONS, KMeansTask, cluster_state, stepped
+from flwr_dpkmeans.algorithms.kmeans_task import CENTRE_DEVIATION, MAX_ITERATIONS, KMeansTask, cluster_state, stepped
 from flwr_dpkmeans.algorithms.noise_budget import SCHEDULES, TOLERANCE, NoiseSchedule, root_at_least
 from flwr_dpkmeans.errors import ConfigurationError
-from flwr_dpkmeans.kmeans import lloyd
+from flwr_dpkmeans.kmeans import centre_errors, lloyd
 from flwr_dpkmeans.kmeans.lloyd import PostProcessing, absolute_statistics, relative_statistics, relative_update
 from flwr_dpkmeans.kmeans.public_points import PackingMethod, sphere_packing
 from flwr_dpkmeans.privacy import release
@@ -101,6 +101,7 @@ class _Packed(KMeansTask):
 
     def lloyd_round(
         self,
+        known: Known,
         index: int,
         sums: Block,
         counts_multiplier: float,
@@ -114,9 +115,28 @@ class _Packed(KMeansTask):
 
         def advance(state: State, released: ReleasedSum) -> State:
             moved = update(state.centroids, released[sums.name], released["counts"])
-            return stepped(state, moved, released["counts"])
+            after = stepped(state, moved, released["counts"])
+            noise = [known.released_std(block) for block in released.blocks]
+            deviations = self.centre_deviations(known, state, after, noise, radius)
+            return after.changed(**{CENTRE_DEVIATION: deviations})
 
         return PrivateSum(f"lloyd-{index}", (sums, counts), statistic, advance, radius, in_blocks=True)
+
+    def centre_deviations(
+        self, known: Known, before: State, after: State, noise: Sequence[float], radius: float | None
+    ) -> Array:
+        """How far the new centres may be from the means of the rows that they label, (k, d), on the grid.
+
+        `noise` is that of sums and counts. Sums of the residuals within a radius are relative to their own centres.
+        """
+        moved = centre_errors.moved_labels(before.centroids, after.centroids)
+        offsets, cut = after.centroids, 0.0
+        if radius is not None:
+            offsets = after.centroids - before.centroids
+            n_rows = float(known.known_n_examples)
+            cut = centre_errors.dropped_rows(after.counts, noise[1], n_rows, radius)
+        quotients = centre_errors.quotient_deviations(offsets, after.counts, *noise)
+        return centre_errors.on_grid(quotients, cut, moved)
 
     def scheduled(self, known: Known, rounds: Sequence[PrivateSum]) -> Algorithm:
         """The rounds, which were planned with equal noise, with each its part of the budget."""
@@ -185,7 +205,7 @@ class FastLloyd(_Packed):
         sigma, t = self.calibrated(known, estimate, split_multiplier, min(first, eta))
         multipliers = split_multiplier(sigma, d)
         radii = (first,) + (eta,) * (t - 1)
-        rounds = [self._iteration(d, index, radius, multipliers, t) for index, radius in enumerate(radii, start=1)]
+        rounds = [self._iteration(known, index, radius, multipliers, t) for index, radius in enumerate(radii, start=1)]
         return self.scheduled(known, rounds)
 
     def counted_rows(self, state: State) -> CountedRows | None:
@@ -202,10 +222,11 @@ class FastLloyd(_Packed):
         return Sensitivity(Norm.L2, radius, PrivacyUnit.RECORD, within)
 
     def _iteration(
-        self, n_features: int, index: int, radius: float, multipliers: tuple[float, float], n_iterations: int
+        self, known: Known, index: int, radius: float, multipliers: tuple[float, float], n_iterations: int
     ) -> PrivateSum:
         """One iteration: noise std sigma_R * radius * sqrt(T) on sums, sigma_C * sqrt(T) on counts (equations 8, 9)."""
         sums_multiplier, counts_multiplier = (one * math.sqrt(n_iterations) for one in multipliers)
+        n_features = known.n_features
         moved = self.sums_sensitivity(radius, n_features)
         # In one coordinate a row of the box is at most the radius from its centroid, which is in the box, or near it.
         processed = self.options.post_processing is not PostProcessing.NONE
@@ -223,7 +244,7 @@ class FastLloyd(_Packed):
             clip_radius = radius if clip else None
             return relative_update(centroids, sums, counts, clip_radius=clip_radius, post_processing=post_processing)
 
-        return self.lloyd_round(index, block, counts_multiplier, statistic, update, radius)
+        return self.lloyd_round(known, index, block, counts_multiplier, statistic, update, radius)
 
 
 def cluster_radius(alpha: float, n_clusters: int, n_features: int) -> float:
@@ -260,7 +281,7 @@ class _OnAbsoluteSums(_Packed):
             return lloyd.absolute_update(centroids, sums, counts, post_processing=post_processing)
 
         numbers = range(1, n_iterations + 1)
-        rounds = [self.lloyd_round(index, block, counts_multiplier, statistic, update) for index in numbers]
+        rounds = [self.lloyd_round(known, index, block, counts_multiplier, statistic, update) for index in numbers]
         return self.scheduled(known, rounds)
 
 

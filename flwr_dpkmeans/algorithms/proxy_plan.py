@@ -50,6 +50,7 @@ class Summed:
     """Whether a client rounds its sum and not each row's vector, which adds a grid step in each entry."""
 
 
+EXCESS = "excess_sums"
 _LOCATION = (
     Summed(
         "row_sums",
@@ -149,6 +150,17 @@ ROUNDS: Mapping[str, tuple[Summed, ...]] = MappingProxyType(
                 nonnegative=True,
             ),
         ),
+        # The last one also releases what it clips, which would bias the result.
+        "excess": (
+            Summed(
+                EXCESS,
+                lambda run: (run.n_clusters, run.plan.n_shells * run.n_features),
+                lambda options, whole: whole,
+                "S35: what is beyond the radius of one row's residual, divided by the length of its shell and clipped "
+                "to length 1, is in one sum (ProxyLloyd)",
+                "mean excess over its rows, by cluster and shell",
+            ),
+        ),
     }
 )
 """What each kind of round releases: shapes, shares of the budget, and why nothing moves by more than its bound."""
@@ -193,6 +205,11 @@ class ProxyOptions:
     unheard_times: float = 3.0  # the weight of rows heard far away, but at no proxy, in the next pass; 0: no weight
     adds_up: bool = True  # makes counts of refinements add up to all rows
     pulls: bool = True  # counts of refinements toward their mean, by what noise explains of their scatter
+    last_weight: float = 2.0  # share of the last refinement, whose steps nothing mends, in those of the others
+    n_shells: int = 5  # of what the last refinement clips; 0: it is not released
+    excess_share: float = 0.4  # of the last refinement, for them
+    audible_excess: float = 0.03  # noise on a centroid, in radii, from which on they say nothing
+    most_excess: int = 1 << 16  # entries of theirs, from which on they are not released
     splits: bool = True  # the largest cluster by a centroid that likely has no rows
 
 
@@ -230,6 +247,8 @@ class ProxyPlan:
     cover_box: bool
     widening: float = 1.0
     """Factor on the refinements' radii, at least 1."""
+    n_shells: int = 0
+    """Shells of what the last refinement clips; 0: not released."""
     n_looks: int = 0
     """Looks at where the data lie; 0: one round at a fixed clip bound instead."""
 
@@ -261,12 +280,30 @@ def derive_plan(public: Known, options: ProxyOptions) -> ProxyPlan:
         n_proxies=n_proxies,
         n_passes=n_passes,
         n_components=n_components,
-        refinement_shares=((1.0 - before) / max(1, n_refinements),) * n_refinements,
+        refinement_shares=_refinement_shares(options, 1.0 - before, n_refinements),
+        n_shells=_shells(public, options, noise),
         pass_share=options.seeding_share / max(1, n_passes),
         cover_box=n_components is None and n_proxies >= options.proxies_per_column * d,
         widening=float(f"{widening:.12g}"),
         n_looks=options.looks if zoom >= options.least_zoom else 0,
     )
+
+
+def _refinement_shares(options: ProxyOptions, whole: float, n_refinements: int) -> tuple[float, ...]:
+    """Share the rest of the budget among the refinements."""
+    if n_refinements == 0:
+        return ()
+    n_others = n_refinements - 1
+    share = whole / (n_others + options.last_weight)
+    return (share,) * n_others + (options.last_weight * share,)
+
+
+def _shells(public: Known, options: ProxyOptions, noise: float) -> int:
+    """Shells of the excess that the last refinement releases; 0 where noise hides it, or a client is protected."""
+    size = public.config.n_clusters * public.n_features * options.n_shells
+    is_heard = noise <= options.audible_excess and size <= options.most_excess
+    by_record = public.config.settings.unit is PrivacyUnit.RECORD
+    return options.n_shells if is_heard and by_record else 0
 
 
 def look_share(options: ProxyOptions) -> float:
@@ -378,7 +415,7 @@ class Setting:
                 bound, because = client_bounds(self.public.config)[one.name], _MEANS.format(one.one_client)
             else:
                 rounding = outer_product_rounding(math.prod(shape)) if one.sum_is_rounded else 0.0
-                # Divided by its radius before it is summed: 1, whatever an earlier release made the radius (S11-S14).
+                # Divided by its radius before it is summed: 1, whatever an earlier release made it (S11-S14, S35).
                 bound, because = 1.0 + rounding, one.one_row
             moved = Sensitivity(Norm.L2, bound, self.public.settings.unit, because, one.nonnegative)
             parts.append(ReleasePart(one.name, shape, moved, math.sqrt(one.share(self.options, whole)), bound))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +25,7 @@ from flwr_dpkmeans.algorithms.proxy_plan import (
     CENTRE,
     CLIP,
     DISTANCES,
+    EXCESS,
     EXTENT,
     PROXIES,
     PROXY_RADIUS,
@@ -36,7 +38,7 @@ from flwr_dpkmeans.algorithms.proxy_plan import (
     Setting,
     as_length,
 )
-from flwr_dpkmeans.kmeans import projected
+from flwr_dpkmeans.kmeans import centre_errors, projected
 from flwr_dpkmeans.kmeans import proxies as numerics
 from flwr_dpkmeans.kmeans.lloyd import clip_rows, nearest_centroids, round_to_grid, truncate
 from flwr_dpkmeans.kmeans.projected import nearest_projected, shrink_to_server
@@ -48,8 +50,10 @@ from flwr_dpkmeans.kmeans.residuals import (
     pulled_together,
     residual_sums,
     shrunk_steps,
+    step_deviations,
     unit_residuals,
 )
+from flwr_dpkmeans.kmeans.tails import beyond_radius, excess_sums, shell_lengths
 from flwr_dpkmeans.privacy.release import PrivacyUnit, ReleasedSum
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import Algorithm, Array, PrivateSum, State
@@ -508,7 +512,13 @@ def _started(setting: Setting, state: State, centers: Array) -> State:
 
 def refinement_round(setting: Setting, index: int) -> PlannedSum:
     """Lloyd step on clipped residuals; the first one assigns rows in the proxies' space, where these were clustered."""
-    parts = setting.parts("refinement", setting.plan.refinement_shares[index - 1])
+    share = setting.plan.refinement_shares[index - 1]
+    # Nothing follows the last one, so what it cuts would stay cut.
+    has_excess = setting.plan.n_shells > 0 and index == len(setting.plan.refinement_shares)
+    of_excess = setting.options.excess_share * share if has_excess else 0.0
+    parts = setting.parts("refinement", share - of_excess)
+    if has_excess:
+        parts += setting.parts("excess", of_excess)
     options, k, d = setting.options, setting.n_clusters, setting.n_features
     projects, owns = index == 1 and setting.plan.n_passes > 0 and setting.in_subspace, setting.n_radii > 1
 
@@ -517,29 +527,38 @@ def refinement_round(setting: Setting, index: int) -> PlannedSum:
         centers = state[PROJECTED_CENTERS] if projects else state.centroids
         labels = nearest_projected(in_proxy_space(rows, state) if projects else rows, None, centers)
         found = residual_sums(rows, labels, state.centroids, state[RADIUS], k, drop=not options.clips)
-        return [found.sums, found.counts, found.squares if owns else found.squares.sum(keepdims=True)]
+        arrays = [found.sums, found.counts, found.squares if owns else found.squares.sum(keepdims=True)]
+        if has_excess:
+            radii, lengths = _shells(setting, state)
+            arrays.append(excess_sums(rows, labels, state.centroids, radii, lengths, k))
+        return arrays
 
     def advance(state: State, released: ReleasedSum) -> State:
         used, n = len(state.centroids), setting.public.n_units
         radii = state[RADIUS][:used]
-        sums_noise, counts_noise, squares_noise = (setting.noise(block) for block in released.blocks)
+        sums_noise, counts_noise, squares_noise = (setting.noise(block) for block in released.blocks[:3])
         counts = released["counts"][:used]
         # A client's shares of rows are clipped, and some clients may be silent: then counts add up to less.
         all_are_in = abs(n - math.fsum(counts)) <= options.heard * counts_noise * math.sqrt(used)
         total = n if options.adds_up and all_are_in and not setting.per_client else None
         likelier, noise_left = (counts, counts_noise) if total is None else adding_up(counts, counts_noise, total)
         likelier, noise_left = pulled_together(likelier, noise_left) if options.pulls else (likelier, noise_left)
-        steps = shrunk_steps(
-            released["residual_sums"][:used] * radii[:, None],
-            likelier,
-            sums_noise=sums_noise * radii,
-            counts_noise=noise_left,
-            axis_variance=_length(state, SPREAD) ** 2 / d,
-            least_tau=options.least_tau ** (2 * index - 1),
-            radius=radii,
-            total=total,
-        )
-        moved = round_to_grid(truncate(state.centroids + steps))
+        sums = released["residual_sums"][:used] * radii[:, None]
+        prior: dict[str, Any] = {
+            "sums_noise": sums_noise * radii,
+            "counts_noise": noise_left,
+            "axis_variance": _length(state, SPREAD) ** 2 / d,
+            "least_tau": options.least_tau ** (2 * index - 1),
+            "total": total,
+        }
+        steps = shrunk_steps(sums, likelier, radius=radii, **prior)
+        of_steps = step_deviations(sums, likelier, **prior)
+        likely_rows = likely_counts(likelier, noise_left, total)
+        cut = centre_errors.unheard_cut(np.resize(radii, used), d)
+        if has_excess:
+            more, cut = _cut_off(setting, state, released, likely_rows)
+            steps = steps + more
+        moved = moved_by_rows = round_to_grid(truncate(state.centroids + steps))
         squares, explained = released["residual_squares"][:used], np.square(steps).sum(axis=1)
         if owns:
             rows, rows_noise = likely_counts(likelier, noise_left, total), noise_left
@@ -559,22 +578,52 @@ def refinement_round(setting: Setting, index: int) -> PlannedSum:
         )
         # One for each centroid, also where all are alike.
         following, squares = np.resize(following, used), np.maximum(squares, 0.0) * np.square(radii)
+        means = np.resize(squares / rows, used)
         average = counts if index == 1 else state[AVERAGE_COUNTS] + (counts - state[AVERAGE_COUNTS]) / index
         # Which of few clients' clusters costs most is noise, where each has a mean square of its own.
         splits = options.splits and not (owns and setting.per_client)
         if splits and 2 <= index < len(setting.plan.refinement_shares):
             noise, generator = counts_noise / math.sqrt(index), setting.generator(state, setting.plan.n_passes + index)
-            total, means = float(squares.sum()), np.resize(squares / rows, used)
+            total = float(squares.sum())
             moved, average = _without_empty_clusters(setting, moved, average, following, noise, total, means, generator)
         # As many as planned, also where fewer clusters were chosen.
         following = np.pad(np.minimum(following, setting.farthest), (0, k - used), "edge")[: setting.n_radii]
         kept = state.view((SEED, SPREAD, COST_CURVE))
-        return kmeans_task.stepped(kept, moved, counts).changed(
+        after = kmeans_task.stepped(kept, moved, counts).changed(
             **{RADIUS: as_length(following), AVERAGE_COUNTS: round_to_grid(average)}
         )
+        if setting.per_client:
+            return after
+        faint = centre_errors.are_faint(average, counts_noise / math.sqrt(index))
+        cut = np.where(faint[:, None], centre_errors.WIDEST, cut)
+        deviations = _centre_deviations(state.centroids, moved_by_rows, of_steps, means, cut)
+        return after.changed(**{kmeans_task.CENTRE_DEVIATION: deviations})
 
     reads = (RADIUS, CENTRE, AXES, PROJECTED_CENTERS) if projects else (RADIUS,)
     return parts, PrivateSum(f"refinement-{index}", (), statistic, advance, None, reads, setting.admitting(reads))
+
+
+def _shells(setting: Setting, state: State) -> tuple[Array, Array]:
+    """Radius, (k,), and lengths of shells, (k, n_shells), of the clusters that there are."""
+    radii = np.resize(state[RADIUS], len(state.centroids))
+    return radii, shell_lengths(radii, setting.plan.n_shells, setting.farthest)
+
+
+def _cut_off(setting: Setting, state: State, released: ReleasedSum, counts: Array) -> tuple[Array, Array]:
+    """What the pulled residuals lack, (k, d), and its deviation."""
+    block = next(block for block in released.blocks if block.name == EXCESS)
+    _, lengths = _shells(setting, state)
+    sums = released[EXCESS][: len(lengths)].reshape(*lengths.shape, setting.n_features)
+    return beyond_radius(sums, lengths, counts, setting.noise(block))
+
+
+def _centre_deviations(before: Array, after: Array, of_steps: Array, mean_squares: Array, cut: Array) -> Array:
+    """How far the new centres may be from the means of the rows that they label, (k, d), on the grid.
+
+    `of_steps` is what noise leaves unsure, `mean_squares`, (k,), are those of the clipped residuals.
+    """
+    moved = centre_errors.moved_labels(before, after, mean_squares / before.shape[1])
+    return centre_errors.on_grid(of_steps, cut, moved)
 
 
 def _without_empty_clusters(

@@ -444,6 +444,24 @@ class Column(Stated):
             return [math.exp(min(value, _LARGEST_LOG)) - self.shift for value in first.tolist()]
         return first.tolist()  # type: ignore[no-any-return]
 
+    def errors_in_units(self, centres: Array, errors: Array) -> Array:
+        """Return how far values that `decode` gives may be off, (k, n_features), of errors in the points' columns.
+
+        Of logarithms the upper end counts, which is farther away; of a cycle the first is of its value.
+        """
+        if self.transform == Transform.LOG:
+            lower = np.minimum(centres, _LARGEST_LOG)
+            upper = np.minimum(centres + errors, _LARGEST_LOG)
+            return np.where(np.isfinite(errors), np.exp(upper) - np.exp(lower), np.inf)
+        if self.kind == Kind.CYCLE:
+            period = self.period or 1.0
+            length = np.maximum(np.hypot(centres[:, 0], centres[:, 1]), 1e-12)
+            farthest = errors.max(axis=1)
+            angle = np.minimum(farthest / length, math.pi)
+            turned = np.where(np.isfinite(farthest), angle * period / (2.0 * math.pi), np.inf)
+            return np.stack([turned, farthest], axis=1)
+        return errors
+
     def in_units(self, figure: str, estimate: float, deviation: float) -> tuple[str, float, float]:
         """A figure of a profile with its noise's deviation, to first order, whose numbers are those of the points.
 

@@ -15,6 +15,7 @@ from flwr.client import NumPyClient
 from numpy.typing import ArrayLike
 
 from flwr_dpkmeans.algorithms.cluster_profile import read_profile
+from flwr_dpkmeans.algorithms.kmeans_task import CENTRE_DEVIATION, centre_half_widths
 from flwr_dpkmeans.algorithms.measure import COST_CURVE, EvaluationResult, read_evaluation
 from flwr_dpkmeans.algorithms.server_points import in_box, in_callers_units, plan_bounds
 from flwr_dpkmeans.data.bundled import as_classes
@@ -91,6 +92,7 @@ class KMeansClient(NumPyClient):
 
     # After a run:
     cluster_centers_: Array | None = None
+    cluster_centers_error_: Array | None = None
     """(n_clusters, n_features), in the caller's units."""
     counts_: Array | None = None
     """(n_clusters,): noisy counts of the last release; `flwr_dpkmeans.privacy.report.counted` says of what."""
@@ -206,6 +208,7 @@ class KMeansClient(NumPyClient):
         report = replace(report, warnings=report.warnings + self.local_warnings_)
         if "centroids" in state.arrays:
             self.cluster_centers_ = in_callers_units(plan, state.centroids)
+            self.cluster_centers_error_ = centre_half_widths(plan, state)
             self.counts_, self.cost_curve_ = state.counts, state.extras.get(COST_CURVE)
             measured, n_asked = plan.settings.evaluation is not Evaluation.NONE, config.get("n_clients", plan.n_clients)
             self.evaluation_ = read_evaluation(plan, state, int(n_asked)) if measured else None
@@ -306,7 +309,8 @@ def run_result(
     """Read the clustering in a run's last state, with what else is `known` of it."""
     figures = read_profile(plan, state, schema)
     bounds = Bounds(*plan.bounds)
-    model = Model(state.centroids, state.counts, bounds, report, names, schema, figures)
+    deviations = state.extras.get(CENTRE_DEVIATION)
+    model = Model(state.centroids, state.counts, bounds, report, names, schema, figures, deviations)
     return RunResult.of(model, report, state, profile=profile(model), **known)
 
 

@@ -18,6 +18,7 @@ from flwr.serverapp.strategy import Result, Strategy
 from flwr.supercore.privacy_accounting import PrivacySpent
 
 from flwr_dpkmeans.algorithms import algorithm_entry
+from flwr_dpkmeans.algorithms.kmeans_task import centre_half_widths
 from flwr_dpkmeans.algorithms.measure import EvaluationResult, read_evaluation
 from flwr_dpkmeans.algorithms.server_points import hold_points, in_callers_units, resolve_bounds
 from flwr_dpkmeans.errors import (
@@ -453,6 +454,8 @@ class PrivateKMeans(Strategy):
             return None
         if "centroids" in clusters.arrays:
             arrays = {"centroids": in_callers_units(plan, clusters.centroids), "counts": clusters.counts}
+            if server.has_ended:
+                arrays["cluster_centers_error"] = centre_half_widths(plan, clusters)
         else:
             # The result is what the last state says; before, that state is.
             arrays = dict(plan.task.result(plan, clusters).arrays if server.has_ended else clusters.arrays)

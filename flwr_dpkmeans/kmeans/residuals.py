@@ -213,6 +213,15 @@ def shrunk_steps(
     large in early rounds, when centroids still have far to go.
     """
     counts = likely_counts(noisy_counts, counts_noise, total)
+    gains, weights = _gains(sums, counts, sums_noise, axis_variance, least_tau)
+    gain = (weights[:, None] * gains).sum(axis=0) / weights.sum()
+    return clip_steps(sums * gain[:, None], radius)
+
+
+def _gains(
+    sums: FloatArray, counts: FloatArray, sums_noise: float | FloatArray, axis_variance: float, least_tau: float
+) -> tuple[FloatArray, FloatArray]:
+    """Factors that turn sums into posterior means, (n_taus, k), and the weight of each tau."""
     n_features = sums.shape[1]
     taus = _TAUS[min(least_tau, _TAUS[-1]) <= _TAUS]
     # (n_taus, n_clusters): variance of a sum's entry, and the factor that turns a sum into a posterior mean.
@@ -220,6 +229,28 @@ def shrunk_steps(
     gains = taus[:, None] * axis_variance * counts / variances
     squares = np.einsum("ij,ij->i", sums, sums)
     evidence = np.log(taus) - 0.5 * (n_features * np.log(variances) + squares / variances).sum(axis=1)
-    weights = np.exp(evidence - evidence.max())
-    gain = (weights[:, None] * gains).sum(axis=0) / weights.sum()
-    return clip_steps(sums * gain[:, None], radius)
+    return gains, np.exp(evidence - evidence.max())
+
+
+def step_deviations(
+    sums: FloatArray,
+    noisy_counts: npt.ArrayLike,
+    *,
+    sums_noise: float | FloatArray,
+    counts_noise: float,
+    axis_variance: float,
+    least_tau: float,
+    total: float | None = None,
+) -> FloatArray:
+    """Give the posterior standard deviation of what `shrunk_steps` gives the mean of, (k, d): what noise leaves unsure.
+
+    Under each tau it is known; steps differ between taus, and with the noise of the count, to first order.
+    """
+    counts = likely_counts(noisy_counts, counts_noise, total)
+    gains, weights = _gains(sums, counts, sums_noise, axis_variance, least_tau)
+    shares = (weights / weights.sum())[:, None]
+    gain = (shares * gains).sum(axis=0)
+    scatter = (shares * np.square(gains - gain)).sum(axis=0)
+    of_noise = gain * np.square(sums_noise) / counts
+    of_steps = scatter + np.square(gain * counts_noise / counts)
+    return np.asarray(np.sqrt(of_noise[:, None] + of_steps[:, None] * np.square(sums)))

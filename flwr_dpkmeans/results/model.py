@@ -23,6 +23,7 @@ from flwr_dpkmeans.data.points import Bounds, as_array, column_labels, frame_col
 from flwr_dpkmeans.data.raw_table import RawTable
 from flwr_dpkmeans.data.schema import Kind, Schema
 from flwr_dpkmeans.errors import DataError, LocalMisuseError, column_names, listed
+from flwr_dpkmeans.kmeans.centre_errors import NORMAL_QUANTILE, half_widths
 from flwr_dpkmeans.kmeans.lloyd import GRID, nearest_centroids, round_to_grid, row_blocks
 from flwr_dpkmeans.log import printable
 from flwr_dpkmeans.privacy.report import PrivacyReport, counts_deviation, faint_clusters, told
@@ -41,6 +42,7 @@ _MANY_DIFFERENCES = 10  # columns times independent differences of centres; of r
 _SUMS = ("residual_sums", "relative_sums", "clipped_sums", "sums", "means")
 
 Array = NDArray[np.float64]
+_ERRORS = {"cluster_centers_error", "deviations"}
 _FIGURES: TypeAdapter[tuple[Figure, ...]] = TypeAdapter(tuple[Figure, ...])
 _REPORT: TypeAdapter[PrivacyReport] = TypeAdapter(PrivacyReport)
 
@@ -75,12 +77,17 @@ class Model:
     """What tables are read by; None: their cells are numbers."""
     federated_profile: tuple[Figure, ...] = field(default=(), repr=False)
     """What the rows of each cluster are like, with noise, if the schema asks for it."""
+    deviations: Array | None = field(default=None, repr=False)
+    """(n_clusters, n_features): standard deviations of the centroids in the fitted space from the exact means of the
+    rows that they label; None where nothing is known of them."""
 
     def __post_init__(self) -> None:
         said = tuple([sentence for sentence in self.privacy.warnings if not sentence.startswith(LOCAL)])
         object.__setattr__(self, "privacy", replace(self.privacy, warnings=said))
         if self.scaled.ndim != 2 or self.counts.shape != self.scaled.shape[:1]:
             raise DataError("its centroids and counts are not those of one clustering.")
+        if self.deviations is not None and self.deviations.shape != self.scaled.shape:
+            raise DataError("its centroids and their deviations are not those of one clustering.")
         object.__setattr__(self, "bounds", self.bounds.for_features(self.scaled.shape[1]))
         names = self.feature_names if self.schema is None else self.schema.feature_names
         object.__setattr__(self, "feature_names", require_names(names, self.scaled.shape[1]))
@@ -104,6 +111,25 @@ class Model:
         has any cell of the column.
         """
         return self.gaps.means(self.centroids)
+
+    @property
+    def cluster_centers_error(self) -> Array:
+        """(n_clusters, n_features), half-widths of 95% intervals around `centroids`, in the units of the data.
+
+        Each is for the exact mean, of that column, of the rows that the model labels with that cluster; infinity where
+        nothing is known.
+        """
+        box = self.bounds.lower, self.bounds.upper
+        return half_widths(self.deviations, box, self.scaled.shape)
+
+    @property
+    def cell_means_error(self) -> Array:
+        """(n_clusters, n_features), half-widths of 95% intervals around `cell_means`, in the units of the data.
+
+        Infinity where nothing is known.
+        """
+        errors = NORMAL_QUANTILE * self.gaps.noise(self.centroids, self.cluster_centers_error / NORMAL_QUANTILE)
+        return np.where(np.isnan(errors), np.inf, errors)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -303,6 +329,10 @@ class Model:
             rows = self.cell_means.tolist()
             means["cell_means"] = [[None if math.isnan(value) else value for value in row] for row in rows]
             version = 3
+        half_width_rows = self.cluster_centers_error.tolist()
+        # JSON has no infinity.
+        errors = [[value if math.isfinite(value) else None for value in row] for row in half_width_rows]
+        deviations = None if self.deviations is None else self.deviations.tolist()
         return {
             "version": version,
             "feature_names": list(self.feature_names),
@@ -313,6 +343,8 @@ class Model:
             "scaled": self.scaled.tolist(),
             "counts": self.counts.tolist(),
             "counts_deviation": counts_deviation(self.privacy),
+            "cluster_centers_error": errors,
+            "deviations": deviations,
             "privacy": self.privacy.to_dict(),
             **figures,
         }
@@ -350,10 +382,21 @@ class Model:
             tuple(said["feature_names"]),
             None if schema is None else Schema(**schema),
             _FIGURES.validate_python(said.get("federated_profile", ())),
+            _deviations(said),
         )
         again = model._plain()
+        if not _ERRORS & set(said):
+            # A file of an earlier version says nothing of errors.
+            again = {key: value for key, value in again.items() if key not in _ERRORS}
         wrong = [key for key in again | said if key not in said or key not in again or said[key] != again[key]]
         if wrong or _REPORT.validate_python(asdict(report)) != report:
             raise DataError(f"its {' and '.join(wrong or ['privacy'])} cannot stand in a model of this version")
         json.dumps(again, allow_nan=False)
         return model
+
+
+def _deviations(plain: dict[str, Any]) -> Array | None:
+    """Read deviations of a file; one of an earlier version has none."""
+    if plain.get("deviations") is None:
+        return None
+    return np.array(plain["deviations"], dtype=np.float64)

@@ -23,6 +23,7 @@ from flwr_dpkmeans.log import printable
 from flwr_dpkmeans.privacy.report import PrivacyReport, counted, counts_deviation, faint_clusters, utc_now
 from flwr_dpkmeans.privacy.shown import NOT_TOLD, share_text, size_text
 from flwr_dpkmeans.results.headline import APART, headline
+from flwr_dpkmeans.results.sureness import unsure_columns, with_errors
 from flwr_dpkmeans.sums.trust import TRUST_MODELS
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ HTML, MARKDOWN, CONSOLE = "html", "markdown", "console"
 _IN_CONSOLE, _ON_PAGE = 10, 200  # columns and clusters that a table has at most
 _SIDE_BY_SIDE = 10  # columns of numbers that a printed page has room for
 _LONGEST = 10_000
+_GREYED = 4  # how cells of a column are shaded that tells no clusters apart
 _LARGEST_EXPONENT = 700.0
 _FIRST = re.compile(r".*?\(\d+\.\d%\)(?=; |$)", re.DOTALL)  # of the commonest texts, which may hold any character
 
@@ -129,17 +131,21 @@ def _told(report: PrivacyReport, result: RunResult | None) -> dict[str, Any]:
 def _centres(model: Model, most: int) -> list[Table]:
     """Columns x clusters in units, with sizes, of at most so many; shaded by the difference from all centres' mean."""
     (k, d), deviation = model.scaled.shape, counts_deviation(model.privacy)
-    places, own, cells = model.leading(most), range(min(k, most)), model.shown()
+    places, own, cells = model.leading(most), range(min(k, most)), with_errors(model)
+    unsure = unsure_columns(model)
     faint, noisy = faint_clusters(model.counts, model.privacy), not model.privacy.is_exact
     error = f" ± {number_text(round(deviation, 1))}" if deviation else ""
     differences = (model.scaled - model.scaled.mean(axis=0)).T[places, : len(own)]
     steps = np.rint(3.0 * differences / (np.abs(differences).max(initial=0.0) or 1.0)).astype(int)
+    steps[np.isin(places, unsure)] = _GREYED
     cut = [f"{most} of {d} columns, which differ most"] * (d > most) + [f"{most} of {k} clusters"] * (k > most)
     about = "Centres of the clusters in the units of the data" + "; ".join([", with noise" * noisy, *cut])
+    if np.isfinite(model.cluster_centers_error).any():
+        about += "; ± is half of a 95% interval" + ", of sizes the deviation of their noise" * noisy
     rows = [
         (f"size in {counted(model.privacy)}", *(f"{size_text(model.counts[j])}{error}" for j in own)),
         *[("told from noise", *("mostly noise" if j in faint else "yes" for j in own))] * noisy,
-        *((model.shown_names[place], *(cells[place][j] for j in own)) for place in places),
+        *((_named(model, place, unsure), *(cells[place][j] for j in own)) for place in places),
     ]
     shades = [[0] * k] * (1 + noisy) + steps.tolist()
     gaps = _gaps(model, most)
@@ -157,6 +163,11 @@ def _gaps(model: Model, most: int) -> list[tuple[str, ...]]:
             text = share_text(float(figure.estimate), figure.deviation, is_noise=figure.noise)
             shares.setdefault(figure.column, []).append(text)
     return [(f"{column}: missing", *texts[:most]) for column, texts in list(shares.items())[:most]]
+
+
+def _named(model: Model, column: int, unsure: Sequence[int]) -> str:
+    """Name a column, with a word where it tells no clusters apart."""
+    return model.shown_names[column] + (" (not told apart)" if column in unsure else "")
 
 
 def _side_by_side(

@@ -15,6 +15,7 @@ from flwr_dpkmeans.data.schema import Kind, iso_date
 from flwr_dpkmeans.privacy.report import CLOSING_ROUNDS, PrivacyReport, faint_clusters
 from flwr_dpkmeans.privacy.shown import size_text
 from flwr_dpkmeans.results.headline import headline
+from flwr_dpkmeans.results.sureness import unsure_columns, with_errors
 from flwr_dpkmeans.sums.plan import Plan
 
 if TYPE_CHECKING:
@@ -172,13 +173,16 @@ def _draw_columns(figure: Any, result: RunResult) -> None:
     model = result.model
     columns, clusters = model.leading(_MOST_SHOWN), slice(0, _MOST_SHOWN)
     axis = figure.subplots()
-    shades = column_shades(model, result.radius)[columns, clusters]
+    unsure = np.isin(columns, unsure_columns(model))
+    # A column that tells no clusters apart is left grey.
+    shades = np.where(unsure[:, None], 0.0, column_shades(model, result.radius)[columns, clusters])
     axis.imshow(shades, cmap="RdBu_r", vmin=-_FULL_SHADE, vmax=_FULL_SHADE, aspect="auto")
     has_room = shades.shape[1] <= _MOST_VALUES and shades.size <= _MOST_CELLS
-    shown = model.shown() if has_room else []
+    shown = with_errors(model) if has_room else []
     for (row, cluster), shade in np.ndenumerate(shades) if shown else ():
         colour = "white" if abs(shade) > 0.75 else "black"
-        text = shown[columns[row]][cluster]
+        colour = _GREY if unsure[row] else colour
+        text = shown[columns[row]][cluster].replace(" ±", "\n±")
         axis.text(cluster, row, text, ha="center", va="center", size=_SMALL, color=colour)
     own = model.shown_names
     half = _LONGEST_NAME // 2 - 1

@@ -27,6 +27,7 @@ from flwr_dpkmeans.privacy.report import CLOSING_ROUNDS, PrivacyReport, told
 from flwr_dpkmeans.results.bounds_told import bound_cautions
 from flwr_dpkmeans.results.page import HTML, MARKDOWN, page, registry_record
 from flwr_dpkmeans.results.profile import as_frame
+from flwr_dpkmeans.results.sureness import untold
 
 if TYPE_CHECKING:
     from flwr_dpkmeans.results.model import Model
@@ -71,7 +72,7 @@ class RunResult:
         alone = (told("one_cluster"),) if curve is not None and len(model.scaled) == 1 else ()
         warnings = (
             report.warnings
-            + model.drowned(radius)
+            + (model.drowned(radius) or untold(model))
             + bound_cautions(model, radius)
             + model.dominated()
             + alone
@@ -113,6 +114,7 @@ def result_files(result: RunResult) -> dict[str, bytes]:
     report, costs, model = result.report, result.costs, result.model
     arrays: dict[str, Any] = {
         "centroids": model.centroids,
+        "cluster_centers_error": model.cluster_centers_error,
         "counts": model.counts,
         "feature_names": np.asarray(model.feature_names, dtype=np.str_),
         "scaled": model.scaled,

@@ -34,7 +34,7 @@ class LaplaceFastLloyd(FastLloyd):
         each = laplace_epsilon(known, epsilon, shares * n_iterations)
         sums, counts = (1.0 / (each * share) for share in shares)
         radii = (first,) + (radius,) * (n_iterations - 1)
-        rounds = [self._iteration(d, index, one, (sums, counts), 1) for index, one in enumerate(radii, start=1)]
+        rounds = [self._iteration(known, index, one, (sums, counts), 1) for index, one in enumerate(radii, start=1)]
         return self.scheduled(known, rounds)
 
     def sums_sensitivity(self, radius: float, n_features: int) -> Sensitivity:

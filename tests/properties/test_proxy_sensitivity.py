@@ -75,7 +75,9 @@ def plan_of(d: int, k: int, n: int, unit: str = "record", n_clients: int = 5, *,
 def rounds_of(plan: Plan) -> list[PrivateSum]:
     """Without passes and refinements that are like the one before."""
     alike = ("look-2", "look-3", "proxies-2", "proxies-3", *(f"refinement-{t}" for t in range(3, 10)))
-    return [private_sum for private_sum in build_algorithm(plan).rounds if private_sum.name not in alike]
+    rounds = build_algorithm(plan).rounds
+    # The last refinement may release what it clips, too.
+    return [private_sum for private_sum in rounds if private_sum.name not in alike or private_sum is rounds[-1]]
 
 
 def sent(private_sum: PrivateSum, points: Floats, state: State) -> list[Steps]:
@@ -156,7 +158,8 @@ def adversarial_rows(state: State, private_sum: PrivateSum, d: int, generator: n
         rows.append(place)
         reach = min(abs(radius), 4.0)
         direction = generator.normal(size=d)
-        for length in (reach, reach - STEP, reach + STEP, 1.2 * reach):
+        # Twice the radius is the end of the first shell.
+        for length in (reach, reach - STEP, reach + STEP, 1.2 * reach, 2.0 * reach):
             rows.append(place + direction / np.linalg.norm(direction) * length)
             rows.append(place + np.eye(d)[int(generator.integers(d))] * length)
     rows += list(random_rows(generator, 3, d))
@@ -227,7 +230,8 @@ def test_one_row_never_moves_a_vector_beyond_its_bound_whatever_was_released(d: 
         require_sound(state, k, d)
     # The bounds are not empty words: some row comes near each, where all rounds were looked at.
     for name, ratio in largest.items() if size == "noise" else ():
-        assert ratio > 0.98, name
+        # The ends of shells may lie beyond the box.
+        assert ratio > (0.5 if name == "excess_sums" else 0.98), name
         if name in ("counts", "proxy_counts", "row_distances"):
             assert ratio == 1.0
 
@@ -466,7 +470,10 @@ def test_duplicates_move_a_vector_as_often_as_they_are_counted() -> None:
         for n in (1, 2, 50):
             new = sent(private_sum, np.repeat(row, n, axis=0), state)
             for block, before, after in zip(private_sum.blocks, nothing, new, strict=True):
-                assert 0.0 < norm_over_bound(after - before, block) <= n
+                ratio = norm_over_bound(after - before, block)
+                assert ratio <= n
+                # A row within the radius has no excess.
+                assert ratio > 0.0 or block.name == "excess_sums"
 
 
 def test_one_row_of_a_client_may_move_its_vector_by_two_bounds() -> None:

@@ -246,7 +246,7 @@ def test_what_one_clients_rows_say_stays_in_its_own_files(tmp_path: Path, caplog
     strategy, result, clients = run_in_process(tmp_path, [inside, outside], trust="distributed", epsilon=5.0)
     assert [len(client.local_warnings_) for client in clients] == [0, 1]
     written = json.loads((tmp_path / "client-1" / "privacy_report.json").read_text())
-    assert written["warnings"][-1] == clients[1].local_warnings_[0]
+    assert clients[1].local_warnings_[0] in written["warnings"]
     assert LOCAL not in (tmp_path / "client-0" / "privacy_report.json").read_text()
     assert not [s for report in (result.privacy, strategy.run.report) for s in report.warnings if LOCAL in s]
     assert not [r for r in caplog.records if LOCAL in r.getMessage() and r.name != "flwr_dpkmeans.client"]

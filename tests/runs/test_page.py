@@ -149,10 +149,9 @@ def test_tables_and_picture_tell_close_centres_apart(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(picture, "png_of", lambda figure: figures.append(figure) or b"")
     for own in (None, schema):
         model = Model(scaled, counts, Bounds((1990.0,), (2010.0,)), report_of(2, 3), (), own)
-        assert "|     1,999.8 |     2,000.2 |" in str(model)
-        assert (
-            "|     1,999.8 |     2,000.2 |" in page(MARKDOWN, model.privacy, RunResult(model, model.privacy)).decode()
-        )
+        written = page(MARKDOWN, model.privacy, RunResult(model, model.privacy)).decode()
+        for text in (str(model), written):
+            assert re.search(r"\| +1,999\.8 \| +2,000\.2 \|", text)
         picture.draw_summary(RunResult(model, model.privacy))
         assert {"1,999.8", "2,000.2"} <= {text.get_text() for text in figures[-1].findobj(Text)}
 
@@ -319,6 +318,8 @@ def test_columns_in_which_noise_is_a_quarter_of_what_they_hold_are_named_once_ev
     assert sentence in km.privacy_.warnings == FederatedKMeans.load(tmp_path / "run" / "model.json").privacy_.warnings
     with warnings.catch_warnings():
         warnings.simplefilter("error")
+        # Euros are the same in both clusters, whatever the noise is.
+        warnings.filterwarnings("ignore", "In column 'euro' the centres differ by no more than their errors")
         km.set_params(bounds=Schema(columns=columns)).fit([pd.DataFrame(part) for part in parts])
 
 

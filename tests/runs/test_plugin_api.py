@@ -323,7 +323,7 @@ def test_a_clustering_by_federate_is_in_the_units_of_the_data() -> None:
     rows = np.repeat([[-50.0, 3.0], [50.0, 7.0]], 200, axis=0)
     options: dict[str, Any] = {"epsilon": 8.0, "bounds": ([-100, 0], [100, 10]), "noise": "seeded", "random_state": 1}
     found = federate("proxy_lloyd", [rows[::2], rows[1::2]], n_clusters=2, **options)
-    assert list(found) == ["centroids", "scaled", "counts"]
+    assert list(found) == ["centroids", "cluster_centers_error", "scaled", "counts"]
     order = np.argsort(found["centroids"][:, 0])
     assert found["centroids"][order] == pytest.approx(np.array([[-50, 3], [50, 7]]), abs=2.0)
     assert found["scaled"] * [100, 5] + [0, 5] == pytest.approx(found["centroids"], abs=1e-9)

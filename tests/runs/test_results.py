@@ -478,7 +478,15 @@ def test_a_chosen_number_of_clusters_comes_with_its_curve(monkeypatch: pytest.Mo
     assert metrics["provenance"] == provenance.to_dict()
     with np.load(io.BytesIO(files["centroids.npz"])) as archive:
         assert json.loads(str(archive["provenance"])) == provenance.to_dict()
-        assert set(archive) == {"centroids", "counts", "feature_names", "scaled", "bounds", "provenance"}
+        assert set(archive) == {
+            "centroids",
+            "cluster_centers_error",
+            "counts",
+            "feature_names",
+            "scaled",
+            "bounds",
+            "provenance",
+        }
         assert archive["bounds"].tolist() == [[0.0] * 2, [10.0] * 2]
     without = result_files(result_of(3, 2))
     assert list(without) == NAMES

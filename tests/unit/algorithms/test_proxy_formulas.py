@@ -464,7 +464,8 @@ def test_bounds_of_one_clients_means() -> None:
         dict.fromkeys(("proxy_sums", "residual_sums"), 0.02),
         dict.fromkeys(("proxy_counts", "counts"), 0.12),
     )
-    others = dict.fromkeys(("row_sums", "row_squares", "row_distances", "residual_squares"), 1.0)
+    whole = ("row_sums", "row_squares", "row_distances", "residual_squares", "excess_sums")
+    others = dict.fromkeys(whole, 1.0)
     squares = steps | shares | others | {"unit_outer_product": 4 * 0.02}
     assert {name: bound**2 for name, bound in client_bounds(config).items()} == pytest.approx(squares, rel=1e-11)
     single = client_bounds(parse_config(n_clusters=10, bounds=((-1,), (1,)), unit="client", examples_per_client=1))
@@ -511,7 +512,10 @@ def test_a_choice_of_k_among_too_few_proxies_is_refused() -> None:
 def test_refinements_share_what_is_left(max_iter: int | None, expected: int) -> None:
     plan = derive_plan(public_of(2, 3, 2000, max_iter=max_iter), ProxyOptions())
     left = 1.0 - 0.05 - 0.01 - 0.05 - 0.35
-    assert plan.refinement_shares == pytest.approx((left / max(1, expected),) * expected)
+    # The last one has as much as two others.
+    part = left / (expected + 1)
+    others = max(0, expected - 1)
+    assert plan.refinement_shares == pytest.approx(([part] * others + [2.0 * part])[:expected])
 
 
 @pytest.mark.parametrize(("unit", "theorems"), [("record", "S"), ("client", "S15: one client's ")])
@@ -526,7 +530,8 @@ def test_one_row_or_one_client_moves_a_sum_by_no_more_than_its_bound(unit: str, 
         assert least + rounds / GRID <= moved.bound <= least + 2.0 * rounds / GRID
         assert (one.entry_bound, moved.unit.value, moved.norm) == (moved.bound, unit, Norm.L2)
         assert moved.because.startswith(theorems)
-        assert moved.nonnegative is (one.name not in ("row_sums", "unit_outer_product", "proxy_sums", "residual_sums"))
+        signed = {"row_sums", "unit_outer_product", "proxy_sums", "residual_sums", "excess_sums"}
+        assert moved.nonnegative is (one.name not in signed)
 
 
 @pytest.mark.parametrize(("most", "covers"), [(87, False), (88, True)])

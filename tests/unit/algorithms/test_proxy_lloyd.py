@@ -85,16 +85,35 @@ def test_numbers_of_a_narrow_table_by_hand() -> None:
         "residual_sums": (4, 2),
         "counts": (4,),
         "residual_squares": (4,),
+        # Five shells of both columns.
+        "excess_sums": (4, 10),
     }
+    assert [name for name, block in blocks_of(plan) if block.name == "excess_sums"] == ["refinement-5"]
 
 
 def test_clusters_have_radii_of_their_own_where_noise_is_below_a_fiftieth_of_one() -> None:
     """Of one release with all that is left of the budget, on a centroid of N / k rows; one cluster has one."""
     noise = sigma_of(2.0, 1e-5) * math.sqrt(2.0) * 4 / math.sqrt(1.0 - 0.06 - 0.05 - SEEDING)
     for n, k, n_radii in ((math.floor(0.999 * noise / 0.02), 4, 1), (math.ceil(1.001 * noise / 0.02), 4, 4)):
-        found = dict(blocks_of(plan_of(2, k, n))[-1:])["refinement-5"]
-        assert (found.name, found.shape) == ("residual_squares", (n_radii,))
-    assert blocks_of(plan_of(2, 1, 100_000))[-1][1].shape == (1,)
+        assert shape_of(plan_of(2, k, n), "residual_squares") == (n_radii,)
+    assert shape_of(plan_of(2, 1, 100_000), "residual_squares") == (1,)
+
+
+def shape_of(plan: Plan, array: str) -> tuple[int, ...] | None:
+    """Of an array of the last round; None where it has none such."""
+    return next((block.shape for block in plan.rounds[-1].blocks if block.name == array), None)
+
+
+def test_what_the_last_refinement_cuts_is_released_where_it_would_be_heard() -> None:
+    """Up to a noise of 3% of a radius on a centroid, in tables that are not too large, and never of clients."""
+    noise = sigma_of(2.0, 1e-5) * math.sqrt(2.0) * 4 / math.sqrt(1.0 - 0.06 - 0.05 - SEEDING)
+    for n, shape in ((math.floor(0.999 * noise / 0.03), None), (math.ceil(1.001 * noise / 0.03), (4, 10))):
+        assert shape_of(plan_of(2, 4, n), "excess_sums") == shape
+    # 128 clusters of 102 columns have 65,280 entries, and of 103 columns 65,920.
+    for d, shape in ((102, (128, 510)), (103, None)):
+        assert shape_of(plan_of(d, 128, 10**6, 50.0), "excess_sums") == shape
+    plan = plan_of(2, 4, 10**6, 50.0, unit="client", examples_per_client=10, n_clients=10_000)
+    assert shape_of(plan, "excess_sums") is None
 
 
 @pytest.mark.parametrize(("d", "least_proxies"), [(1, 50), (2, 50), (4, 50), (5, 63), (6, 75), (8, 100)])
@@ -178,11 +197,17 @@ def test_shares_add_up_to_the_whole_budget(d: int, k: int, n: int, _e: int, n_pa
         assert share[f"proxies-{index}", "proxy_counts"] == pytest.approx(SEEDING / n_passes * 0.6)
     rest = REFINING + (0.0 if n_passes else SEEDING)
     n_rounds = 5 if n_passes < 3 else 4
+    has_excess = (f"refinement-{n_rounds}", "excess_sums") in share
     for index in range(1, n_rounds + 1):
-        assert share[f"refinement-{index}", "residual_sums"] == pytest.approx(rest / n_rounds * 0.87)
-        assert share[f"refinement-{index}", "counts"] == pytest.approx(rest / n_rounds * 0.1)
-        assert share[f"refinement-{index}", "residual_squares"] == pytest.approx(rest / n_rounds * 0.03)
-    assert len(share) == (10 if looks else 3) + 2 * n_passes + 3 * n_rounds
+        # The last one has as much as two others, and where it says what it cuts, two fifths are for that.
+        part = rest / (n_rounds + 1) * (2.0 if index == n_rounds else 1.0)
+        if has_excess and index == n_rounds:
+            assert share[f"refinement-{index}", "excess_sums"] == pytest.approx(0.4 * part)
+            part *= 0.6
+        assert share[f"refinement-{index}", "residual_sums"] == pytest.approx(part * 0.87)
+        assert share[f"refinement-{index}", "counts"] == pytest.approx(part * 0.1)
+        assert share[f"refinement-{index}", "residual_squares"] == pytest.approx(part * 0.03)
+    assert len(share) == (10 if looks else 3) + 2 * n_passes + 3 * n_rounds + has_excess
     assert math.fsum(share.values()) == pytest.approx(1.0, abs=1e-12)
 
 
@@ -363,13 +388,14 @@ def test_fewer_centroids_than_planned_leave_the_last_rows_zero() -> None:
     last = build_algorithm(plan).rounds[-1]
     averages = {AVERAGE_COUNTS: path[-2][AVERAGE_COUNTS][:2]}
     state = cluster_state(path[-2].centroids[:2], np.zeros(2), path[-2].movements, {**path[-2].extras, **averages})
-    sums, counts, squares = last.statistic(blobs(300, 2), state)
+    sums, counts, squares, excess = last.statistic(blobs(300, 2), state)
+    assert not excess[2:].any()
     assert sums.shape == (4, 2)
     assert not sums[2:].any()
     assert counts[2:].tolist() == [0.0, 0.0]
     assert counts.sum() == 300.0
     assert 0.0 < squares[0] <= 300.0
-    after = last.advance(state, released(last, np.concatenate([sums.ravel(), counts, squares])))
+    after = last.advance(state, released(last, np.concatenate([sums.ravel(), counts, squares, excess.ravel()])))
     assert after.centroids.shape == (2, 2)
 
 

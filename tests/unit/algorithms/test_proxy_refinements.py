@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from test_proxy_formulas import SERVER, public_of
 
 from flwr_dpkmeans.algorithms import proxy_rounds
-from flwr_dpkmeans.algorithms.kmeans_task import PROJECTED_CENTERS, SERVER_POINTS, cluster_state
+from flwr_dpkmeans.algorithms.kmeans_task import CENTRE_DEVIATION, PROJECTED_CENTERS, SERVER_POINTS, cluster_state
 from flwr_dpkmeans.algorithms.noise_budget import PlannedSum
 from flwr_dpkmeans.algorithms.proxy_plan import (
     AVERAGE_COUNTS,
@@ -422,7 +422,7 @@ def test_a_refinement_by_hand(pulls: bool, index: int, owns: bool) -> None:
     assert found.centroids == pytest.approx(moved, abs=2 / GRID)
     assert found.counts.tolist() == counts[:5].tolist()
     assert found.movements == pytest.approx((np.linalg.norm(moved - centroids, axis=1).max(),), abs=4 / GRID)
-    assert set(found.extras) == {"seed", SPREAD, "cost_curve", RADIUS, AVERAGE_COUNTS}
+    assert set(found.extras) == {"seed", SPREAD, "cost_curve", RADIUS, AVERAGE_COUNTS, CENTRE_DEVIATION}
     average = (np.array(before) * (index - 1) + counts[:5]) / index
     assert found[AVERAGE_COUNTS] == pytest.approx(average, abs=1 / GRID)
     options = {"noise": 30.0, "prior_variance": 0.06, "floor": 0.05}

@@ -588,6 +588,6 @@ def test_a_server_that_goes_on_alone_sends_what_is_read_of_its_state_and_no_rele
             return super().ask(node, request)
 
     run = Noted(alone, list(points[:3]), server_points=held.kept).play()
-    reads = [[], ["projected_points", "projection"], ["projected_centers", "projection"], [], []]
+    reads = [[], ["projected_points", "projection"], ["projected_centers", "projection"], [], ["centre_deviation"]]
     assert sent == list(zip(reads, (None, 0, 0, 0, 0), strict=True))
     assert np.array_equal(run.first.clusters.centroids, run.clusters.centroids)  # type: ignore[union-attr]
