@@ -37,6 +37,14 @@ _ON_PLANS = re.compile(
     "asked for: .* under trust|allowed by |refused: |cannot answer: |the server has stopped "
     "|the result is here|the result is not written: "
 )
+_MENDS = {
+    Kind.NUMBER: "state decimal, thousands or missing under [file], or say with map what a cell means",
+    Kind.DATE: "state dates under [file], such as '%d.%m.%Y', or missing",
+    Kind.CATEGORY: "add it to values, say with map which one it is, or list it in missing under [file]",
+    Kind.FLAG: "say with map whether it is true or false, or list it in missing under [file]",
+    Kind.CYCLE: "say with map what it means, or list it in missing under [file]",
+}
+"""What the owner can do about cells that a column may not hold."""
 _COLUMNS = ("data set", "unit", "run", "plan", "releases", "epsilon", "delta", "first", "last", "result")
 
 
@@ -135,13 +143,14 @@ def _tell_columns(schema: Schema, seen: Sequence[Seen]) -> int:
         values = [str(value) for value in column.values] + [text for text, _ in column.map]
         meant = [f"{cell!r} ({nearest(cell, values).rstrip('.')})" if values else repr(cell) for cell in one.spellings]
         if one.n_unknown:
-            problems.append(f"{one.name!r} may not hold {listed(meant)}")
+            problems.append(f"{one.name!r} may not hold {listed(meant)}: {_MENDS[column.kind]}")
         if one.looks_foreign:
             ends = column.bounds or column.limits
             problems.append(f"over {MOST_OUTSIDE:.0%} of {one.name!r} lie outside {ends}: another unit?")
         if not one.n_read:
-            commas = column.kind is Kind.NUMBER and any(cell.replace(",", "").isdecimal() for cell in one.spellings)
-            problems.append(f"not one cell of {one.name!r} can be read{': write 3.5, not 3,5' if commas else ''}")
+            has_commas = any(cell.replace(",", "").isdecimal() for cell in one.spellings)
+            commas = ": state decimal = ','" if column.kind is Kind.NUMBER and has_commas else ""
+            problems.append(f"not one cell of {one.name!r} can be read{commas}")
     _print(table)
     for problem in problems:
         print(printable(problem))
