@@ -81,8 +81,8 @@ def look_at(text: bytes, stated: Dialect, *, may_guess: bool, source: str) -> Be
     records = first_records(text, start, separator, n_records, dialect.comment)
     if not records and is_header is not False and text[start:].strip():
         raise DataError(
-            f"the header of {source} has a quote that does not close, but names are read from it: close the quote, or state "
-            "the separator if cells are cut at another one."
+            f"the header of {source} has a quote that does not close, but names are read from it: "
+            "close the quote, or state the separator if cells are cut at another one."
         )
     if not records:
         return Beginning(dialect.over(Dialect(header=bool(is_header))), (), start)
