@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from flwr_dpkmeans.data import files
 from flwr_dpkmeans.data.column_guess import toml_text
+from flwr_dpkmeans.data.dates import SHOWN_AS_DAYS
 from flwr_dpkmeans.data.dialect import Dialect
 from flwr_dpkmeans.data.schema import MOST_OUTSIDE, Column, Kind, Schema, Seen, iso_date
 from flwr_dpkmeans.data.seen import Spread
@@ -169,6 +170,9 @@ def _ends(column: Column, spread: Spread | None) -> list[str]:
     values = [*column.limits]
     values += [] if spread is None else [spread.low, spread.median, spread.high]
     is_date = column.kind is Kind.DATE
+    if is_date and column.limits[1] - column.limits[0] >= SHOWN_AS_DAYS:
+        # A cell's own day, not the nearest midnight: else the year's last evening is in the next one.
+        values = list(map(math.floor, values))
     low, high, *others = (iso_date(value, *column.limits) if is_date else f"{value:.6g}" for value in values)
     return [f"{low} to {high}", *(others or ["", "", ""])]
 

@@ -690,3 +690,16 @@ def test_what_cannot_be_read_comes_with_the_key_that_says_how(
     checked = capsys.readouterr().out
     for mend in ("state decimal, thousands", "state dates under [file]", "list it in missing under [file]"):
         assert mend in checked
+
+
+def test_the_last_evening_of_a_year_is_shown_on_its_own_day(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "t.csv").write_text("seen\n2026-03-01T20:00\n2026-12-31T20:00\n")
+    (tmp_path / "s.toml").write_text('[columns]\nseen = { kind = "date", bounds = [2026-01-01, 2027-01-01] }\n')
+    assert main(["schema", "check", str(tmp_path / "s.toml"), str(tmp_path / "t.csv")]) == 0
+    (row,) = [line.split("│") for line in capsys.readouterr().out.splitlines() if "│ seen" in line]
+    assert [cell.strip() for cell in row[7:11]] == [
+        "2026-01-01 to 2027-01-01",
+        "2026-03-01",
+        "2026-08-01",
+        "2026-12-31",
+    ]
