@@ -122,7 +122,7 @@ def _of_cells(column: RawColumn, cells: Sequence[str], numbers: NDArray[np.float
         return cycle
     are_numbers = (~np.isnan(numbers)).tolist()
     if _are_most(cells, are_numbers, _FOREIGN_NUMBER):
-        remarks = _unread(cells, are_numbers, "number", "1200.5") + _remarks_on(numbers[np.isfinite(numbers)])
+        remarks = _unread(cells, are_numbers, "number") + _remarks_on(numbers[np.isfinite(numbers)])
         return Guess(Kind.NUMBER, "bounds = []", remarks=remarks)
     return _free_text(cells) or _category(cells)
 
@@ -195,10 +195,10 @@ def _dated(cells: Sequence[str]) -> Guess | None:
     are_times = [not (math.isnan(hours_of(cell)) or cell[:4].isdecimal()) for cell in cells]
     if 2 * sum(are_times) > len(cells):
         remark = "its cells are times of day, which begin again after 24 hours: it is a cycle"
-        return Guess(Kind.CYCLE, "period = 24", remarks=(remark, *_unread(cells, are_times, "time of day", "23:59")))
+        return Guess(Kind.CYCLE, "period = 24", remarks=(remark, *_unread(cells, are_times, "time of day")))
     are_dates = [not math.isnan(days_of(cell)) for cell in cells]
     if _are_most(cells, are_dates, _FOREIGN_DATE):
-        return Guess(Kind.DATE, "bounds = []", remarks=_unread(cells, are_dates, "date", "2024-01-31"))
+        return Guess(Kind.DATE, "bounds = []", remarks=_unread(cells, are_dates, "date"))
     return None
 
 
@@ -274,13 +274,22 @@ def _are_most(cells: Sequence[str], are_read: Sequence[bool], foreign: re.Patter
     return 2 * sum(map(max, are_read, are_foreign)) > len(cells)
 
 
-def _unread(cells: Sequence[str], is_read: Sequence[bool], kind: str, example: str) -> tuple[str, ...]:
-    """What an owner must mend in the table."""
+_WRITTEN = {
+    "number": ("1200.5", "decimal, thousands, missing"),
+    "date": ("2024-01-31", "dates, missing"),
+    "time of day": ("23:59", "missing"),
+}
+"""How cells are read unless a file states another way, and with which keys it does."""
+
+
+def _unread(cells: Sequence[str], is_read: Sequence[bool], what: str) -> tuple[str, ...]:
+    """What an owner must state of the table."""
     unread = list(dict.fromkeys(cell for cell, read in zip(cells, is_read, strict=True) if not read))
     if not unread:
         return ()
     n_unread = len(cells) - sum(is_read)
+    example, keys = _WRITTEN[what]
     return (
-        f"{n_unread} of {len(cells)} cells, such as {unread[0]!r}, are not read as a {kind}, and count as missing: "
-        f"write them like {example}",
+        f"{n_unread} of {len(cells)} cells, such as {unread[0]!r}, are not read as a {what}, and count as missing: "
+        f"they are read like {example}, so state how the file writes them ({keys}), or say with map what they mean",
     )

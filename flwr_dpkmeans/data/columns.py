@@ -347,8 +347,9 @@ class Column(Stated):
             cells = _replaced(cells, self._meanings, has_numbers=self.kind != Kind.CATEGORY)
         if self.missing_values:
             cells = self._with_gaps(cells)
-        if self.period == _HOURS and cells.values is not None and cells.n_unparsable:
-            # Among numbers, times of day would count as nothing that the column may hold.
+        is_of_text = self.kind in (Kind.CATEGORY, Kind.DATE) or self.period == _HOURS
+        if is_of_text and cells.values is not None and cells.n_unparsable:
+            # Among numbers, texts and times of day would count as nothing that the column may hold.
             cells = replace(cells, values=None, n_unparsable=0, numeric=cells.values)
         return cells
 

@@ -6,6 +6,8 @@ import math
 import re
 from datetime import UTC, datetime, timedelta
 
+SHOWN_AS_DAYS = 10.0
+"""Width of bounds, in days, from which on dates are shown without a time."""
 _EPOCH = datetime(1970, 1, 1)
 _DATE = re.compile(r"(?:\d{4}-\d{2}-\d{2}|\d{8})(?:[T ](?P<time>.+))?", re.ASCII)
 """What `datetime.fromisoformat` reads besides is no date: 2026W05, or milliseconds since 1970 as one of 1583."""
@@ -70,7 +72,7 @@ def iso_date(days: float, low: float = -math.inf, high: float = math.inf) -> str
 
     The minute, where a column's bounds are a few days apart.
     """
-    per_day = 1 if high - low >= 10.0 else 24 * 60
+    per_day = 1 if high - low >= SHOWN_AS_DAYS else 24 * 60
     nearest = math.ceil(min(max(days, -700_000), 2_900_000) * per_day - 0.5)
     moment = _EPOCH + timedelta(minutes=nearest * (1440 // per_day))
     return moment.date().isoformat() if per_day == 1 else moment.isoformat(timespec="minutes")

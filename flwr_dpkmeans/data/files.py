@@ -41,6 +41,7 @@ from flwr_dpkmeans.data.headers import MOST_HEADER_BYTES, Beginning, guess_heade
 from flwr_dpkmeans.data.parquet import SUFFIXES, folder_files, is_parquet_folder, parquet_blocks
 from flwr_dpkmeans.data.raw_table import RawColumn, RawTable, joined_column, source_name
 from flwr_dpkmeans.data.reading import Reading
+from flwr_dpkmeans.data.titles import hint_of
 from flwr_dpkmeans.errors import DataError, DPKMeansError, LocalMisuseError
 
 ResultT = TypeVar("ResultT")
@@ -207,6 +208,8 @@ def _open_text(path: Path, suffix: str, reading: Reading, names: Sequence[str], 
     reading.dialect = beginning.dialect
     reading.why_header = beginning.why
     reading.is_guessed = bool(beginning.why)
+    if may_guess:
+        reading.hint = hint_of(text, beginning)
     columns = _columns_of(beginning, reading, len(beginning.first) if may_guess else len(names))
     file = _TextFile(path, beginning, reading, columns)
     return OpenTable(reading, file.blocks)
@@ -280,7 +283,8 @@ def _require_readable_header(path: Path, beginning: Beginning) -> None:
     if beginning.dialect.header and any("\ufffd" in name for name in beginning.first):
         raise DataError(
             f"the header of the table {str(path)!r} is not {beginning.dialect.encoding} text, "
-            "but names are read from it: state the encoding, such as 'latin-1' or 'cp1252', or "
+            "but names are read from it: state the encoding, on Windows mostly 'cp1252' (--encoding "
+            "cp1252, or encoding = 'cp1252' under [file] in the schema), or "
             "save the file as UTF-8."
         )
 
@@ -388,6 +392,7 @@ def _open_workbook(path: Path, reading: Reading, may_guess: bool) -> OpenTable:
             "pip install 'flwr-dpkmeans[excel]'."
         )
     reading.passed_over = tuple(f"the sheet {name!r}" for name in others)
+    reading.why_passed_over = ": only the first sheet is read, so put the rows there"
     rows = rows[reading.dialect.skip_lines or 0 :]
     rows = [row for row in rows if any(cell is not None for cell in row)]
     texts = [[_name_of(cell) for cell in row] for row in rows[:200]]

@@ -78,10 +78,11 @@ def look_at(text: bytes, stated: Dialect, *, may_guess: bool, source: str) -> Be
     separator = dialect.separator or _separator(text, start, dialect, is_header, may_guess)
     dialect = dialect.over(Dialect(separator=separator))
     n_records = _LOOKED_AT if may_guess else 1
-    records = _first_records(text, start, separator, n_records, dialect.comment)
+    records = first_records(text, start, separator, n_records, dialect.comment)
     if not records and is_header is not False and text[start:].strip():
         raise DataError(
-            f"the header of {source} has a quote that does not close, but names are read from it: close the quote."
+            f"the header of {source} has a quote that does not close, but names are read from it: "
+            "close the quote, or state the separator if cells are cut at another one."
         )
     if not records:
         return Beginning(dialect.over(Dialect(header=bool(is_header))), (), start)
@@ -114,10 +115,10 @@ def _preamble(text: bytes, stated: Dialect, *, may_state: bool) -> tuple[int, Di
     return start, stated
 
 
-def _first_records(
+def first_records(
     text: bytes, start: int, separator: str, n_records: int, comment: str | None = None
 ) -> list[tuple[list[str], int]]:
-    """Cells of the first records, and where each ends; lines that are none are left out."""
+    """Return the cells of the first records, and where each ends; lines that are none are left out."""
     pattern, records = record_pattern(separator), list[tuple[list[str], int]]()
     comments = comment_pattern(comment or "", separator)
     text = text if text.endswith(b"\n") else text + b"\n"
@@ -153,8 +154,12 @@ def _separator_of_header(text: bytes, start: int, separators: Sequence[str]) -> 
     """What parts most names; the first of equally many."""
     widths = {}
     for separator in separators:
-        records = _first_records(text, start, separator, 1)
+        records = first_records(text, start, separator, 1)
         widths[separator] = len(records[0][0]) if records else 0
+    # A row may not close a quote of the header and so decide about the others: one line is looked at.
+    line = text[: text.find(b"\n", start) + 1 or len(text)]
+    if not any(widths.values()) and first_records(line, start, " ", 1):
+        return " "  # between names in quotes, as R's write.table has them
     return max(separators, key=lambda separator: widths[separator])
 
 
@@ -166,7 +171,7 @@ def _separator_of_rows(text: bytes, start: int, separators: Sequence[str], comme
     """
     best, most = None, (False, 1)
     for separator in separators:
-        records = _first_records(text, start, separator, _LOOKED_AT, comment)
+        records = first_records(text, start, separator, _LOOKED_AT, comment)
         widths = [len(cells) for cells, _ in records]
         if not widths:
             continue
@@ -205,7 +210,7 @@ def guess_header(first: Sequence[str], rows: Sequence[Sequence[str]]) -> tuple[b
         for index, name in enumerate(cells)
         if name and _holds_numbers([row[index] for row in rows if len(row) == len(cells)])
     ]
-    words = [name for name in above_numbers if _is_word(name)]
+    words = [name for name in above_numbers if is_word(name)]
     is_all = len(above_numbers) == len([name for name in names if name]) > 0
     different = len(set(names)) == len(names)
     if any(map(_is_plain_word, words)) and (different or is_all):
@@ -213,7 +218,7 @@ def guess_header(first: Sequence[str], rows: Sequence[Sequence[str]]) -> tuple[b
     taken = "was taken for names: state header = false if it is data"
     if is_all and len(above_numbers) > 1:
         return True, f"the first record, which stands above numbers, {taken}"
-    if different and all(map(_is_word, names)) and not _is_marker(names):
+    if different and all(map(is_word, names)) and not _is_marker(names):
         why = "" if not rows or not above_numbers else f"the first record {taken}"
         return True, why
     return False, data
@@ -224,8 +229,8 @@ def _is_number(cell: str) -> bool:
     return math.isfinite(plain_number(cell)) or has_decimal_comma(cell)
 
 
-def _is_word(cell: str) -> bool:
-    """Whether a cell has a letter and is no number: ``>89`` may be censored, dates are data."""
+def is_word(cell: str) -> bool:
+    """Say whether a cell has a letter and is no number: ``>89`` may be censored, dates are data."""
     has_letter = any(letter.isalpha() for letter in cell)
     return has_letter and math.isnan(plain_number(cell))
 

@@ -15,7 +15,7 @@ from flwr_dpkmeans.data.delimited import PassedOver, Tally
 from flwr_dpkmeans.data.dialect import UNSTATED, Dialect
 from flwr_dpkmeans.errors import listed
 
-_NAMES_OF_SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars", " ": "spaces"}
+NAMES_OF_SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars", " ": "spaces"}
 
 
 class Doubt(NamedTuple):
@@ -45,8 +45,12 @@ class Reading:
         Whether the header was guessed by looking at rows.
     unnamed : tuple of int
         Columns that are left out since the header has no name for them, counted from 1.
+    hint : str
+        What may be wrong with the line that was taken for the header; empty if nothing is.
     passed_over : tuple of str
-        Files of a folder, or folders' names, that were not read, with reasons.
+        Files of a folder, folders' names, or sheets, that were not read, with reasons.
+    why_passed_over : str
+        What is read instead, and how to change it; empty if the reasons say it.
     tally : Tally
         What became of the records that were read so far.
     """
@@ -58,7 +62,9 @@ class Reading:
     why_header: str = ""
     is_guessed: bool = False
     unnamed: tuple[int, ...] = ()
+    hint: str = ""
     passed_over: tuple[str, ...] = ()
+    why_passed_over: str = ""
     tally: Tally = field(default_factory=Tally)
 
     def __str__(self) -> str:
@@ -66,7 +72,7 @@ class Reading:
         facts = []
         if self.is_text:
             separator = str(self.dialect.separator)
-            cells = _NAMES_OF_SEPARATORS.get(separator, repr(separator))
+            cells = NAMES_OF_SEPARATORS.get(separator, repr(separator))
             header = "a header" if self.dialect.header else "no header"
             facts += [f"cells between {cells}", header, f"{self.dialect.encoding}"]
         if self.names:
@@ -83,11 +89,13 @@ class Reading:
         doubts = [*self._header_doubts(), *self._record_doubts()]
         if self.passed_over:
             shown = listed(self.passed_over)
-            doubts.append(Doubt(logging.WARNING, f"passed over {shown}"))
+            doubts.append(Doubt(logging.WARNING, f"passed over {shown}{self.why_passed_over}"))
         return [Doubt(level, f"{self.source}: {sentence}.") for level, sentence in doubts]
 
     def _header_doubts(self) -> list[Doubt]:
         doubts = []
+        if self.hint:
+            doubts.append(Doubt(logging.WARNING, self.hint))
         if self.is_guessed:
             doubts.append(Doubt(logging.WARNING, self.why_header))
         if self.unnamed:
@@ -130,13 +138,17 @@ class Reading:
         of_all = f"{n_records} of {self.tally.n_records} records are left out: they {reason}"
         if n_records == self.tally.n_records:
             of_all = f"ALL {n_records} records are left out: they {reason}"
+            if self.hint:
+                return f"{of_all}; {self.hint}"
         return of_all + _MENDS[reason]
 
 
 _MENDS = {
     PassedOver.UNCLOSED: "; double the quotes within quoted cells",
     PassedOver.TOO_LONG: "; look for a quote that does not close",
-    PassedOver.TOO_FEW: "; state the separator if they are cut at another one",
+    PassedOver.TOO_FEW: (
+        "; state the separator if they are cut at another one, or skip_lines if a title stands above the header"
+    ),
     PassedOver.TOO_MANY: "; quote cells that have the separator in them",
     PassedOver.ONE_MORE: (
         "; state row-names = true if the first is a record's name, or quote cells that have the separator in them"

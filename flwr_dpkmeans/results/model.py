@@ -21,7 +21,7 @@ from flwr_dpkmeans.data.files import locate_file
 from flwr_dpkmeans.data.frames import frame_table
 from flwr_dpkmeans.data.points import Bounds, as_array, column_labels, frame_columns, require_names, require_same_labels
 from flwr_dpkmeans.data.raw_table import RawTable
-from flwr_dpkmeans.data.schema import Kind, Schema
+from flwr_dpkmeans.data.schema import Kind, Scale, Schema
 from flwr_dpkmeans.errors import DataError, LocalMisuseError, column_names, listed
 from flwr_dpkmeans.kmeans.centre_errors import NORMAL_QUANTILE, half_widths
 from flwr_dpkmeans.kmeans.lloyd import GRID, nearest_centroids, round_to_grid, row_blocks
@@ -241,7 +241,10 @@ class Model:
         least = _MOST_OF_FEW if is_number and has_few else _MOST
         if parts[largest] <= least:
             return ()
-        return (told("dominated", column=repr(name), part=float(parts[largest])),)
+        # Bounds do not say how far a column reaches where deviations do.
+        is_standard = self.schema is not None and self.schema.scale == Scale.STANDARD
+        mend = "" if is_standard else ", or wider bounds, or all columns scale = 'standard' in a schema"
+        return (told("dominated", column=repr(name), part=float(parts[largest]), mend=mend),)
 
     def __str__(self) -> str:
         """What the clusters are, what it cost, and warnings, for a console."""

@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from flwr_dpkmeans.data import files
 from flwr_dpkmeans.data.column_guess import toml_text
+from flwr_dpkmeans.data.dates import SHOWN_AS_DAYS
 from flwr_dpkmeans.data.dialect import Dialect
 from flwr_dpkmeans.data.schema import MOST_OUTSIDE, Column, Kind, Schema, Seen, iso_date
 from flwr_dpkmeans.data.seen import Spread
@@ -37,6 +38,14 @@ _ON_PLANS = re.compile(
     "asked for: .* under trust|allowed by |refused: |cannot answer: |the server has stopped "
     "|the result is here|the result is not written: "
 )
+_MENDS = {
+    Kind.NUMBER: "state decimal, thousands or missing under [file], or say with map what a cell means",
+    Kind.DATE: "state dates under [file], such as '%d.%m.%Y', or missing",
+    Kind.CATEGORY: "add it to values, say with map which one it is, or list it in missing under [file]",
+    Kind.FLAG: "say with map whether it is true or false, or list it in missing under [file]",
+    Kind.CYCLE: "say with map what it means, or list it in missing under [file]",
+}
+"""What the owner can do about cells that a column may not hold."""
 _COLUMNS = ("data set", "unit", "run", "plan", "releases", "epsilon", "delta", "first", "last", "result")
 
 
@@ -135,13 +144,14 @@ def _tell_columns(schema: Schema, seen: Sequence[Seen]) -> int:
         values = [str(value) for value in column.values] + [text for text, _ in column.map]
         meant = [f"{cell!r} ({nearest(cell, values).rstrip('.')})" if values else repr(cell) for cell in one.spellings]
         if one.n_unknown:
-            problems.append(f"{one.name!r} may not hold {listed(meant)}")
+            problems.append(f"{one.name!r} may not hold {listed(meant)}: {_MENDS[column.kind]}")
         if one.looks_foreign:
             ends = column.bounds or column.limits
             problems.append(f"over {MOST_OUTSIDE:.0%} of {one.name!r} lie outside {ends}: another unit?")
         if not one.n_read:
-            commas = column.kind is Kind.NUMBER and any(cell.replace(",", "").isdecimal() for cell in one.spellings)
-            problems.append(f"not one cell of {one.name!r} can be read{': write 3.5, not 3,5' if commas else ''}")
+            has_commas = any(cell.replace(",", "").isdecimal() for cell in one.spellings)
+            commas = ": state decimal = ','" if column.kind is Kind.NUMBER and has_commas else ""
+            problems.append(f"not one cell of {one.name!r} can be read{commas}")
     _print(table)
     for problem in problems:
         print(printable(problem))
@@ -160,6 +170,9 @@ def _ends(column: Column, spread: Spread | None) -> list[str]:
     values = [*column.limits]
     values += [] if spread is None else [spread.low, spread.median, spread.high]
     is_date = column.kind is Kind.DATE
+    if is_date and column.limits[1] - column.limits[0] >= SHOWN_AS_DAYS:
+        # A cell's own day, not the nearest midnight: else the year's last evening is in the next one.
+        values = list(map(math.floor, values))
     low, high, *others = (iso_date(value, *column.limits) if is_date else f"{value:.6g}" for value in values)
     return [f"{low} to {high}", *(others or ["", "", ""])]
 

@@ -202,6 +202,13 @@ def test_defaults_of_a_draft_let_no_column_decide() -> None:
     assert not [warning for warning in fitted(schema, table, 3).privacy_.warnings if DECIDES in warning]
 
 
+def test_where_deviations_are_the_units_no_bounds_are_advised() -> None:
+    table, _ = patients()
+    km = fitted(schema_of_patients("standard", 5.0), table, 3)
+    (sentence,) = [warning for warning in km.privacy_.warnings if DECIDES in warning]
+    assert "give it less weight; if it is what sets your rows apart" in sentence
+
+
 def test_a_number_with_bounds_that_are_much_too_narrow_decides_too() -> None:
     table, _ = patients()
     columns = {

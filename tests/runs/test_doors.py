@@ -604,3 +604,102 @@ def test_a_long_cell_is_passed_over_however_a_file_is_cut_into_chunks(
         rows = load_declared(path, Layout(NAMES)).points.tolist()
         assert [row for row in rows if row in ROWS] == ROWS
         assert [1.0, 2.0] not in rows
+
+
+def test_what_r_writes_is_read_at_every_door(tmp_path: Path) -> None:
+    """write.table puts names in quotes, and spaces between them: nothing else can part this header."""
+    table = tmp_path / "r.txt"
+    rows = [f'"{index}" {age:g} {kg:g}' for index, (age, kg) in enumerate(ROWS)]
+    table.write_text(text_of(rows, '"age" "kg"'))
+    for points in (load_source(str(table)), load_declared(table, Layout(NAMES))):
+        assert points.names == NAMES
+        assert points.points.tolist() == ROWS
+
+
+def test_no_row_closes_a_quote_of_a_header_between_spaces(tmp_path: Path) -> None:
+    table = tmp_path / "r.txt"
+    table.write_text('"age" "kg\n1 2" "3"\n1 2\n')
+    with pytest.raises(DataError, match="close the quote, or state the separator"):
+        load_declared(table, Layout(NAMES))
+
+
+@pytest.mark.parametrize(
+    ("beginning", "sentence"),
+    [
+        ("Ward 4, printed 12.03.2026, page 1\n\nage\tkg\n", "2 cells between tabs begin below line 1"),
+        ("Ward 4\nall beds\nage;kg;ward\n", "3 cells between semicolons begin below line 2"),
+        ("Ward 4\nage;kg\n", "if a title stands above the names, state skip_lines = 1"),
+        ("age kg\n", 'if its cells stand between spaces, state separator = "space" (there are 3)'),
+    ],
+)
+def test_a_title_above_the_header_is_named(
+    beginning: str, sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mark = next((mark for mark in "\t;" if mark in beginning), " ")
+    width = beginning.splitlines()[-1].count(mark) + (2 if mark == " " else 1)
+    (tmp_path / "t.txt").write_text(beginning + "".join(mark.join(["7"] * width) + "\n" for _ in ROWS))
+    main(["schema", "draft", str(tmp_path / "t.txt")])
+    printed = capsys.readouterr()
+    assert sentence in printed.out + printed.err
+
+
+@pytest.mark.parametrize("header", ["age;kg\n", "sep=;\nage;kg\n", '"age";"kg"\n', ";age;kg\n", "age\n"])
+def test_a_header_is_taken_for_no_title(header: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    names = header.splitlines()[-1]
+    (tmp_path / "t.csv").write_text(header + f"{';'.join('7' * len(names.split(';')))}\n" * 40)
+    assert main(["schema", "draft", str(tmp_path / "t.csv")]) == 0
+    assert "skip_lines" not in capsys.readouterr().out
+
+
+def test_a_workbooks_texts_and_dates_are_read_cells(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """They are no numbers, and were counted as cells that their columns may not hold."""
+    pytest.importorskip("openpyxl")
+    days = pd.date_range("2026-03-01", periods=40).to_pydatetime()
+    rows = [[age, "Serum" if age % 2 else "EDTA", day] for (age, _), day in zip(ROWS, days, strict=True)]
+    rows[3][1] = "Urin"
+    sheet = pd.DataFrame([["age", "material", "taken"], *rows])
+    path = workbook(tmp_path / "t.xlsx", sheet, sheet)
+    (tmp_path / "s.toml").write_text(
+        '[columns]\nage = { kind = "number", bounds = [0, 110] }\n'
+        'material = { kind = "category", values = ["Serum", "EDTA"] }\n'
+        'taken = { kind = "date", bounds = [2026-01-01, 2027-01-01] }\n'
+    )
+    assert main(["schema", "check", str(tmp_path / "s.toml"), str(path)]) == 1
+    out = capsys.readouterr().out
+    counts = {line.split("│")[1].strip(): line.split("│")[3:6] for line in out.splitlines() if "│" in line}
+    assert [cell.strip() for cell in counts["material"]] == ["39", "0", "1 (2.5%)"]
+    assert [cell.strip() for cell in counts["taken"]] == ["40", "0", "0"]
+    assert "'material' may not hold 'Urin'" in out
+    assert "only the first sheet is read, so put the rows there" in out
+
+
+def test_what_cannot_be_read_comes_with_the_key_that_says_how(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = tmp_path / "t.csv"
+    table.write_text("kg;seen;smoker\n" + "1 234,5;31/12/2026 07:45;n.d.\n" * 40)
+    assert main(["schema", "draft", str(table)]) == 0
+    drafted = capsys.readouterr().out
+    assert "state how the file writes them (decimal, thousands, missing)" in drafted
+    assert "state how the file writes them (dates, missing)" in drafted
+    (tmp_path / "s.toml").write_text(
+        '[columns]\nkg = { kind = "number", bounds = [0, 9999] }\nsmoker = { kind = "flag" }\n'
+        'seen = { kind = "date", bounds = [2026-01-01, 2027-01-01] }\n'
+    )
+    assert main(["schema", "check", str(tmp_path / "s.toml"), str(table)]) == 1
+    checked = capsys.readouterr().out
+    for mend in ("state decimal, thousands", "state dates under [file]", "list it in missing under [file]"):
+        assert mend in checked
+
+
+def test_the_last_evening_of_a_year_is_shown_on_its_own_day(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "t.csv").write_text("seen\n2026-03-01T20:00\n2026-12-31T20:00\n")
+    (tmp_path / "s.toml").write_text('[columns]\nseen = { kind = "date", bounds = [2026-01-01, 2027-01-01] }\n')
+    assert main(["schema", "check", str(tmp_path / "s.toml"), str(tmp_path / "t.csv")]) == 0
+    (row,) = [line.split("│") for line in capsys.readouterr().out.splitlines() if "│ seen" in line]
+    assert [cell.strip() for cell in row[7:11]] == [
+        "2026-01-01 to 2027-01-01",
+        "2026-03-01",
+        "2026-08-01",
+        "2026-12-31",
+    ]
