@@ -74,7 +74,12 @@ def test_the_default_job(default_job: tuple[Path, str, int]) -> None:
     own = json.loads((folders[0] / "privacy_report.json").read_text())
     # Each party says for itself what it knows of the others' identities.
     identities = [(a, b) for a, b in zip(report["assumptions"], own["assumptions"], strict=True) if a != b]
-    assert report == own | {"assumptions": report["assumptions"], "provenance": report["provenance"]}
+    beside = {key: report[key] for key in ("assumptions", "provenance", "warnings")}
+    assert report == own | beside
+    # What rows or centres say against the result, the server does not see.
+    assert report["warnings"] == []
+    kinds = ("Known here only", "no clusters are told apart there")
+    assert all(any(kind in warning for kind in kinds) for warning in own["warnings"])
     for name in ("run_id", "plan_digest", "columns_digest", "sources_hash", "versions", "cohort"):
         assert report["provenance"][name] == own["provenance"][name], name
     assert root.name == f"run-{own['provenance']['run_id']}"
