@@ -200,7 +200,8 @@ class KMeansClient(NumPyClient):
         self.privacy_ = report = PrivacyReport.from_dict(json.loads(str(config["report"])))
         names = agreed_names(plan, self._feature_names)
         self.local_warnings_ = local_cautions(plan.config, plan.delta, self.outside(config), names)
-        if self.schema is None:
+        # An image's border is one colour, and its pixels are no measures that somebody chose.
+        if self.schema is None and self._image_shape is None:
             self.local_warnings_ += column_cautions(*doubtful_columns(self._feature_names, [self._points]))
         if self._output_dir is not None:
             for sentence in self.local_warnings_:

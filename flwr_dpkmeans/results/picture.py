@@ -137,8 +137,8 @@ def _finished(figure: Any, report: PrivacyReport) -> bytes:
     from matplotlib.text import Text
 
     if report.provenance is not None:
-        # A character of this size takes a twentieth of an inch.
-        width = int(20 * figure.get_figwidth())
+        # A character of this size takes at most an eighteenth of an inch.
+        width = int(18 * figure.get_figwidth())
         origin = "\n".join(textwrap.wrap(str(report.provenance), width))
         figure.supxlabel(origin, fontsize=_SMALL - 1, color=_GREY)
     for text in figure.findobj(Text):
