@@ -311,7 +311,7 @@ def test_mistakes_are_one_sentence_and_exit_code_2(capsys: pytest.CaptureFixture
         "epsilon=-1": "above 0",
         "epsilon=a": "above 0",
         "trials=3": "at least 20",
-        "workers=0": "at least 1",
+        "workers=-1": "at least 0",
         "noise=loud": "seeded",
         "other_code=yes": "'false'",
         "trails=5": "trials",

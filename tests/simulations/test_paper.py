@@ -19,7 +19,7 @@ def test_it_has_all_of_the_method_its_bounds_and_its_pictures() -> None:
     assert len(titles) > 8
     assert [title for title in titles[1:] if f"<h3>{title}</h3>" not in text] == []
     pictures = [Path(unquote(urlsplit(one).path)) for one in re.findall(r'src="([^"]+)"', text)]
-    assert len(pictures) == 3
+    assert len(pictures) == 4
     assert all(picture.is_file() for picture in pictures)
     # Every row with what it says, and without the names of tests.
     for name in ROWS:

@@ -87,7 +87,15 @@ def noise_by_array(federation: Federation, truth: Truth) -> dict[str, Floats]:
 def test_released_arrays_have_the_planned_noise(monkeypatch: pytest.MonkeyPatch, trust: str) -> None:
     federation, truth = run(monkeypatch, trust=trust)
     found = noise_by_array(federation, truth)
-    assert set(found) == {"row_sums", "row_squares", "row_distances", "unit_outer_product", "residual_squares", "excess_sums", *LARGE}
+    assert set(found) == {
+        "row_sums",
+        "row_squares",
+        "row_distances",
+        "unit_outer_product",
+        "residual_squares",
+        "excess_sums",
+        *LARGE,
+    }
     for name in LARGE:
         assert has_unit_variance(found[name]), (name, found[name].std())
         assert stats.ttest_1samp(found[name], 0.0).pvalue > LEVEL
