@@ -29,8 +29,8 @@ from flwr_dpkmeans.fitted import (
     require_no_others,
     require_rows,
     tables_in,
+    warn,
 )
-from flwr_dpkmeans.fitted import warn as warn_caller
 from flwr_dpkmeans.flower.engines import Federated, Tables, federate_tables
 from flwr_dpkmeans.kmeans.lloyd import round_to_grid
 from flwr_dpkmeans.privacy.report import told
@@ -203,7 +203,7 @@ class _NaiveBayesClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
             return self.bounds
         doubt = doubtful_pairs(self.bounds)
         if doubt:
-            warn_caller([doubt], InputWarning)
+            warn([doubt], InputWarning)
         n = np.asarray(categories)
         stated = read_ranges((0.0, 1.0) if self.bounds is None else self.bounds)
         ranges = Bounds(stated.lower, stated.upper).for_features(len(n))
@@ -240,9 +240,10 @@ class DPNaiveBayes(_NaiveBayesClassifier):
     def fit(self, X: ArrayLike, y: Any = None, **unknown: Any) -> Self:
         """Learn from the rows of a table, (n, n_features), and their classes, (n,)."""
         require_no_others(unknown)
-        tables = Tables.alone(X, schema_of(self.bounds))
+        schema = schema_of(self.bounds)
+        tables = Tables.alone(X, schema)
         require_declared(self.n_examples, tables.total)
-        self.schema_ = schema_of(self.bounds)
+        self.schema_ = schema
         self._learn(tables, _one_column(y), CURATED | {"engine": "direct"})
         self.privacy_ = replace(self.privacy_, n_clients=1)
         return self
@@ -315,8 +316,9 @@ class FederatedNaiveBayes(_NaiveBayesClassifier):
         scikit-learn's pipelines and searches have them.
         """
         require_no_others(unknown)
-        tables = Tables.of(X, "parts" if groups is None else "X", groups=groups, schema=schema_of(self.bounds))
-        self.schema_ = schema_of(self.bounds)
+        schema = schema_of(self.bounds)
+        tables = Tables.of(X, "parts" if groups is None else "X", groups=groups, schema=schema)
+        self.schema_ = schema
         labels = y if groups is None else _one_column(y)
         self._learn(tables, labels, {"trust": self.trust, "engine": self.engine})
         return self

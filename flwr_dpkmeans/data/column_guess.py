@@ -8,7 +8,8 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 
 from flwr_dpkmeans.data.cells import plain_number
 from flwr_dpkmeans.data.dates import days_of, hours_of
+from flwr_dpkmeans.data.doubtful_columns import are_codes
 from flwr_dpkmeans.data.identifiers import FEWEST_OF_AN_ID, counts_up, is_called_id, is_called_index, words_of
 from flwr_dpkmeans.data.raw_table import RawColumn
 from flwr_dpkmeans.data.schema import Kind
@@ -25,7 +27,6 @@ DRAFT_WEIGHT = 0.5
 
 _FOREIGN_NUMBER = re.compile(r"[-+]?[€$£]?\s?\d+([.,'’\s]\d+)*(e[-+]?\d+)?\s?[%€$£]?", re.IGNORECASE)
 _FOREIGN_DATE = re.compile(r"(\d{1,2}[./-]\d{1,2}[./-](\d{2}){1,2}|\d{4}[./]\d{1,2}[./]\d{1,2})([ T].*)?")
-_CODE = re.compile(r"0\d+")
 _NUMBERED_TEXT = re.compile(r"[A-Za-z]+[-_ ]?\d+")
 _WORDS_OF_FREE_TEXT = 4.0
 _MOST_ROWS_OF_AN_ID = 50
@@ -111,7 +112,7 @@ def _of_cells(column: RawColumn, cells: Sequence[str], numbers: NDArray[np.float
     flag = _flag(cells)
     if flag is not None:
         return flag
-    if any(map(_CODE.fullmatch, cells)) and all(map(str.isdecimal, cells)):
+    if are_codes(cells):
         return _category(cells).with_remark("cells begin with 0, as codes do: it is a category, if it is no number")
     if column.values is None:
         dated = _dated(cells)
@@ -232,8 +233,9 @@ def _as_id(name: str, cells: Sequence[str], guess: Guess) -> Guess:
         return guess
     if n_different < FEWEST_OF_AN_ID or not _looks_like_persons(name, guess.kind, cells):
         return guess
+    most_equal = max(Counter(cells).values())
     remark = (
-        f"it looks like the id of a person, and several rows have the same id (at most {_most_equal(cells)}): persons "
+        f"it looks like the id of a person, and several rows have the same id (at most {most_equal}): persons "
         "with several rows are protected less at record level, by as many times; make one row of each, or choose a "
         "unit of privacy that has all of a person's rows; its line is a comment"
     )
@@ -259,13 +261,6 @@ def _looks_like_persons(name: str, kind: Kind, cells: Sequence[str]) -> bool:
 
 def _count_up(cells: Sequence[str]) -> bool:
     return all(map(str.isdecimal, cells)) and counts_up(np.array(list(map(float, cells))))
-
-
-def _most_equal(cells: Iterable[str]) -> int:
-    counts: dict[str, int] = {}
-    for cell in cells:
-        counts[cell] = counts.get(cell, 0) + 1
-    return max(counts.values())
 
 
 def _are_most(cells: Sequence[str], are_read: Sequence[bool], foreign: re.Pattern[str]) -> bool:

@@ -298,11 +298,6 @@ class Column(Stated):
         return self.limits
 
     @property
-    def is_plain_number(self) -> bool:
-        """Whether its points are numbers in units."""
-        return self.kind == Kind.NUMBER and self.transform == Transform.NONE
-
-    @property
     def width(self) -> float:
         """Of its range."""
         return self.range[1] - self.range[0]

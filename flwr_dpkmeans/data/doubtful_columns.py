@@ -14,10 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from flwr_dpkmeans.data.identifiers import FEWEST_OF_AN_ID, counts_up
 from flwr_dpkmeans.errors import column_names
 
-FEWEST_OF_AN_ID = 20
-"""Values of an identifier or index, and rows of a constant: fewer may differ, or be alike, by chance."""
 MOST_LOOKED_AT = 2_000
 """Values of a column that decide whether all of them are looked at, and cells of a column of text."""
 _CODE = re.compile(r"0\d+")
@@ -162,19 +161,6 @@ def are_codes(cells: Sequence[str]) -> bool:
     return any(map(_CODE.fullmatch, cells)) and all(map(str.isdecimal, cells))
 
 
-def are_identifiers(cells: Sequence[str], *, is_number: bool, is_text: bool) -> bool:
-    """Whether the texts of a column differ in all rows: any words, or whole numbers without a gap.
-
-    Others may be measures that differ.
-    """
-    if len(cells) < FEWEST_OF_AN_ID or len(set(cells)) < len(cells):
-        return False
-    if not is_number:
-        return is_text
-    numbers = [int(cell) for cell in cells if cell.isdecimal()]
-    return len(numbers) == len(cells) and max(numbers) - min(numbers) == len(cells) - 1
-
-
 def is_identifier_name(name: object) -> bool:
     """Whether a column is called as identifiers are: `patient_id`, `PatientID`, `patientid`, `subject`, `case_no`.
 
@@ -211,7 +197,7 @@ def _index_or_identifier(name: object, values: NDArray[np.float64]) -> Doubt | N
         return Doubt.INDEX if _are_different(values) else None
     if is_identifier_name(name):
         return Doubt.IDENTIFIER if _are_different(values) else None
-    return Doubt.IDENTIFIER if _has_no_gap(values) else None
+    return Doubt.IDENTIFIER if counts_up(values) else None
 
 
 def _has_index_name(name: object) -> bool:
@@ -230,11 +216,3 @@ def _is_whole(values: NDArray[np.float64]) -> bool:
 
 def _are_different(values: NDArray[np.float64]) -> bool:
     return len(np.unique(values)) == len(values)
-
-
-def _has_no_gap(values: NDArray[np.float64]) -> bool:
-    """Whether whole numbers differ and leave no gap, in any order."""
-    steps = values - values.min()
-    if steps.max() != len(values) - 1:
-        return False
-    return int(np.bincount(steps.astype(np.int64)).max()) == 1

@@ -11,7 +11,7 @@ import codecs
 import lzma
 import zipfile
 import zlib
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
@@ -173,11 +173,7 @@ def open_table(
     if located.suffix.lower() in WORKBOOKS:
         return _open_workbook(located, reading, may_guess)
     if located.suffix.lower() not in READERS:
-        raise DataError(
-            f"the table {str(located)!r} has the suffix {located.suffix!r}, but only "
-            f"{', '.join(SHOWN_SUFFIXES[:-1])} and {SHOWN_SUFFIXES[-1]} can be read: convert the "
-            "file to one of these."
-        )
+        raise DataError(_unknown_suffix(located, "table", SHOWN_SUFFIXES))
     read = READERS[located.suffix.lower()]
     return _opened(reading, partial(_guarded, located, read))
 
@@ -465,12 +461,17 @@ def reader_of(
     located = locate_file(path, what, error)
     suffix = located.suffix.lower()
     if suffix not in readers:
-        *others, last = readers
-        raise error(
-            f"the {what} {str(located)!r} has the suffix {located.suffix!r}, but only "
-            f"{', '.join(others)} and {last} can be read: convert the file to one of these."
-        )
+        raise error(_unknown_suffix(located, what, readers))
     return located, readers[suffix]
+
+
+def _unknown_suffix(located: Path, what: str, suffixes: Iterable[str]) -> str:
+    """Say which suffixes can be read instead."""
+    *others, last = suffixes
+    return (
+        f"the {what} {str(located)!r} has the suffix {located.suffix!r}, but only "
+        f"{', '.join(others)} and {last} can be read: convert the file to one of these."
+    )
 
 
 def is_clustered(source: object) -> bool:

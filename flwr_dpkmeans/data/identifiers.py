@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 Array = NDArray[np.float64]
 
 FEWEST_OF_AN_ID = 20
-"""Fewer rows than that may all differ by chance."""
+"""Values of an id or index, and rows of a constant: fewer may differ, or be alike, by chance."""
 _ID_NAMES = frozenset({"id", "pid", "mrn", "uuid", "guid", "patient", "person", "subject", "fallnummer", "patnr"})
 _INDEX_NAMES = frozenset({"", "id", "index", "idx", "obs", "row", "rownum", "rowname", "rownames", "rowid", "nr", "no"})
 _WORD = re.compile(r"[A-Z]?[a-zäöüßéèê]+|[A-Z]+(?![a-z])|\d+")

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.data.cells import has_decimal_comma, iso_text, plain_number, text_of
+from flwr_dpkmeans.data.cells import iso_text, plain_number, text_of
 from flwr_dpkmeans.errors import ColumnError, DataError, nearest
 
 _BLOCK_ROWS = 1 << 16
@@ -66,13 +66,6 @@ class RawColumn:
     def of_cells(cls, name: str, cells: Iterable[Any], values: NDArray[np.float64] | None = None) -> RawColumn:
         """Make a column of Python objects, each read by itself unless values are given."""
         return cls(name, values, text=cache(lambda: list(map(text_of, cells))))
-
-    def has_decimal_commas(self) -> bool:
-        """Whether it is text for no other reason than that its numbers are like 3,5."""
-        if self.values is not None:
-            return False
-        cells = [cell for cell in self.text() if cell is not None]
-        return bool(cells) and all(map(has_decimal_comma, cells))
 
     def as_text_without_numbers(self) -> RawColumn:
         """Return it as text if there is text in it, and not a single number."""

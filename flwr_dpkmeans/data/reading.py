@@ -7,7 +7,6 @@ rows is as private as the rows.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -92,6 +91,10 @@ class Reading:
             doubts.append(Doubt(logging.WARNING, f"passed over {shown}{self.why_passed_over}"))
         return [Doubt(level, f"{self.source}: {sentence}.") for level, sentence in doubts]
 
+    def loudest_doubt(self) -> Doubt:
+        """Return the first of those that matter most, where there are `doubts`."""
+        return max(self.doubts(), key=lambda doubt: doubt.level)
+
     def _header_doubts(self) -> list[Doubt]:
         doubts = []
         if self.hint:
@@ -154,8 +157,3 @@ _MENDS = {
         "; state row-names = true if the first is a record's name, or quote cells that have the separator in them"
     ),
 }
-
-
-def complain(doubts: Sequence[Doubt]) -> str:
-    """Return the loudest doubt's sentence, for an error; empty without any."""
-    return max(doubts, key=lambda doubt: doubt.level).sentence if doubts else ""

@@ -248,6 +248,14 @@ class Schema(Stated):
         uncounted = {"gap_share": 0.0} if any(one.missing == Missing.CENTRE for one in columns) else {}
         return Schema(columns=columns, scale=self.scale, file=self.file, **uncounted)
 
+    @property
+    def features_of_columns(self) -> tuple[tuple[Column, slice], ...]:
+        """The columns that are clustered, each with where its features stand among the points' columns."""
+        columns = self.clustered.columns
+        ends = np.cumsum([len(column.features) for column in columns]).tolist()
+        slices = map(slice, [0, *ends], ends)
+        return tuple(zip(columns, slices, strict=True))
+
     @cached_property
     def profiled(self) -> tuple[Column, ...]:
         """The columns of the profile: numbers and dates, flags, categories."""
@@ -430,14 +438,10 @@ class Schema(Stated):
         at the nearer end. In centroids themselves gaps count as the middle: give
         `Model.cell_means` for what the cells that are there say.
         """
-        table, shown, place = np.atleast_2d(np.asarray(centroids, dtype=float)), dict[str, list[Any]](), 0
+        table = np.atleast_2d(np.asarray(centroids, dtype=float))
         if table.shape[1] != (d := len(self.clustered.feature_names)):
             raise DataError(f"the centroids have {table.shape[1]} columns, but the schema {d}: give those of a fit.")
-        for column in self.clustered.columns:
-            own = table[:, place : place + len(column.features)]
-            place += len(column.features)
-            shown[column.name] = column.decode(own)
-        return shown
+        return {column.name: column.decode(table[:, features]) for column, features in self.features_of_columns}
 
 
 @lru_cache(maxsize=64)

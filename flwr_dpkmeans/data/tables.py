@@ -299,8 +299,7 @@ def require_rows(opened: OpenTable) -> None:
     """Refuse a file of which each record was passed over: its user looks at all rows anyway."""
     tally = opened.reading.tally
     if tally.n_records and tally.n_passed_over == tally.n_records:
-        loudest = max(opened.reading.doubts(), key=lambda doubt: doubt.level)
-        raise DataError(loudest.sentence)
+        raise DataError(opened.reading.loudest_doubt().sentence)
 
 
 def say_doubts(opened: OpenTable) -> None:

@@ -78,13 +78,9 @@ class Gaps:
         return np.hypot(noise / present, pulled * self.deviations / present)
 
 
-def _clustered(schema: Schema | None) -> list[tuple[Column, slice]]:
+def _clustered(schema: Schema | None) -> tuple[tuple[Column, slice], ...]:
     """The columns that are clustered, with their features."""
-    columns, first = list[tuple[Column, slice]](), 0
-    for column in () if schema is None else schema.clustered.columns:
-        columns.append((column, slice(first, first + len(column.features))))
-        first += len(column.features)
-    return columns
+    return () if schema is None else schema.features_of_columns
 
 
 def gap_cautions(schema: Schema | None, figures: Sequence[Figure]) -> tuple[str, ...]:

@@ -113,6 +113,12 @@ class Model:
         return self.gaps.means(self.centroids)
 
     @property
+    def placed_means(self) -> Array:
+        """(n_clusters, n_features), in the units of the data: `cell_means`, or `centroids` where these are NaN."""
+        means = self.cell_means
+        return np.where(np.isnan(means), self.centroids, means)
+
+    @property
     def cluster_centers_error(self) -> Array:
         """(n_clusters, n_features), half-widths of 95% intervals around `centroids`, in the units of the data.
 
@@ -145,14 +151,11 @@ class Model:
         """The centroids' values as people read them, n_features lists of n_clusters: dates as such, shares in %."""
         if self.schema is None:
             return list(map(number_texts, self.centroids.T.tolist()))
-        means = self.cell_means
-        unknown = np.isnan(means)
-        means = np.where(unknown, self.centroids, means)
-        told, rows, first = self.schema.decode(means), list[list[str]](), 0
-        for column in self.schema.clustered.columns:
+        means = self.placed_means
+        told, rows = self.schema.decode(means), list[list[str]]()
+        for column, features in self.schema.features_of_columns:
             own = told[column.name]
-            points = means[:, first : first + len(column.features)]
-            first += len(column.features)
+            points = means[:, features]
             if column.kind == Kind.CATEGORY:
                 rows += [[f"{shares[str(value)]:.0%}" for shares in own] for value in column.values]
             elif column.kind == Kind.FLAG:
@@ -162,7 +165,7 @@ class Model:
                 rows += [number_texts(own), number_texts(np.hypot(*points.T).tolist())]
             else:
                 rows.append(own if column.kind == Kind.DATE else number_texts(own))
-        for feature, cluster in np.argwhere(unknown.T).tolist():
+        for feature, cluster in np.argwhere(np.isnan(self.cell_means).T).tolist():
             rows[feature][cluster] = "missing"
         return rows
 

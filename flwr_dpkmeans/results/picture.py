@@ -237,8 +237,7 @@ def _draw_scatter(axis: Any, result: RunResult) -> None:
     leading = model.scaled[~faint] if np.count_nonzero(~faint) > 1 else model.scaled
     centred = model.scaled - leading.mean(axis=0)
     if centred.shape[1] <= 2:
-        means = np.where(np.isnan(model.cell_means), model.centroids, model.cell_means)
-        shown = np.column_stack([means, np.zeros((len(centred), 2))])[:, :2]
+        shown = np.column_stack([model.placed_means, np.zeros((len(centred), 2))])[:, :2]
         labels = [*model.names, ""][:2]
         columns = model.schema.clustered.columns if model.schema else ()
         for side, column in zip((axis.xaxis, axis.yaxis), columns, strict=False):

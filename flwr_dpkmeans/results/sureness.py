@@ -22,12 +22,10 @@ def error_texts(model: Model) -> list[list[str]]:
     """
     if model.schema is None:
         return [[_text(error, None) for error in errors] for errors in model.cell_means_error.T.tolist()]
-    means = np.where(np.isnan(model.cell_means), model.centroids, model.cell_means)
-    texts, first = list[list[str]](), 0
-    for column in model.schema.clustered.columns:
-        features = slice(first, first + len(column.features))
-        first = features.stop
-        errors = column.errors_in_units(means[:, features], model.cell_means_error[:, features])
+    means, half_widths = model.placed_means, model.cell_means_error
+    texts = list[list[str]]()
+    for column, features in model.schema.features_of_columns:
+        errors = column.errors_in_units(means[:, features], half_widths[:, features])
         texts += [[_text(error, column.kind) for error in of_feature] for of_feature in errors.T.tolist()]
     return texts
 
@@ -45,8 +43,7 @@ def unsure_columns(model: Model) -> list[int]:
     or are those of exact sums.
     """
     errors = np.delete(model.cell_means_error, _faint(model), axis=0)
-    means = np.where(np.isnan(model.cell_means), model.centroids, model.cell_means)
-    values = np.delete(means, _faint(model), axis=0)
+    values = np.delete(model.placed_means, _faint(model), axis=0)
     if len(values) < 2 or model.privacy.is_exact or not np.isfinite(errors).all():
         return []
     return [column for column in range(values.shape[1]) if not _are_apart(values[:, column], errors[:, column])]
